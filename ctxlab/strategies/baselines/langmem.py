@@ -59,7 +59,8 @@ class running_summary(BaseStrategy):
                 f"max_tokens ({most})"
             )
         entries = context.entries
-        head = int(bool(entries) and _is_system_prompt(context, entries[0]))
+        starts_whole = bool(entries) and entries[0].message is context.history[0]
+        head = int(starts_whole and entries[0].message.role == "system")
         said: str
         said, upto = context.strategy_state.get(self, ("", 0))
         first = head
@@ -90,10 +91,6 @@ class running_summary(BaseStrategy):
         return context
 
 
-def _is_system_prompt(context: Context, entry: Entry) -> bool:
-    return entry.message.role == "system" and entry.message is context.history[0]
-
-
 def _entries_to_summarize(
     entries: Sequence[Entry], tokens: int, room: int, before: int
 ) -> list[Entry]:
@@ -122,9 +119,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "summarization.py"
         ),
         "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
-        "summarised reach max_tokens, which has no default. It may cut between parallel "
-        "results. If results come in another order than their calls the product fails; here it "
-        "goes on.",
+        "summarised reach max_tokens, which has no default. It may cut between parallel results. "
+        "If results come in another order than their calls the product fails; here it goes on.",
         (
             "max_tokens=6000, model='gpt-5-mini'",
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -104,24 +103,21 @@ class tool_output_trimmer(BaselineStrategy):
         body = f"\n{text[:shown]}" if shown else ""
         if shown < len(text) and len(least) + len(body) + 3 <= most:
             body += "..."
-        images = Counter("input_image" for part in parts if part["type"] == "image_url")
+        images = sum(part["type"] == "image_url" for part in parts)
         headers = _iter_headers(name, size, shown, text, images)
         return next(header + body for header in headers if len(header) + len(body) <= most)
 
 
-def _iter_headers(
-    name: str, size: int, shown: int, text: str, images: Counter[str]
-) -> Iterator[str]:
+def _iter_headers(name: str, size: int, shown: int, text: str, images: int) -> Iterator[str]:
     """Yield possible headers of a preview, the most informative first."""
-    count = images.total()
-    dropped = f"; dropped {count} input_image" if count else ""
+    dropped = f"; dropped {images} input_image" if images else ""
     preview = f"; preview {shown}" if text else ""
     yield f"[Trimmed: {name}; payload {size}{preview}{dropped}]"
-    if count:
+    if images:
         yield f"[Trimmed: {name}{dropped}]"
         yield f"[Trimmed{dropped}]"
         yield "[Trimmed: input_image]"
-        yield f"[Trimmed: dropped {count} opaque]"
+        yield f"[Trimmed: dropped {images} opaque]"
     yield f"[Trimmed: payload {size}]"
     yield f"[Trimmed: {name}]"
     yield "[Trimmed]"
@@ -169,9 +165,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions/"
             "tool_output_trimmer.py"
         ),
-        "Tool outputs of over 500 characters before the 2 newest user messages are cut "
-        "to a 200-character preview. In a run with one user message nothing is ever "
-        "trimmed.",
+        "Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
+        "200-character preview. In a run with one user message nothing is ever trimmed.",
         (
             "",
             "recent_turns=1, max_output_chars=100, preview_chars=40",

@@ -306,9 +306,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         openhands_masking(),
         "OpenHands 0.59.0",
         _V0_URL + "observation_masking_condenser.py",
-        "Tool results older than the newest 100 events become user messages with "
-        "<MASKED>. The calls that they answered are not sent, because V0 keeps waiting "
-        "for their results.",
+        "Tool results older than the newest 100 events become user messages with <MASKED>. The "
+        "calls that they answered are not sent, because V0 keeps waiting for their results.",
     ),
     Baseline(
         "openhands.amortized",

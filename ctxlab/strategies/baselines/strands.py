@@ -7,8 +7,6 @@ message.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +16,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.parts import decode_image
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
 from ctxlab.strategies.helpers.message_blocks import block_end, system_prompt_end
 from ctxlab.strategies.helpers.text import with_text
@@ -234,7 +233,9 @@ def shorten_result(message: Message, _: ToolCall | None) -> Message | None:
 def _shorten_part(part: ContentPart) -> ContentPart:
     text: str | None = None
     if part.get("type") == "image_url":
-        text = _image_placeholder(str(part.get("image_url", {}).get("url", "")))
+        # The package ignores images that are links.
+        if image := decode_image(str(part.get("image_url", {}).get("url", ""))):
+            text = f"[image: {image[0]}, {len(image[1])} bytes]"
     elif part.get("type") == "text":
         text = _shorten_text(str(part.get("text") or ""))
     return part if text is None else {"type": "text", "text": text}
@@ -246,18 +247,6 @@ def _shorten_text(text: str) -> str | None:
         return None
     note = f"{_TRUNCATION_MARKER} {left_out} chars removed] ..."
     return f"{text[:_KEPT_CHARS]}...\n\n{note}\n\n...{text[-_KEPT_CHARS:]}"
-
-
-def _image_placeholder(url: str) -> str | None:
-    """Return the placeholder of an image given as data; None for a URL, which the package ignores."""
-    kind, comma, data = url.partition(";base64,")
-    if not comma or not kind.startswith("data:image/"):
-        return None
-    try:
-        size = len(base64.b64decode(data))
-    except (binascii.Error, ValueError):
-        return None
-    return f"[image: {kind.removeprefix('data:image/')}, {size} bytes]"
 
 
 _SOURCE_URL = (

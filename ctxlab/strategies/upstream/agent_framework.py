@@ -10,13 +10,7 @@ import agent_framework as af
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.common.parts import split_parts
-from ctxlab.strategies.upstream.base import (
-    Block,
-    PeerAdapter,
-    PeerSettings,
-    Writer,
-    run_coroutine,
-)
+from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer, run_coroutine
 
 
 class _ListAdapter(PeerAdapter):

@@ -10,9 +10,8 @@ from typing import Any
 from inspect_ai import model as api
 from inspect_ai.tool import ToolCall as InspectCall
 
-from ctxlab._utils.jsonio import parse_json
-from ctxlab.messages.types import Message
-from ctxlab.strategies.baselines.common.parts import split_parts
+from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.baselines.common.parts import parse_arguments, split_parts
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer
 
 _POSITION_KEY = "position"
@@ -144,19 +143,14 @@ def _to_chat_message(message: Message, position: int) -> api.ChatMessage:
     if message.role == "tool":
         made |= {"tool_call_id": message.tool_call_id, "function": message.name or None}
     if message.tool_calls:
-        made["tool_calls"] = [
-            InspectCall(id=call.id, function=call.name, arguments=_parse_arguments(call.arguments))
-            for call in message.tool_calls
-        ]
+        made["tool_calls"] = [_to_tool_call(call) for call in message.tool_calls]
     return _CLASSES[message.role](**made)
 
 
-def _parse_arguments(text: str) -> dict[str, Any]:
-    try:
-        value = parse_json(text) if text else {}
-    except ValueError:
-        value = text
-    return value if isinstance(value, dict) else {"arguments": value}
+def _to_tool_call(call: ToolCall) -> InspectCall:
+    value = parse_arguments(call)
+    arguments = value if isinstance(value, dict) else {"arguments": value}
+    return InspectCall(id=call.id, function=call.name, arguments=arguments)
 
 
 def _edit(settings: PeerSettings, exclude_tools: Sequence[str] = (), **options: Any) -> PeerAdapter:

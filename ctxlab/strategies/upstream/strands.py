@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,8 +13,8 @@ from strands.agent.conversation_manager import (
 from strands.hooks import BeforeModelCallEvent, HookRegistry
 from strands.types.exceptions import ContextWindowOverflowException
 
-from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import ContentPart, Message
+from ctxlab.strategies.baselines.common.parts import decode_image, parse_arguments
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Writer
 
 
@@ -126,11 +124,8 @@ def _to_strands_message(block: Block) -> dict[str, Any]:
         return {"role": "user", "content": [{"toolResult": result} for result in results]}
     content = _to_items(message)
     for call in message.tool_calls:
-        try:
-            arguments = parse_json(call.arguments) if call.arguments else {}
-        except ValueError:
-            arguments = call.arguments
-        content.append({"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}})
+        asked = {"toolUseId": call.id, "name": call.name, "input": parse_arguments(call)}
+        content.append({"toolUse": asked})
     return {"role": "assistant" if message.role == "assistant" else "user", "content": content}
 
 
@@ -143,13 +138,8 @@ def _to_items(message: Message) -> list[dict[str, Any]]:
 def _to_item(part: ContentPart) -> dict[str, Any]:
     if part.get("type") == "text":
         return {"text": str(part.get("text") or "")}
-    kind, comma, data = str(part.get("image_url", {}).get("url", "")).partition(";base64,")
-    if comma and kind.startswith("data:image/"):
-        try:
-            source = {"bytes": base64.b64decode(data)}
-        except (binascii.Error, ValueError):
-            return {"json": part}
-        return {"image": {"format": kind.removeprefix("data:image/"), "source": source}}
+    if image := decode_image(str(part.get("image_url", {}).get("url", ""))):
+        return {"image": {"format": image[0], "source": {"bytes": image[1]}}}
     return {"json": part}
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
-from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.common.threshold import (
     CompactingStrategy,
     body_start,
@@ -23,6 +22,15 @@ INPUT_SHARE = 0.9
 _MAX_ITEMS = 50
 _COMMAND_KEYS = ("command", "commands", "cmd")
 _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_path")
+
+
+class _Turn(NamedTuple):
+    """The entries ``[begin, end)`` between a user message and the next one."""
+
+    begin: int
+    end: int
+    rejected_stop: int = 0
+    "end of a digest that was rejected because it is not shorter than its source"
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +61,7 @@ class user_digest(CompactingStrategy):
         limit = INPUT_SHARE * window_tokens(context)
         if not self.should_compact(context, self.threshold_ratio * limit):
             return context
-        turns, fixed_tokens = _open_turns(context, self)
+        turns, fixed_tokens = self._open_turns(context)
         room = self.target_ratio * limit - fixed_tokens - context.budget.fixed
         before = context.tokens
         left: list[tuple[_Turn, int]] = []
@@ -71,44 +79,50 @@ class user_digest(CompactingStrategy):
                 else:
                     turn = turn._replace(rejected_stop=stop)
             left.append((turn, gone))
-        _save_turns(context, self, left[::-1], fixed_tokens)
+        self._save_turns(context, left[::-1], fixed_tokens)
         if context.tokens == before:
             self.postpone(context)
         else:
             context.report("digest")
         return context
 
+    def _open_turns(self, context: Context) -> tuple[list[_Turn], int]:
+        """Return the turns that can be shortened, newest last, and the tokens that always stay.
 
-class _Turn(NamedTuple):
-    """The entries ``[begin, end)`` between a user message and the next one."""
+        Turns that consist of a digest only are visited once.
+        """
+        state = context.strategy_state.get((self, "turns"))
+        if state is None or state[0] != context.version:  # another strategy has edited the context
+            state = None, 0, (), 0
+        _, seen, known, fixed_tokens = state
+        turns: list[_Turn] = list(known)
+        entries, first = context.entries, body_start(context)
+        for index in range(seen, len(entries)):
+            said = is_user_message(entries[index])
+            if said or entries[index].form is Form.SUMMARY:
+                fixed_tokens += entries[index].tokens
+            if said and index >= first:
+                turns[-1:] = [turn._replace(end=index) for turn in turns[-1:]]
+                turns.append(_Turn(index + 1, len(entries)))
+        turns[-1:] = [turn._replace(end=len(entries)) for turn in turns[-1:]]
+        return turns, fixed_tokens
 
-    begin: int
-    end: int
-    rejected_stop: int = 0
-    "end of a digest that was rejected because it is not shorter than its source"
-
-
-def _open_turns(context: Context, strategy: BaseStrategy) -> tuple[list[_Turn], int]:
-    """Return the turns that can be shortened, newest last, and the tokens that always stay.
-
-    Turns that consist of a digest only are visited once.
-    """
-    version, seen, known, fixed_tokens = context.strategy_state.get(
-        (strategy, "turns"), (None, 0, (), 0)
-    )
-    if version != context.version:  # another strategy has edited the context
-        seen, known, fixed_tokens = 0, (), 0
-    turns: list[_Turn] = list(known)
-    entries, first = context.entries, body_start(context)
-    for index in range(seen, len(entries)):
-        said = is_user_message(entries[index])
-        if said or entries[index].form is Form.SUMMARY:
-            fixed_tokens += entries[index].tokens
-        if said and index >= first:
-            turns[-1:] = [turn._replace(end=index) for turn in turns[-1:]]
-            turns.append(_Turn(index + 1, len(entries)))
-    turns[-1:] = [turn._replace(end=len(entries)) for turn in turns[-1:]]
-    return turns, fixed_tokens
+    def _save_turns(self, context: Context, left: Sequence[tuple[_Turn, int]], fixed: int) -> None:
+        """Save the current indices of turns; each turn comes with the number of entries removed."""
+        turns: list[_Turn] = []
+        shift = 0
+        for turn, gone in left:
+            begin, vain = turn.begin - shift, turn.rejected_stop and turn.rejected_stop - shift
+            shift += gone
+            end = turn.end - shift
+            part = context.entries[begin:end]
+            closed = all(entry.form is Form.SUMMARY for entry in part) and (
+                len(part) < 2 or context.is_safe_cut(end)
+            )
+            if not closed or end == len(context.entries):
+                turns.append(_Turn(begin, end, 0 if gone else vain))
+        state = context.version, len(context.entries), tuple(turns), fixed
+        context.strategy_state[self, "turns"] = state
 
 
 def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
@@ -125,33 +139,6 @@ def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
     if not newest and kept < end and entries[kept].message.role != "assistant":
         kept = end
     return (min(kept, end) if begin < kept else 0), room
-
-
-def _save_turns(
-    context: Context,
-    strategy: BaseStrategy,
-    turns_left: Sequence[tuple[_Turn, int]],
-    fixed_tokens: int,
-) -> None:
-    """Save the current indices of turns; each turn comes with the number of entries removed."""
-    turns: list[_Turn] = []
-    shift = 0
-    for turn, gone in turns_left:
-        begin, vain = turn.begin - shift, turn.rejected_stop and turn.rejected_stop - shift
-        shift += gone
-        end = turn.end - shift
-        part = context.entries[begin:end]
-        closed = all(entry.form is Form.SUMMARY for entry in part) and (
-            len(part) < 2 or context.is_safe_cut(end)
-        )
-        if not closed or end == len(context.entries):
-            turns.append(_Turn(begin, end, 0 if gone else vain))
-    context.strategy_state[strategy, "turns"] = (
-        context.version,
-        len(context.entries),
-        tuple(turns),
-        fixed_tokens,
-    )
 
 
 def build_activity_digest(entries: Sequence[Entry]) -> Message:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, NamedTuple
 
+from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message, ToolCall
 
 
@@ -44,6 +46,52 @@ def split_parts(message: Message) -> list[Part]:
         else Part(False, str(part.get("text") or ""))
         for part in content
     ]
+
+
+def decode_image(url: str) -> tuple[str, bytes] | None:
+    r"""Return the format and the data of an image that a URL contains.
+
+    Parameters
+    ----------
+    url : str
+        The URL.
+
+    Returns
+    -------
+    tuple of str and bytes, or None
+        Format and data; None if the URL is a link or broken.
+
+    Examples
+    --------
+    >>> decode_image("data:image/png;base64,AAAA")
+    ('png', b'\x00\x00\x00')
+    """
+    kind, comma, data = url.partition(";base64,")
+    if not comma or not kind.startswith("data:image/"):
+        return None
+    try:
+        return kind.removeprefix("data:image/"), base64.b64decode(data)
+    except ValueError:
+        return None
+
+
+def parse_arguments(call: ToolCall) -> Any:
+    """Return the value of the arguments of a call; the text itself if it is not JSON.
+
+    Parameters
+    ----------
+    call : ToolCall
+        The call.
+
+    Returns
+    -------
+    object
+        The value.
+    """
+    try:
+        return parse_json(call.arguments) if call.arguments else {}
+    except ValueError:
+        return call.arguments
 
 
 def object_arguments(call: ToolCall) -> dict[str, Any] | None:
