@@ -1,4 +1,4 @@
-"""Requests, replies and the protocols of model clients.
+"""Requests, replies, the protocols of model clients, and the base class of ctxlab's own clients.
 
 Strategies, agents and probes build a ``Request`` and pass it to any ``Client``. The clients are in
 ``ctxlab.llm``; this module knows no provider.
@@ -6,12 +6,17 @@ Strategies, agents and probes build a ``Request`` and pass it to any ``Client``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from ctxlab.errors import ModelUnavailable
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.llm.concurrency import run_uninterrupted
 from ctxlab.messages.types import Message, Usage
 
 
@@ -60,6 +65,16 @@ class Reply(msgspec.Struct, frozen=True):
         return self.message.text
 
 
+ReplyOrError: TypeAlias = Reply | ModelUnavailable
+"""Result of one request of a batch."""
+
+Replies: TypeAlias = Generator[tuple[int, ReplyOrError], None, None]
+"""Results of a batch in order of arrival, each with the index of its request."""
+
+OnReply: TypeAlias = Callable[[int, ReplyOrError], object] | None
+"""None, or a function that is called with the index of a request and its result."""
+
+
 class Embedding(NamedTuple):
     """Vectors of several texts, with the usage and cost of the call."""
 
@@ -99,7 +114,7 @@ class Client(Protocol):
         """
         ...
 
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
+    def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
         """Return the replies in order, with a few calls at a time.
 
         Parameters
@@ -113,97 +128,6 @@ class Client(Protocol):
             One reply per request; an unanswered request yields its error.
         """
         ...
-
-
-@runtime_checkable
-class IncrementalClient(Protocol):
-    """A client that yields replies as they arrive; errors as in ``Client``."""
-
-    def complete_each(
-        self,
-        requests: Sequence[Request],
-        /,
-        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies as they arrive.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-        on_reply : callable, optional
-            Called with index and reply before the reply is yielded.
-
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
-        """
-        ...
-
-
-@runtime_checkable
-class SplittableClient(Protocol):
-    """A client whose limits (concurrent calls, cost) can be divided among processes."""
-
-    def split_for_workers(self, workers: int, /) -> Client:
-        """Return a client for each of several processes, which together keep this client's limits.
-
-        Parameters
-        ----------
-        workers : int
-            Number of processes.
-
-        Returns
-        -------
-        Client
-            Client for one process.
-        """
-        ...
-
-
-@runtime_checkable
-class ConfiguredClient(Protocol):
-    """A client with options that change its replies, so a cache must distinguish them."""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options by name."""
-        ...
-
-
-def split_for_workers(client: Client, workers: int) -> Client:
-    """Return a client for each of several processes; a client without limits is returned unchanged.
-
-    Parameters
-    ----------
-    client : Client
-        The client.
-    workers : int
-        Number of processes.
-
-    Returns
-    -------
-    Client
-        Client for one process.
-    """
-    return client.split_for_workers(workers) if isinstance(client, SplittableClient) else client
-
-
-def client_options(client: object) -> Mapping[str, Any]:
-    """Return the options that change a client's replies.
-
-    Parameters
-    ----------
-    client : object
-        The client.
-
-    Returns
-    -------
-    mapping of str to object
-        The options by name; empty if the client has none.
-    """
-    return (client.options or {}) if isinstance(client, ConfiguredClient) else {}
 
 
 @runtime_checkable
@@ -251,6 +175,253 @@ class Streamer(Protocol):
         ...
 
 
+class BaseClient(ABC):
+    """Base class of clients that answer a batch of requests reply by reply; errors as in ``Client``."""
+
+    options: Mapping[str, Any] = {}
+    "options that change the replies, so a cache must distinguish them"
+
+    @abstractmethod
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
+        """Yield the replies as they arrive.
+
+        A caller that leaves early must close the generator.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+        on_reply : callable, optional
+            Called with index and reply before the reply is yielded, also for calls that were still
+            running when the caller left. It runs in a thread that no signal interrupts.
+
+        Yields
+        ------
+        tuple of int and (Reply or ModelUnavailable)
+            Index of the request and its reply.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a request or the key is not accepted.
+        """
+
+    def complete(self, request: Request, /) -> Reply:
+        """Return the reply to a request.
+
+        Parameters
+        ----------
+        request : Request
+            The request.
+
+        Returns
+        -------
+        Reply
+            The reply.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If the request or the key is not accepted.
+        ModelUnavailable
+            If there is no reply in spite of retries.
+        """
+        (reply,) = self.complete_all([request])
+        if isinstance(reply, ModelUnavailable):
+            raise reply
+        return reply
+
+    def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
+        """Return the replies in order.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The requests.
+
+        Returns
+        -------
+        list of Reply or ModelUnavailable
+            One reply per request; an unanswered request yields its error.
+
+        Raises
+        ------
+        ModelRequestRejected
+            If a request or the key is not accepted.
+        """
+        return sort_replies(self.complete_each(requests))
+
+    def split_for_workers(self, workers: int, /) -> Client:
+        """Return a client for each of several processes, which together keep this client's limits.
+
+        Parameters
+        ----------
+        workers : int
+            Number of processes.
+
+        Returns
+        -------
+        Client
+            Client for one process; this client if it has no limits.
+        """
+        return self
+
+
+def complete_each(client: Client, requests: Sequence[Request], on_reply: OnReply = None) -> Replies:
+    """Yield the replies of any client: as they arrive, or all at once from a foreign client.
+
+    Parameters
+    ----------
+    client : Client
+        The client to call.
+    requests : sequence of Request
+        The requests.
+    on_reply : callable, optional
+        As in ``BaseClient.complete_each``.
+
+    Yields
+    ------
+    tuple of int and (Reply or ModelUnavailable)
+        Index of the request and its reply.
+    """
+    if isinstance(client, BaseClient):
+        yield from client.complete_each(requests, on_reply)
+        return
+    replies = list(enumerate(client.complete_all(requests)))
+    if on_reply is not None:
+        run_uninterrupted(lambda: [on_reply(index, reply) for index, reply in replies])
+    yield from replies
+
+
+def complete_in_order(
+    complete: Callable[[Request], Reply],
+    requests: Sequence[Request],
+    on_reply: OnReply = None,
+) -> Replies:
+    """Yield the replies of a client that answers one request after the other.
+
+    Parameters
+    ----------
+    complete : callable
+        Returns the reply to a request, or raises ``ModelUnavailable``.
+    requests : sequence of Request
+        The requests.
+    on_reply : callable, optional
+        As in ``BaseClient.complete_each``.
+
+    Returns
+    -------
+    generator of tuple of int and (Reply or ModelUnavailable)
+        Index of each request and its reply.
+    """
+
+    def answer_each() -> Replies:
+        for index, request in enumerate(requests):
+            try:
+                yield index, complete(request)
+            except ModelUnavailable as error:
+                yield index, error
+
+    return report_replies(answer_each(), on_reply)
+
+
+def report_replies(replies: Replies, on_reply: OnReply) -> Replies:
+    """Yield replies, each after it was passed to ``on_reply``.
+
+    Parameters
+    ----------
+    replies : generator of tuple of int and (Reply or ModelUnavailable)
+        Index of each request and its reply.
+    on_reply : callable or None
+        As in ``BaseClient.complete_each``.
+
+    Yields
+    ------
+    tuple of int and (Reply or ModelUnavailable)
+        Index of the request and its reply.
+    """
+    with closing(replies):
+        for index, reply in replies:
+            if on_reply is not None:
+                run_uninterrupted(partial(on_reply, index, reply))
+            yield index, reply
+
+
+def sort_replies(replies: Iterable[tuple[int, ReplyOrError]]) -> list[ReplyOrError]:
+    """Return replies in the order of their requests.
+
+    Parameters
+    ----------
+    replies : iterable of tuple of int and (Reply or ModelUnavailable)
+        Index of each request and its reply.
+
+    Returns
+    -------
+    list of Reply or ModelUnavailable
+        The replies.
+    """
+    return [reply for _, reply in sorted(replies, key=itemgetter(0))]
+
+
+def split_for_workers(client: Client, workers: int) -> Client:
+    """Return a client for each of several processes; see ``BaseClient.split_for_workers``.
+
+    Parameters
+    ----------
+    client : Client
+        The client; a foreign client is returned unchanged.
+    workers : int
+        Number of processes.
+
+    Returns
+    -------
+    Client
+        Client for one process.
+    """
+    return client.split_for_workers(workers) if isinstance(client, BaseClient) else client
+
+
+def client_options(client: object) -> Mapping[str, Any]:
+    """Return the options that change a client's replies.
+
+    Parameters
+    ----------
+    client : object
+        The client.
+
+    Returns
+    -------
+    mapping of str to object
+        The options by name; empty for a foreign client.
+    """
+    return client.options if isinstance(client, BaseClient) else {}
+
+
+def as_embedder(client: object) -> Embedder:
+    """Return the client if it makes embeddings.
+
+    Parameters
+    ----------
+    client : object
+        The client.
+
+    Returns
+    -------
+    Embedder
+        The same client.
+
+    Raises
+    ------
+    ModelRequestRejected
+        If it has no ``embed`` method.
+    """
+    if not isinstance(client, Embedder):
+        raise ModelRequestRejected(
+            f"{client!r} has no embed method; pass a client that makes embeddings"
+        )
+    return client
+
+
 class ModelCall(NamedTuple):
     """A model call that a strategy made itself."""
 
@@ -270,9 +441,7 @@ class ModelCall(NamedTuple):
     "True if the reply came from disk; tokens and cost are those of the original call"
 
     @classmethod
-    def from_reply(
-        cls, request_index: int, model: str, reply: Reply | ModelUnavailable
-    ) -> ModelCall:
+    def from_reply(cls, request_index: int, model: str, reply: ReplyOrError) -> ModelCall:
         """Build the record of a call from its reply or error.
 
         Parameters
@@ -291,13 +460,5 @@ class ModelCall(NamedTuple):
         """
         if isinstance(reply, ModelUnavailable):
             return cls(request_index, model, 0, 0, 0.0, reply.attempts)
-        usage = reply.usage
-        return cls(
-            request_index,
-            model,
-            usage.total_input,
-            usage.output,
-            reply.usd,
-            reply.attempts,
-            reply.cached,
-        )
+        billed = reply.usage.total_input, reply.usage.output, reply.usd
+        return cls(request_index, model, *billed, reply.attempts, reply.cached)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+from typing_extensions import override
 
 from ctxlab._utils.progress import track
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
@@ -16,7 +19,19 @@ from ctxlab.llm import (
     CostLimitedClient,
     LiteLLMClient,
 )
-from ctxlab.llm.base import Client, Embedding, IncrementalClient, Reply, Request, client_options
+from ctxlab.llm.base import (
+    BaseClient,
+    Client,
+    Embedding,
+    OnReply,
+    Replies,
+    ReplyOrError,
+    Request,
+    client_options,
+    complete_each,
+    complete_in_order,
+    sort_replies,
+)
 from ctxlab.llm.costs import worst_case_cost
 from ctxlab.tokens.counter import get_counter
 
@@ -46,12 +61,7 @@ class RequestEstimate(NamedTuple):
         RequestEstimate
             The sum.
         """
-        return RequestEstimate(
-            self.questions + other.questions,
-            self.known + other.known,
-            self.prompt + other.prompt,
-            self.usd + other.usd,
-        )
+        return RequestEstimate(*map(operator.add, self, other))
 
 
 def build_cost_limited_client(
@@ -130,7 +140,7 @@ def estimate_requests(
 
 def complete_with_progress(
     requests: Sequence[Request], client: Client, progress: bool | None = None
-) -> list[Reply | ModelUnavailable]:
+) -> list[ReplyOrError]:
     """Return the replies in order, with a progress bar.
 
     Parameters
@@ -152,14 +162,11 @@ def complete_with_progress(
     ModelRequestRejected
         If a request or the key is not accepted. The message says where earlier replies are cached.
     """
-    with closing(iter_replies(requests, client)) as each:
-        bar = track(each, "questions answered", len(requests), progress)
-        return [reply for _, reply in sorted(bar, key=lambda pair: pair[0])]
+    with closing(iter_replies(requests, client)) as replies:
+        return sort_replies(track(replies, "questions answered", len(requests), progress))
 
 
-def iter_replies(
-    requests: Sequence[Request], client: Client
-) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
+def iter_replies(requests: Sequence[Request], client: Client) -> Replies:
     """Yield the replies as they arrive, if the client supports it, else all at once.
 
     A caller that leaves early must close the generator: running calls are then awaited and cached.
@@ -177,11 +184,7 @@ def iter_replies(
         Index of the request and its reply.
     """
     with add_cache_hint(client):
-        if not isinstance(client, IncrementalClient):
-            yield from enumerate(client.complete_all(requests))
-            return
-        with closing(client.complete_each(requests)) as replies:
-            yield from replies
+        yield from complete_each(client, requests)
 
 
 @contextmanager
@@ -203,9 +206,8 @@ def add_cache_hint(client: Client | None) -> Iterator[None]:
     except ModelRequestRejected as error:
         if not isinstance(client, CachedClient) or client.mode == "replay":
             raise
-        hint = (
-            f"earlier replies are cached in {client.folder}, and the next run continues from there"
-        )
+        kept = f"earlier replies are cached in {client.folder}"
+        hint = f"{kept}, and the next run continues from there"
         if hint in str(error):
             raise
         raise type(error)(f"{error}; {hint}") from error
@@ -232,17 +234,18 @@ def cache_only_client(client: Client | None) -> Client:
     return CachedClient(_OfflineClient(client_options(client.client)), client.folder)
 
 
-class _OfflineClient:
+class _OfflineClient(BaseClient):
     """Client that answers no request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
 
-    def complete(self, request: Request, /) -> Reply:
-        raise ModelUnavailable("no model is called during an estimate", 0)
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        return [ModelUnavailable("no model is called during an estimate", 0) for _ in requests]
+    @override
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
+        return complete_in_order(self._refuse, requests, on_reply)
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
+        return self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
         raise ModelUnavailable("no model is called during an estimate", 0)

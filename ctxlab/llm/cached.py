@@ -16,27 +16,34 @@ import os
 import re
 import sqlite3
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 import msgspec
+from typing_extensions import override
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab._utils.private_files import create_file, make_folder
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable, UnknownName
 from ctxlab.llm.base import (
+    BaseClient,
     Client,
-    Embedder,
     Embedding,
-    IncrementalClient,
+    OnReply,
+    Replies,
     Reply,
+    ReplyOrError,
     Request,
+    as_embedder,
     client_options,
+    complete_each,
+    report_replies,
     split_for_workers,
 )
-from ctxlab.llm.concurrency import BatchMixin, run_uninterrupted
+from ctxlab.llm.concurrency import run_uninterrupted
 from ctxlab.messages.types import Usage
 
 CacheMode: TypeAlias = Literal["auto", "record", "replay"]
@@ -54,10 +61,10 @@ class _Vector(msgspec.Struct, frozen=True):
 
     vector: list[float]
     tokens: int
-    usd: float | None
+    usd: float
 
 
-class CachedClient(BatchMixin):
+class CachedClient(BaseClient):
     """Client that calls another client for requests whose reply is not on disk.
 
     Several processes may share the folder. A reply from disk has ``cached`` set and 0 attempts; its
@@ -102,15 +109,19 @@ class CachedClient(BatchMixin):
         self._disk: Any = None
 
     def __repr__(self) -> str:
+        """Show the wrapped client, the folder and the mode."""
         return f"CachedClient({self.client!r}, {str(self.folder)!r}, {self.mode!r})"
 
     def __reduce__(self) -> tuple[type[CachedClient], tuple[Any, ...]]:
+        """Let a copy in another process open the files itself."""
         return type(self), (self.client, self.folder, self.mode)
 
-    def __enter__(self) -> CachedClient:
+    def __enter__(self) -> Self:
+        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the files."""
         self.close()
 
     def close(self) -> None:
@@ -119,67 +130,15 @@ class CachedClient(BatchMixin):
             self._disk.close()
             self._disk = None
 
-    def split_for_workers(self, workers: int) -> CachedClient:
-        """Return a client for each of several worker processes; see ``LiteLLMClient.split_for_workers``.
-
-        Parameters
-        ----------
-        workers : int
-            Number of worker processes.
-
-        Returns
-        -------
-        CachedClient
-            Client for one worker.
-        """
+    @override
+    def split_for_workers(self, workers: int, /) -> CachedClient:
         inner = None if self.client is None else split_for_workers(self.client, workers)
         return CachedClient(inner, self.folder, self.mode)
 
-    def complete_each(
-        self, requests: Sequence[Request], /
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies: first those on disk, then the others as they arrive.
-
-        Each reply is stored before it is yielded, whatever happens to the others. A caller that
-        leaves early must close the generator: running calls are then awaited and stored.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If a reply is missing and the client must not be called.
-        """
-        places: dict[str, list[int]] = {}
-        for place, request in enumerate(requests):
-            places.setdefault(self.cache_key(request), []).append(place)
-        missing: dict[str, Request] = {}
-        for key, (first, *others) in places.items():
-            found = self._look_up([key], _parse_reply)
-            if key in found:
-                yield from _repeat_for_places(found[key], (first, *others))
-            else:
-                missing[key] = requests[first]
-        if not missing:
-            return
-        names = list(missing)
-
-        def keep(number: int, reply: Reply | ModelUnavailable) -> None:
-            if isinstance(reply, Reply):
-                self._store(names[number], msgspec.to_builtins(reply))
-
-        client = self._client_for_missing(next(iter(missing.values())))
-        with closing(_complete_each(client, list(missing.values()), keep)) as replies:
-            for number, reply in replies:
-                yield from _repeat_for_places(reply, places[names[number]])
+    @override
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
+        # First the replies on disk, then the others as they arrive.
+        return report_replies(self._complete_each(requests), on_reply)
 
     def cache_key(self, request: Request) -> str:
         """Return the key under which the reply to a request is stored; equal requests have equal keys.
@@ -194,7 +153,10 @@ class CachedClient(BatchMixin):
         str
             The key.
         """
-        return self._build_key("reply", _request_fields(request))
+        fields = {name: getattr(request, name) for name in request.__struct_fields__}
+        # Only what is sent of a message tells requests apart.
+        fields["messages"] = [message.to_dict() for message in request.messages]
+        return self._build_key("reply", fields)
 
     def has_answer(self, key: str) -> bool:
         """Return True if the reply under a key is on disk and would be used.
@@ -235,44 +197,56 @@ class CachedClient(BatchMixin):
             If a vector is missing and the client cannot make embeddings or must not be called.
         """
         keys = [self._build_key("embedding", {"model": model, "text": text}) for text in texts]
-        found = self._look_up(keys, _parse_vector)
-        missing = {k: text for k, text in zip(keys, texts, strict=True) if k not in found}
+        known = {key: self._load(key, _Vector) for key in dict.fromkeys(keys)}
+        found = {key: vector for key, vector in known.items() if vector is not None}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         attempts = 0
         if missing:
-            client = self._client_for_missing(
-                f"the embedding by {model} of {_quote_text(next(iter(texts)))}"
-            )
-            if not isinstance(client, Embedder):
-                raise ModelRequestRejected(
-                    f"{client!r} has no embed method; pass a client that makes embeddings"
-                )
-            answer = client.embed(model, list(missing.values()))
-            attempts = answer.attempts
-            tokens = _split_proportionally(
-                answer.usage.input, [len(text) for text in missing.values()]
-            )
-            price = answer.usd / answer.usage.input if answer.usage.input else 0.0
-            usd = [None if math.isnan(price) else share * price for share in tokens]
-            new = dict(zip(missing, map(_Vector, answer.vectors, tokens, usd), strict=True))
-            run_uninterrupted(lambda: self._store_vectors(new))
+            what = f"the embedding by {model} of {_quote_text(texts[0])}"
+            answer = as_embedder(self._client_for_missing(what)).embed(model, [*missing.values()])
+            attempts, total = answer.attempts, answer.usage.input
+            tokens = _split_proportionally(total, [len(text) for text in missing.values()])
+            costs = [count * (answer.usd / total) if total else 0.0 for count in tokens]
+            new = dict(zip(missing, map(_Vector, answer.vectors, tokens, costs), strict=True))
+            run_uninterrupted(functools.partial(self._store, new))
             found |= new
-        took = [found[key] for key in dict.fromkeys(keys)]
+        used = [found[key] for key in known]
         return Embedding(
             [found[key].vector for key in keys],
-            Usage(sum(each.tokens for each in took)),
-            sum(math.nan if each.usd is None else each.usd for each in took),
+            Usage(sum(each.tokens for each in used)),
+            sum(each.usd for each in used),
             attempts,
             not missing,
         )
 
-    def _client_for_missing(self, what: Request | str) -> Client:
+    def _complete_each(self, requests: Sequence[Request]) -> Replies:
+        indices: dict[str, list[int]] = {}
+        for index, request in enumerate(requests):
+            indices.setdefault(self.cache_key(request), []).append(index)
+        missing: dict[str, Request] = {}
+        for key, same in indices.items():
+            if (known := self._load(key, Reply)) is None:
+                missing[key] = requests[same[0]]
+            else:
+                known = msgspec.structs.replace(known, cached=True, attempts=0)
+                yield from _repeat_reply(known, same)
+        if not missing:
+            return
+        keys, to_send = list(missing), list(missing.values())
+
+        def store(number: int, reply: ReplyOrError) -> None:
+            if isinstance(reply, Reply):
+                self._store({keys[number]: reply})
+
+        client = self._client_for_missing(_describe_reply(to_send[0]))
+        with closing(complete_each(client, to_send, store)) as replies:
+            for number, reply in replies:
+                yield from _repeat_reply(reply, indices[keys[number]])
+
+    def _client_for_missing(self, what: str) -> Client:
         """Return the client to call for a missing reply."""
         if self.client is not None and self.mode != "replay":
             return self.client
-        if isinstance(what, Request):
-            said = _quote_text(what.messages[-1].text if what.messages else "")
-            again = f" (replicate {what.replicate})" if what.replicate else ""
-            what = f"the reply of {what.model} to {said}{again}"
         raise ModelRequestRejected(
             f"{what} is not in the cache {self.folder}, which is used without calling a model; run "
             "once with mode 'auto', which calls the model for missing replies, or 'record'"
@@ -285,32 +259,32 @@ class CachedClient(BatchMixin):
         text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
-    def _look_up(self, keys: Sequence[str], read: Callable[[Any], _Stored]) -> dict[str, Any]:
-        """Return the stored values; unreadable ones count as missing."""
-        found: dict[str, _Stored] = {}
+    def _load(self, key: str, kind: type[_Stored]) -> _Stored | None:
+        """Return the stored value; one that cannot be read counts as missing."""
         if self.mode == "record":
-            return found
-        for key in dict.fromkeys(keys):
-            disk = self._open_cache()
-            try:
-                blob = disk.get(key, retry=True)
-                if blob is not None:
-                    found[key] = read(parse_json(blob))
-            except (ValueError, TypeError, KeyError, msgspec.ValidationError, sqlite3.Error):
-                _log.warning("cannot read the entry %s of the cache %s", key, self.folder)
-        return found
+            return None
+        disk = self._open_cache()
+        try:
+            blob = disk.get(key, retry=True)
+            if blob is None:
+                return None
+            value = parse_json(blob)
+            if value["usd"] is None:  # JSON has no nan
+                value["usd"] = math.nan
+            return msgspec.convert(value, kind)
+        except (ValueError, TypeError, KeyError, msgspec.ValidationError, sqlite3.Error):
+            _log.warning("cannot read the entry %s of the cache %s", key, self.folder)
+            return None
 
-    def _store(self, key: str, value: Mapping[str, Any]) -> None:
+    def _store(self, entries: Mapping[str, Reply | _Vector]) -> None:
         # Never called in the main thread: if a signal interrupts the start of a transaction, SQLite
         # waits forever for its end.
         try:
-            self._open_cache().set(key, dump_json(value).encode(), retry=True)
+            for key, value in entries.items():
+                blob = dump_json(msgspec.to_builtins(value)).encode()
+                self._open_cache().set(key, blob, retry=True)
         except (OSError, sqlite3.Error) as error:  # do not lose a reply that was paid for
             _log.warning("cannot store a reply in the cache %s: %s", self.folder, error)
-
-    def _store_vectors(self, vectors: Mapping[str, _Vector]) -> None:
-        for key, vector in vectors.items():
-            self._store(key, msgspec.to_builtins(vector))
 
     def _open_cache(self) -> Any:
         if self._disk is None:
@@ -326,9 +300,8 @@ class CachedClient(BatchMixin):
                     cull_limit=0,
                 )
             except (OSError, sqlite3.Error) as error:
-                raise ModelRequestRejected(
-                    f"cannot open the cache {self.folder}: {error}"
-                ) from error
+                message = f"cannot open the cache {self.folder}: {error}"
+                raise ModelRequestRejected(message) from error
             weakref.finalize(self, self._disk.close)
         return self._disk
 
@@ -357,67 +330,27 @@ def _disk_class() -> type:
     return Plain
 
 
-def _complete_each(
-    client: Client,
-    requests: Sequence[Request],
-    keep: Callable[[int, Reply | ModelUnavailable], None],
-) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-    """Yield the replies as they arrive, if the client supports it; pass each to ``keep`` first."""
-    if isinstance(client, IncrementalClient):
-        with closing(client.complete_each(requests, keep)) as replies:
-            yield from replies
-        return
-    together = client.complete_all(requests)
-
-    def keep_all() -> None:
-        for place, reply in enumerate(together):
-            keep(place, reply)
-
-    run_uninterrupted(keep_all)
-    yield from enumerate(together)
-
-
-def _repeat_for_places(
-    reply: Reply | ModelUnavailable, places: Sequence[int]
-) -> Iterator[tuple[int, Reply | ModelUnavailable]]:
-    """Yield the reply for each index of a request that occurs several times but was sent once."""
-    yield places[0], reply
-    for place in places[1:]:
-        yield place, _mark_as_repeated(reply)
-
-
-def _mark_as_repeated(reply: Reply | ModelUnavailable) -> Reply | ModelUnavailable:
-    """Return the reply for a repetition of a request that was sent once."""
-    if isinstance(reply, ModelUnavailable):
-        return ModelUnavailable(str(reply), 0)
-    return msgspec.structs.replace(reply, cached=True, attempts=0)
-
-
-def _request_fields(request: Request) -> dict[str, Any]:
-    """Return all fields that are sent, and none that are not."""
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return {**fields, "messages": [message.to_dict() for message in request.messages]}
-
-
-def _parse_reply(value: dict[str, Any]) -> Reply:
-    # JSON has no nan, so it is stored as null.
-    value = {**value, "usd": math.nan if value["usd"] is None else value["usd"]}
-    return msgspec.structs.replace(msgspec.convert(value, Reply), cached=True, attempts=0)
-
-
-def _parse_vector(value: dict[str, Any]) -> _Vector:
-    return msgspec.convert(value, _Vector)
+def _repeat_reply(reply: ReplyOrError, indices: Sequence[int]) -> Replies:
+    """Yield a reply for each index of a request that occurs several times but was sent once."""
+    yield indices[0], reply
+    for index in indices[1:]:
+        if isinstance(reply, Reply):
+            yield index, msgspec.structs.replace(reply, cached=True, attempts=0)
+        else:
+            yield index, ModelUnavailable(str(reply), 0)
 
 
 def _split_proportionally(total: int, sizes: Sequence[int]) -> list[int]:
     """Split a whole number in proportion to sizes, into whole numbers with the same sum."""
-    parts, used, seen, whole = [], 0, 0, sum(sizes) or 1
-    for size in sizes:
-        seen += size
-        upto = total * seen // whole
-        parts.append(upto - used)
-        used = upto
-    return parts
+    whole = sum(sizes) or 1
+    ends = [total * seen // whole for seen in accumulate(sizes)]
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+def _describe_reply(request: Request) -> str:
+    said = _quote_text(request.messages[-1].text if request.messages else "")
+    again = f" (replicate {request.replicate})" if request.replicate else ""
+    return f"the reply of {request.model} to {said}{again}"
 
 
 def _quote_text(text: str) -> str:

@@ -1,17 +1,13 @@
-"""Concurrent calls in threads that react to Ctrl+C, and a client mixin built on them."""
+"""Concurrent calls in threads that react to Ctrl+C."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar, cast
-
-from ctxlab.errors import ModelUnavailable
-from ctxlab.llm.base import Reply, Request
 
 _log = logging.getLogger("ctxlab.llm")
 POLL_SECONDS = 0.2
@@ -144,70 +140,3 @@ def get_interruptibly(queue: SimpleQueue[_Item]) -> _Item:
             return queue.get(timeout=POLL_SECONDS)
         except Empty:
             pass
-
-
-class BatchMixin(ABC):
-    """Implements the ``Client`` protocol on top of ``complete_each``."""
-
-    def complete(self, request: Request, /) -> Reply:
-        """Return the reply to a request.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Returns
-        -------
-        Reply
-            The reply.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If the request or the key is not accepted.
-        ModelUnavailable
-            If there is no reply in spite of retries.
-        """
-        (reply,) = self.complete_all([request])
-        if isinstance(reply, ModelUnavailable):
-            raise reply
-        return reply
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """Return the replies in order.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Returns
-        -------
-        list of Reply or ModelUnavailable
-            One reply per request; an unanswered request yields its error.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If a request or the key is not accepted.
-        """
-        with closing(self.complete_each(requests)) as replies:
-            return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
-
-    @abstractmethod
-    def complete_each(
-        self, requests: Sequence[Request], /
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies as they arrive.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
-        """

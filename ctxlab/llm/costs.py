@@ -9,28 +9,40 @@ billed, so its worst case counts as spent.
 from __future__ import annotations
 
 import math
+import operator
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from abc import abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Self
+
+from typing_extensions import override
 
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.llm.base import (
+    BaseClient,
     Client,
-    Embedder,
     Embedding,
+    OnReply,
+    Replies,
     Reply,
     Request,
     Streamer,
+    as_embedder,
     client_options,
+    complete_in_order,
     split_for_workers,
 )
-from ctxlab.llm.concurrency import BatchMixin
-from ctxlab.messages.types import Usage
+from ctxlab.llm.concurrency import POLL_SECONDS
 from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
+
+_INEXACT_MARGIN = 1.5
+"factor applied to token counts of models without a public vocabulary"
+_TIER_TOLERANCE = 0.99
+"fraction of a tier's start from which its prices apply, since counts may be slightly too low"
+_EPSILON = 1e-12
 
 
 class UsageTotals(NamedTuple):
@@ -53,80 +65,41 @@ class UsageTotals(NamedTuple):
 
 
 class UsageTracker:
-    """Thread-safe usage totals."""
+    """Thread-safe usage totals of a client, and the number of its latest calls without a reply."""
 
     def __init__(self) -> None:
+        self.totals = UsageTotals()
+        "totals of all attempts"
         self._lock = threading.Lock()
-        self._totals = UsageTotals()
-        self._unanswered_in_row = 0
+        self._calls_without_reply = 0
 
-    @property
-    def totals(self) -> UsageTotals:
-        """The current totals."""
-        with self._lock:
-            return self._totals
-
-    def add_answered(self, usage: Usage, usd: float) -> None:
-        """Count an attempt that got a reply.
+    def add_attempt(self, attempt: UsageTotals) -> None:
+        """Add an attempt to the totals.
 
         Parameters
         ----------
-        usage : Usage
-            Billed tokens.
-        usd : float
-            Billed cost in USD.
+        attempt : UsageTotals
+            Totals of this attempt alone.
         """
         with self._lock:
-            was = self._totals
-            self._unanswered_in_row = 0
-            self._totals = was._replace(
-                attempts=was.attempts + 1,
-                answered=was.answered + 1,
-                prompt_tokens=was.prompt_tokens + usage.total_input,
-                completion_tokens=was.completion_tokens + usage.output,
-                usd=was.usd + usd,
-            )
+            self.totals = UsageTotals(*map(operator.add, self.totals, attempt))
 
-    def add_failed(self) -> None:
-        """Count an attempt that the provider answered with an error."""
-        with self._lock:
-            was = self._totals
-            self._totals = was._replace(attempts=was.attempts + 1, failed=was.failed + 1)
+    def end_call(self, *, reached: bool) -> int:
+        """Count a call, after all its attempts.
 
-    def add_interrupted(self) -> None:
-        """Count an attempt that got no readable reply."""
-        with self._lock:
-            was = self._totals
-            self._totals = was._replace(attempts=was.attempts + 1, interrupted=was.interrupted + 1)
-
-    def reset_unanswered(self) -> None:
-        """Reset the count of consecutive unanswered calls.
-
-        Used when a provider declines one request: it is reachable all the same.
-        """
-        with self._lock:
-            self._unanswered_in_row = 0
-
-    def add_unanswered(self) -> int:
-        """Count a call that stayed unanswered after all retries.
+        Parameters
+        ----------
+        reached : bool
+            True if the provider replied, or declined this one request.
 
         Returns
         -------
         int
-            Number of consecutive unanswered calls, this one included.
+            Number of consecutive calls up to this one that did not reach the provider.
         """
         with self._lock:
-            self._unanswered_in_row += 1
-            return self._unanswered_in_row
-
-
-_POLL_SECONDS = 0.2
-"interval in seconds at which a waiting thread checks for cancellation"
-_INEXACT_MARGIN = 1.5
-"factor applied to token counts of models without a public vocabulary"
-_TIER_TOLERANCE = 0.99
-"fraction of a tier's start from which its prices apply, since counts may be slightly too low"
-_EPSILON = 1e-12
+            self._calls_without_reply = 0 if reached else self._calls_without_reply + 1
+            return self._calls_without_reply
 
 
 class CostLimitExceeded(ModelRequestRejected):
@@ -139,10 +112,6 @@ class Reservation:
 
     usd: float
     "worst-case cost in USD; set it to the billed cost once that is known"
-
-
-ReserveAttempt: TypeAlias = Callable[[], AbstractContextManager[Reservation]]
-"""Starts an attempt; the caller writes the billed cost into the yielded ``Reservation``."""
 
 
 class CostLimit:
@@ -183,36 +152,17 @@ call to gpt-4o may cost $0.045; raise the limit to continue
         self._changed = threading.Condition()
 
     def __repr__(self) -> str:
+        """Show the maximum cost."""
         return f"CostLimit({self.max_usd})"
 
     def __reduce__(self) -> tuple[type[CostLimit], tuple[float]]:
+        """Give a copy in another process what is left."""
         return CostLimit, (self.remaining,)
 
     @property
     def remaining(self) -> float:
         """USD that are neither spent nor reserved."""
         return max(self.max_usd - self.spent - self._reserved, 0.0)
-
-    def bind_reserve(
-        self, model: str, max_usd: float, cancelled: threading.Event
-    ) -> ReserveAttempt:
-        """Return a function that calls ``reserve`` for each attempt of one call.
-
-        Parameters
-        ----------
-        model : str
-            Name of the model.
-        max_usd : float
-            Worst-case cost of one attempt in USD.
-        cancelled : threading.Event
-            Stops the wait for a reservation when set.
-
-        Returns
-        -------
-        ReserveAttempt
-            Function without parameters that returns a context manager.
-        """
-        return partial(self.reserve, model, max_usd, cancelled)
 
     @contextmanager
     def reserve(
@@ -258,7 +208,7 @@ call to gpt-4o may cost $0.045; raise the limit to continue
                         f"the next call to {model} may cost ${max_usd:.4g}; raise the limit to "
                         "continue"
                     )
-                self._changed.wait(_POLL_SECONDS)
+                self._changed.wait(POLL_SECONDS)
                 if cancelled is not None and cancelled.is_set():
                     raise ModelUnavailable(f"{model}: the call was cancelled", 0)
             self._reserved += max_usd
@@ -303,13 +253,11 @@ def worst_case_cost(request: Request) -> float:
         return math.nan
     counter = get_counter(request.model)
     prompt = counter.count_request(request.messages, request.tools) * _count_margin(counter)
+    tiers = [tier for tier in prices.above if tier.start * _TIER_TOLERANCE <= prompt]
     return max(
         prompt * max(rates.input, rates.cache_write, rates.cache_read)
         + request.max_tokens * rates.output
-        for rates in (
-            prices,
-            *(tier for tier in prices.above if tier.start * _TIER_TOLERANCE <= prompt),
-        )
+        for rates in (prices, *tiers)
     )
 
 
@@ -336,55 +284,46 @@ def _count_margin(counter: TokenCounter) -> float:
     return 1.0 if counter.exact else _INEXACT_MARGIN
 
 
-@runtime_checkable
-class CostAwareClient(Protocol):
-    """A client that reserves the cost of each of its HTTP requests, such as ``LiteLLMClient``."""
+class CostAwareClient(BaseClient):
+    """A client that pays for each of its HTTP requests separately, such as ``LiteLLMClient``."""
 
-    def complete_each(
-        self,
-        requests: Sequence[Request],
-        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None,
-        cost_limit: CostLimit,
-        /,
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies as they arrive.
+    cost_limit: CostLimit | None = None
+    "limit that pays for each HTTP request; None for no limit"
+
+    def with_cost_limit(self, cost_limit: CostLimit) -> Self:
+        """Return a view of this client, which shares its state and pays from a limit.
 
         Parameters
         ----------
-        requests : sequence of Request
-            The requests.
-        on_reply : callable or None
-            Called with index and reply before the reply is yielded.
         cost_limit : CostLimit
-            The limit that pays for each attempt.
+            The limit.
 
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
+        Returns
+        -------
+        CostAwareClient
+            The view.
         """
-        ...
+        view = object.__new__(type(self))
+        view.__dict__ = {**vars(self), "cost_limit": cost_limit}
+        return view
 
-    def stream(
-        self, request: Request, cost_limit: CostLimit, /
-    ) -> Generator[str | Reply, None, None]:
-        """Yield pieces of the reply, then the reply.
+    @abstractmethod
+    def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
+        """Yield pieces of the text as they arrive; last, the whole reply.
 
         Parameters
         ----------
         request : Request
             The request.
-        cost_limit : CostLimit
-            The limit that pays for each attempt.
 
         Yields
         ------
         str or Reply
             Pieces of the text; last, the whole reply.
         """
-        ...
 
-    def embed(self, model: str, texts: Sequence[str], cost_limit: CostLimit, /) -> Embedding:
+    @abstractmethod
+    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Return one vector per text.
 
         Parameters
@@ -393,18 +332,15 @@ class CostAwareClient(Protocol):
             Name of the embedding model.
         texts : sequence of str
             The texts.
-        cost_limit : CostLimit
-            The limit that pays for each attempt.
 
         Returns
         -------
         Embedding
             The vectors, in the order of the texts.
         """
-        ...
 
 
-class CostLimitedClient(BatchMixin):
+class CostLimitedClient(BaseClient):
     """Client that calls another client as long as the possible cost stays within a limit.
 
     A call starts only if its worst case fits beside the cost that is already spent or reserved. If
@@ -436,66 +372,24 @@ class CostLimitedClient(BatchMixin):
 
     def __init__(self, client: Client, max_cost: float | CostLimit) -> None:
         self.client = client
+        self.options = client_options(client)
         self.cost_limit = max_cost if isinstance(max_cost, CostLimit) else CostLimit(max_cost)
         "tracks what is spent and what is left"
 
     def __repr__(self) -> str:
+        """Show the wrapped client and the maximum cost."""
         return f"CostLimitedClient({self.client!r}, {self.cost_limit.max_usd})"
 
-    @property
-    def options(self) -> Any:
-        """Options of the wrapped client, which change its replies."""
-        return client_options(self.client)
-
-    @property
-    def _cost_aware_client(self) -> CostAwareClient | None:
-        return self.client if isinstance(self.client, CostAwareClient) else None
-
-    def split_for_workers(self, workers: int) -> CostLimitedClient:
-        """Return a client for each of several worker processes, with its share of the limit.
-
-        Parameters
-        ----------
-        workers : int
-            Number of worker processes.
-
-        Returns
-        -------
-        CostLimitedClient
-            Client for one worker.
-        """
+    @override
+    def split_for_workers(self, workers: int, /) -> CostLimitedClient:
         part = CostLimit(self.cost_limit.remaining / workers)
         return CostLimitedClient(split_for_workers(self.client, workers), part)
 
-    def complete_each(
-        self,
-        requests: Sequence[Request],
-        /,
-        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies as they arrive.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-        on_reply : callable, optional
-            Called with index and reply before the reply is yielded.
-
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
-        """
-        if (client := self._cost_aware_client) is not None:
-            with closing(client.complete_each(requests, on_reply, self.cost_limit)) as replies:
-                yield from replies
-            return
-        for place, request in enumerate(requests):
-            reply = self._complete(request)
-            if on_reply is not None:
-                on_reply(place, reply)
-            yield place, reply
+    @override
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
+        if isinstance(self.client, CostAwareClient):
+            return self.client.with_cost_limit(self.cost_limit).complete_each(requests, on_reply)
+        return complete_in_order(self._complete, requests, on_reply)
 
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
         """Yield pieces of the reply as they arrive, then the reply.
@@ -512,24 +406,18 @@ class CostLimitedClient(BatchMixin):
         str or Reply
             Pieces of the text; last, the whole reply.
         """
-        if not isinstance(self.client, Streamer):
+        if isinstance(self.client, CostAwareClient):
+            yield from self.client.with_cost_limit(self.cost_limit).stream(request)
+        elif isinstance(self.client, Streamer):
+            worst = worst_case_cost(request)
+            with self.cost_limit.reserve(request.model, worst) as reservation:
+                for piece in self.client.stream(request):
+                    if isinstance(piece, Reply):
+                        reservation.usd = piece.usd
+                    yield piece
+        else:
             reply = self.complete(request)
-            if reply.text:
-                yield reply.text
-            yield reply
-            return
-        if (client := self._cost_aware_client) is not None:
-            with closing(client.stream(request, self.cost_limit)) as pieces:
-                yield from pieces
-            return
-        with (
-            self.cost_limit.reserve(request.model, worst_case_cost(request)) as reservation,
-            closing(self.client.stream(request)) as pieces,  # type: ignore[type-var]
-        ):
-            for piece in pieces:
-                if isinstance(piece, Reply):
-                    reservation.usd = piece.usd
-                yield piece
+            yield from (reply.text, reply) if reply.text else (reply,)
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Return one vector per text.
@@ -551,24 +439,21 @@ class CostLimitedClient(BatchMixin):
         ModelRequestRejected
             If the wrapped client has no ``embed`` method.
         """
-        if not isinstance(self.client, Embedder):
-            raise ModelRequestRejected(
-                f"{self.client!r} has no embed method; pass a client that makes embeddings"
-            )
-        if (client := self._cost_aware_client) is not None:
-            return client.embed(model, texts, self.cost_limit)
+        if isinstance(self.client, CostAwareClient):
+            return self.client.with_cost_limit(self.cost_limit).embed(model, texts)
+        embedder = as_embedder(self.client)
         with self.cost_limit.reserve(model, 0.0) as reservation:
-            found = self.client.embed(model, texts)
-            reservation.usd = found.usd
-        return found
+            embedding = embedder.embed(model, texts)
+            reservation.usd = embedding.usd
+        return embedding
 
-    def _complete(self, request: Request) -> Reply | ModelUnavailable:
-        most = worst_case_cost(request)
-        with self.cost_limit.reserve(request.model, most) as reservation:
+    def _complete(self, request: Request) -> Reply:
+        worst = worst_case_cost(request)
+        with self.cost_limit.reserve(request.model, worst) as reservation:
             try:
                 reply = self.client.complete(request)
             except ModelUnavailable as error:
-                reservation.usd = most * error.attempts
-                return error
-            reservation.usd = reply.usd + most * max(reply.attempts - 1, 0)
+                reservation.usd = worst * error.attempts
+                raise
+            reservation.usd = reply.usd + worst * max(reply.attempts - 1, 0)
             return reply

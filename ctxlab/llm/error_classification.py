@@ -72,18 +72,15 @@ outcome='interrupted', retry_after=0.0)
         return CallFailure(reason, "refused", "failed")
     if names & _CONNECTION_ERRORS:
         return CallFailure(_format_reason(_find_root_cause(chain)), "transient", "interrupted")
-    if event := _find_stream_error(chain):
+    if event := _find_openai_error(chain, "APIError"):  # the class of errors within a stream
         declined = (names | _error_codes(event)) & _DECLINED_ERRORS
-        return CallFailure(
-            _format_reason(event), "declined" if declined else "transient", "interrupted"
-        )
+        retry_class = "declined" if declined else "transient"
+        return CallFailure(_format_reason(event), retry_class, "interrupted")
     if names & _DECLINED_ERRORS:
         return CallFailure(reason, "declined", "unsent")
-    if (
-        _is_retryable_status(status) is False
-        or _is_missing_key_error(chain)
-        or isinstance(error, ImportError)
-    ):
+    # OpenAI's library raises its root class if there is no key, which litellm reports as a 500.
+    no_key = _find_openai_error(chain, "OpenAIError")
+    if no_key or _is_retryable_status(status) is False or isinstance(error, ImportError):
         return CallFailure(reason, "refused", "unsent")
     return CallFailure(reason, "declined", "interrupted")
 
@@ -94,11 +91,11 @@ def _unwrap_error(error: Exception) -> Exception:
     return inner if isinstance(inner, Exception) else error
 
 
-def _find_stream_error(chain: list[BaseException]) -> Exception | None:
-    """Return an error that was an event of a stream: OpenAI's library raises its base class for it."""
+def _find_openai_error(chain: list[BaseException], name: str) -> BaseException | None:
+    """Return an error of exactly this class of OpenAI's library."""
     for each in chain:
-        if (type(each).__module__, type(each).__name__) == ("openai", "APIError"):
-            return each  # type: ignore[return-value]
+        if (type(each).__module__, type(each).__name__) == ("openai", name):
+            return each
     return None
 
 
@@ -109,16 +106,11 @@ def _is_retryable_status(status: Any) -> bool | None:
     return status in _RETRYABLE_STATUSES or status >= 500
 
 
-def _error_codes(error: Exception) -> set[str]:
+def _error_codes(error: BaseException) -> set[str]:
     """Return the provider's own error codes, if any."""
     body = getattr(error, "body", None)
     code = body.get("code") if isinstance(body, Mapping) else None
     return {each for each in (code, getattr(error, "code", None)) if isinstance(each, str)}
-
-
-def _is_missing_key_error(chain: list[BaseException]) -> bool:
-    """Return True if OpenAI's library found no key: its root class, which litellm reports as a 500."""
-    return any((type(e).__module__, type(e).__name__) == ("openai", "OpenAIError") for e in chain)
 
 
 def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:

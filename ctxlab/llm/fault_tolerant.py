@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
-from ctxlab.llm.base import Client, Embedder, Embedding, Reply, Request
+from ctxlab.llm.base import Client, Embedding, Reply, ReplyOrError, Request, as_embedder
 
 _log = logging.getLogger("ctxlab.llm")
 
@@ -38,6 +39,7 @@ class FaultTolerantClient:
         self._logged = False
 
     def __repr__(self) -> str:
+        """Show the wrapped client."""
         return f"FaultTolerantClient({self.client!r})"
 
     def complete(self, request: Request, /) -> Reply:
@@ -58,12 +60,10 @@ class FaultTolerantClient:
         ModelUnavailable
             If there is no reply, for whatever reason.
         """
-        try:
+        with self._rejection_as_unavailable():
             return self.client.complete(request)
-        except ModelRequestRejected as error:
-            raise self._to_unavailable(error) from error
 
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
+    def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
         """Return the replies in order.
 
         Parameters
@@ -78,9 +78,10 @@ class FaultTolerantClient:
             stands for all of them.
         """
         try:
-            return self.client.complete_all(requests)
-        except ModelRequestRejected as error:
-            return [self._to_unavailable(error)] * len(requests)
+            with self._rejection_as_unavailable():
+                return self.client.complete_all(requests)
+        except ModelUnavailable as error:
+            return [error] * len(requests)
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Return one vector per text.
@@ -102,21 +103,17 @@ class FaultTolerantClient:
         ModelUnavailable
             If there is no reply, for whatever reason.
         """
-        try:
-            if not isinstance(self.client, Embedder):
-                raise ModelRequestRejected(
-                    f"{self.client!r} has no embed method; pass a client that makes embeddings"
-                )
-            return self.client.embed(model, texts)
-        except ModelRequestRejected as error:
-            raise self._to_unavailable(error) from error
+        with self._rejection_as_unavailable():
+            return as_embedder(self.client).embed(model, texts)
 
-    def _to_unavailable(self, error: ModelRequestRejected) -> ModelUnavailable:
-        if not self._logged:
-            self._logged = True
-            _log.error(
-                "the request to the strategy's model was rejected, so the strategy continues "
-                "without a model: %s",
-                error,
-            )
-        return ModelUnavailable(str(error))
+    @contextmanager
+    def _rejection_as_unavailable(self) -> Iterator[None]:
+        try:
+            yield
+        except ModelRequestRejected as error:
+            if not self._logged:
+                self._logged = True
+                _log.error(
+                    "the strategy continues without its model, which rejected a request: %s", error
+                )
+            raise ModelUnavailable(str(error)) from error

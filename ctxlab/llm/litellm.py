@@ -10,18 +10,23 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, nullcontext
-from typing import Any
+from contextlib import nullcontext
+from operator import itemgetter
+from typing import Any, TypeVar
 
+import msgspec
+from typing_extensions import override
+
+from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
-from ctxlab.llm.base import Embedding, Reply, Request
-from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, BatchMixin, map_unordered
+from ctxlab.llm.base import Embedding, OnReply, Replies, Reply, ReplyOrError, Request
+from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, map_unordered
 from ctxlab.llm.costs import (
-    CostLimit,
+    CostAwareClient,
     Reservation,
-    ReserveAttempt,
     UsageTotals,
     UsageTracker,
     max_token_count,
@@ -30,7 +35,7 @@ from ctxlab.llm.costs import (
 from ctxlab.llm.error_classification import CallFailure, classify_error
 from ctxlab.llm.lazy_litellm import load_litellm as _load_litellm
 from ctxlab.llm.lazy_litellm import start_import as _start_import
-from ctxlab.llm.response_parsing import BilledResponse, parse_embedding, parse_reply
+from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.models import find_model
@@ -39,6 +44,7 @@ _log = logging.getLogger("ctxlab.llm")
 _MAX_WAIT_SECONDS = 60.0
 # Limits of one embedding request; OpenAI accepts 300,000 tokens and 2,048 texts.
 _MAX_BATCH_TEXTS, _MAX_BATCH_CHARS = 256, 400_000
+_Billed = TypeVar("_Billed", Reply, Embedding)
 
 
 class _NoRetries(int):
@@ -48,15 +54,15 @@ class _NoRetries(int):
         return True
 
 
-class _RetryableError(Exception):
-    """A failed attempt that is worth a retry."""
+class _AttemptFailed(Exception):
+    """An HTTP request got no reply; its cause is the error of litellm."""
 
-    def __init__(self, reason: str, retry_after: float) -> None:
-        self.retry_after = retry_after
-        super().__init__(reason)
+    def __init__(self, failure: CallFailure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
 
 
-class LiteLLMClient(BatchMixin):
+class LiteLLMClient(CostAwareClient):
     """Client that calls models through litellm; it is thread-safe.
 
     Temporary failures are retried: rate limits, server errors (5xx), failed connections and
@@ -121,9 +127,10 @@ class LiteLLMClient(BatchMixin):
         self.patience = patience
         self.options = options
         self._slots = threading.BoundedSemaphore(concurrency)
-        self._usage_tracker = UsageTracker()
+        self._usage = UsageTracker()
 
     def __repr__(self) -> str:
+        """Show the settings that differ from their defaults, without credentials."""
         default = LiteLLMClient()._settings()
         said = {k: v for k, v in self._settings().items() if k in default and v != default[k]}
         said.pop("api_key", None)
@@ -132,73 +139,32 @@ class LiteLLMClient(BatchMixin):
         return f"LiteLLMClient({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Callable[[], LiteLLMClient], tuple[()]]:
+        """Copy the settings; a copy counts its own calls."""
         return functools.partial(LiteLLMClient, **self._settings()), ()
 
-    def split_for_workers(self, workers: int) -> LiteLLMClient:
-        """Return a client for each of several worker processes, which share ``concurrency``.
-
-        If there are more workers than concurrent calls, each worker makes one call at a time.
-
-        Parameters
-        ----------
-        workers : int
-            Number of worker processes.
-
-        Returns
-        -------
-        LiteLLMClient
-            Client for one worker.
-        """
+    @override
+    def split_for_workers(self, workers: int, /) -> LiteLLMClient:
+        # With more workers than concurrent calls, each worker makes one call at a time.
         at_once = max(1, self.concurrency // workers)
         return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
 
     @property
     def totals(self) -> UsageTotals:
         """Totals of all calls of this client; a copy in another process counts its own calls."""
-        return self._usage_tracker.totals
+        return self._usage.totals
 
     def warm_up(self) -> None:
         """Start the import of litellm in the background, so that the first call need not wait for it."""
         _start_import()
 
-    def complete_each(
-        self,
-        requests: Sequence[Request],
-        /,
-        on_reply: Callable[[int, Reply | ModelUnavailable], object] | None = None,
-        cost_limit: CostLimit | None = None,
-    ) -> Generator[tuple[int, Reply | ModelUnavailable], None, None]:
-        """Yield the replies as they arrive.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-        on_reply : callable, optional
-            Called with index and reply before the reply is yielded, also for calls that were still
-            running when the caller left; see ``map_unordered``.
-        cost_limit : CostLimit, optional
-            The limit that pays for each attempt.
-
-        Yields
-        ------
-        tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If a request or the key is not accepted.
-        """
+    @override
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
         if requests:
             _load_litellm()
-        ask = functools.partial(self._complete, cost_limit)
-        with closing(map_unordered(ask, requests, self.concurrency, on_reply)) as replies:
-            yield from replies
+        yield from map_unordered(self._complete, requests, self.concurrency, on_reply)
 
-    def stream(
-        self, request: Request, /, cost_limit: CostLimit | None = None
-    ) -> Generator[str | Reply, None, None]:
+    @override
+    def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
         """Yield pieces of the text as they arrive; last, the whole reply.
 
         A failed call is retried as long as no piece was yielded; after that, ``ModelUnavailable``
@@ -209,8 +175,6 @@ class LiteLLMClient(BatchMixin):
         ----------
         request : Request
             The request.
-        cost_limit : CostLimit, optional
-            The limit that pays for each attempt.
 
         Yields
         ------
@@ -219,15 +183,13 @@ class LiteLLMClient(BatchMixin):
         """
         _load_litellm()
 
-        def ask(channel: StreamChannel) -> Reply | ModelUnavailable:
-            return self._complete(cost_limit, request, channel.cancelled, channel)
+        def ask(channel: StreamChannel) -> ReplyOrError:
+            return self._complete(request, channel.cancelled, channel)
 
-        with closing(stream_in_thread(ask)) as pieces:
-            yield from pieces
+        yield from stream_in_thread(ask)
 
-    def embed(
-        self, model: str, texts: Sequence[str], /, cost_limit: CostLimit | None = None
-    ) -> Embedding:
+    @override
+    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         """Return one vector per text, with up to 256 texts per request.
 
         Parameters
@@ -236,8 +198,6 @@ class LiteLLMClient(BatchMixin):
             Name of the embedding model.
         texts : sequence of str
             The texts.
-        cost_limit : CostLimit, optional
-            The limit that pays for each attempt.
 
         Returns
         -------
@@ -245,169 +205,133 @@ class LiteLLMClient(BatchMixin):
             The vectors, in the order of the texts.
         """
         batches = list(_split_batches(texts))
-        ask = functools.partial(self._embed, model, cost_limit)
-        found: list[Embedding] = [Embedding([])] * len(batches)
         if batches:
             _load_litellm()
-        with closing(map_unordered(ask, batches, self.concurrency)) as each:
-            for place, embedding in each:
-                found[place] = embedding
+        ask = functools.partial(self._embed, model)
+        replies = sorted(map_unordered(ask, batches, self.concurrency), key=itemgetter(0))
+        parts = [embedding for _, embedding in replies]
         return Embedding(
-            [vector for embedding in found for vector in embedding.vectors],
-            Usage(sum(embedding.usage.input for embedding in found)),
-            sum(embedding.usd for embedding in found),
-            sum(embedding.attempts for embedding in found),
+            [vector for part in parts for vector in part.vectors],
+            Usage(sum(part.usage.input for part in parts)),
+            sum(part.usd for part in parts),
+            sum(part.attempts for part in parts),
         )
 
     def _complete(
-        self,
-        cost_limit: CostLimit | None,
-        request: Request,
-        cancelled: threading.Event,
-        stream_channel: StreamChannel | None = None,
-    ) -> Reply | ModelUnavailable:
-        wanted: dict[str, Any] = {"messages": [message.to_dict() for message in request.messages]}
-        if request.tools:
-            wanted["tools"] = list(request.tools)
-        if request.max_tokens is not None:
-            wanted["max_tokens"] = request.max_tokens
-        if request.temperature is not None:
-            wanted["temperature"] = request.temperature
-        read = functools.partial(parse_reply, prices := find_model(request.model).prices)
-        if stream_channel is not None:
-            wanted |= STREAM_OPTIONS
-            read = functools.partial(parse_stream, prices, stream_channel)
-        ask = functools.partial(_load_litellm().completion, model=request.model, **wanted)
-        reserve = (
-            None
-            if cost_limit is None
-            else cost_limit.bind_reserve(request.model, worst_case_cost(request), cancelled)
-        )
+        self, request: Request, cancelled: threading.Event, channel: StreamChannel | None = None
+    ) -> ReplyOrError:
+        model, prices = request.model, find_model(request.model).prices
+        wanted = {
+            "model": model,
+            "messages": [message.to_dict() for message in request.messages],
+            "tools": list(request.tools) or None,
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            **({} if channel is None else STREAM_OPTIONS),
+        }
+        sent = {name: value for name, value in wanted.items() if value is not None}
+
+        def send() -> Reply:
+            response = self._send(_load_litellm().completion, sent)
+            if channel is None:
+                return parse_reply(prices, response)
+            return parse_stream(prices, channel, response)
+
+        worst = worst_case_cost(request) if self.cost_limit else 0.0
         try:
-            billed, attempts = self._call_with_retries(request.model, ask, read, cancelled, reserve)
+            reply, attempts = self._call_with_retries(model, send, cancelled, worst)
         except ModelUnavailable as error:
             return error
-        message, finish = billed.result
-        return Reply(message, billed.usage, billed.usd, finish, attempts)
+        return msgspec.structs.replace(reply, attempts=attempts)
 
-    def _embed(
-        self, model: str, cost_limit: CostLimit | None, texts: list[str], cancelled: threading.Event
-    ) -> Embedding:
+    def _embed(self, model: str, texts: list[str], cancelled: threading.Event) -> Embedding:
         price = _find_embedding_price(model)
-        ask = functools.partial(_load_litellm().embedding, model=model, input=texts)
-        read = functools.partial(parse_embedding, len(texts), price)
-        most = price * sum(max_token_count(model, text) for text in texts)
-        reserve = None if cost_limit is None else cost_limit.bind_reserve(model, most, cancelled)
-        billed, attempts = self._call_with_retries(model, ask, read, cancelled, reserve)
-        return Embedding(billed.result, billed.usage, billed.usd, attempts)
 
-    def _call_with_retries(
-        self,
-        model: str,
-        ask: Callable[..., Any],
-        read: Callable[[Any], BilledResponse],
-        cancelled: threading.Event,
-        reserve: ReserveAttempt | None,
-    ) -> tuple[BilledResponse, int]:
-        """Return the response and the number of attempts; book the cost of each attempt."""
-        import tenacity
+        def send() -> Embedding:
+            response = self._send(_load_litellm().embedding, {"model": model, "input": texts})
+            return parse_embedding(len(texts), price, response)
 
+        worst = price * sum(max_token_count(model, text) for text in texts)
+        embedding, attempts = self._call_with_retries(model, send, cancelled, worst)
+        return embedding._replace(attempts=attempts)
+
+    def _send(self, function: Callable[..., Any], wanted: dict[str, Any]) -> Any:
         settings = {"api_base": self.api_base, "api_key": self.api_key, **self.options}
         settings |= {"timeout": float(self.timeout), "num_retries": 0, "max_retries": _NoRetries(0)}
-        attempts, silent = 0, False
+        return function(**wanted | settings)
 
-        def once() -> BilledResponse:
-            if cancelled.is_set():
-                raise ModelUnavailable(f"{model}: the call was cancelled", attempts)
-            with nullcontext() if reserve is None else reserve() as paid:
-                return attempt(paid)
-
-        def attempt(paid: Reservation | None) -> BilledResponse:
-            nonlocal attempts, silent
-            attempts += 1
-            try:
-                billed = read(ask(**settings))
-            except Exception as error:
-                failure = classify_error(error)
-                if paid is not None and failure.outcome != "interrupted":
-                    paid.usd = 0.0
-                if failure.outcome == "unsent":
-                    attempts -= 1
-                elif failure.outcome == "failed":
-                    self._usage_tracker.add_failed()
-                else:
-                    self._usage_tracker.add_interrupted()
-                silent = failure.retry_class != "declined" or failure.outcome == "interrupted"
-                raise _to_exception(model, failure, attempts) from error
-            self._usage_tracker.add_answered(billed.usage, billed.usd)
-            if paid is not None and billed.usage.total_input:  # 0: the provider reports no usage
-                paid.usd = billed.usd
-            return billed
-
-        def wait(state: tenacity.RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            asked = error.retry_after if isinstance(error, _RetryableError) else 0.0
-            return max(asked, float(backing_off(state))) + float(jitter(state))
-
-        def warn(state: tenacity.RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            _log.log(
-                logging.WARNING if attempts == 1 else logging.INFO,
-                "%s: attempt %d of %d failed, next attempt in %.2f s: %s",
-                model, attempts, self.retries + 1, state.upcoming_sleep, error,
-            )  # fmt: skip
-
-        backing_off = tenacity.wait_exponential(
-            multiplier=self.delay, exp_base=self.backoff, max=_MAX_WAIT_SECONDS
-        )
-        jitter = tenacity.wait_random(0, self.delay)
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.retries + 1)
-            | tenacity.stop_when_event_set(cancelled),
-            wait=wait,
-            sleep=tenacity.sleep_using_event(cancelled),
-            retry=tenacity.retry_if_exception_type(_RetryableError),
-            before_sleep=warn,
-            reraise=True,
-        )
-        try:
-            with self._slots:  # also held between retries, so a rate-limited client slows down
-                return retrying(once), attempts
-        except _RetryableError as error:
-            last, cause = str(error), error.__cause__
-            tried = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-            unanswered = ModelUnavailable(f"{model}: no reply after {tried}: {last}", attempts)
-        except ModelUnavailable as error:
-            last, cause = str(error).removeprefix(f"{model}: "), error.__cause__
-            unanswered = error
-        if cancelled.is_set():
-            raise unanswered from cause
-        if not silent:
-            self._usage_tracker.reset_unanswered()
-        elif self._usage_tracker.add_unanswered() >= self.patience > 0:
+    def _call_with_retries(
+        self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
+    ) -> tuple[_Billed, int]:
+        """Return the reply and the number of attempts, each of which costs at most ``worst`` USD."""
+        attempts, delay = 0, min(self.delay, _MAX_WAIT_SECONDS)
+        with self._slots:  # also held between retries, so a rate-limited client slows down
+            while True:
+                if cancelled.is_set():
+                    raise ModelUnavailable(f"{model}: the call was cancelled", attempts)
+                try:
+                    reply = self._attempt(model, send, cancelled, worst)
+                    self._usage.end_call(reached=True)
+                    return reply, attempts + 1
+                except _AttemptFailed as error:
+                    failure, cause = error.failure, error.__cause__
+                attempts += failure.outcome != "unsent"
+                if failure.retry_class == "refused":
+                    raise ModelRequestRejected(
+                        f"{model} rejected the request: {failure.reason}; check the model's name, "
+                        "the API key and the client's settings"
+                    ) from cause
+                too_late = failure.retry_after > _MAX_WAIT_SECONDS
+                retryable = failure.retry_class == "transient" and not too_late
+                if not retryable or attempts > self.retries or cancelled.is_set():
+                    break
+                pause = max(failure.retry_after, delay) + random.uniform(0, self.delay)
+                _log.log(
+                    logging.WARNING if attempts == 1 else logging.INFO,
+                    "%s: attempt %d of %d failed, next attempt in %.2f s: %s",
+                    model, attempts, self.retries + 1, pause, failure.reason,
+                )  # fmt: skip
+                cancelled.wait(pause)
+                delay = min(delay * self.backoff, _MAX_WAIT_SECONDS)
+        last = text = failure.reason
+        if too_late:
+            last = text = f"{last}; the provider asks to wait {failure.retry_after:,.0f} s"
+        elif retryable:
+            text = f"no reply after {pluralize(attempts, 'attempt')}: {last}"
+        reached = failure.retry_class == "declined" and failure.outcome != "interrupted"
+        if not cancelled.is_set() and self._usage.end_call(reached=reached) >= self.patience > 0:
             raise ModelRequestRejected(
                 f"{model}: no reply to {self.patience} calls in a row (last error: {last})"
             ) from cause
-        raise unanswered from cause
+        raise ModelUnavailable(f"{model}: {text}", attempts) from cause
+
+    def _attempt(
+        self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
+    ) -> _Billed:
+        """Make one HTTP request and record what it cost."""
+        limit = self.cost_limit
+        paid = limit.reserve(model, worst, cancelled) if limit else nullcontext(Reservation(worst))
+        with paid as reservation:
+            try:
+                reply = send()
+            except Exception as error:
+                failure = classify_error(error)
+                if failure.outcome != "unsent":
+                    self._usage.add_attempt(UsageTotals(1, **{failure.outcome: 1}))
+                if failure.outcome != "interrupted":
+                    reservation.usd = 0.0
+                raise _AttemptFailed(failure) from error
+            usage = reply.usage
+            self._usage.add_attempt(
+                UsageTotals(1, 1, 0, 0, usage.total_input, usage.output, reply.usd)
+            )
+            if usage.total_input:  # 0: the provider reports no usage
+                reservation.usd = reply.usd
+            return reply
 
     def _settings(self) -> dict[str, Any]:
         names = "api_base api_key timeout retries delay backoff concurrency patience"
         return {**{name: getattr(self, name) for name in names.split()}, **self.options}
-
-
-def _to_exception(model: str, failure: CallFailure, attempts: int) -> Exception:
-    """Return the exception for a failure."""
-    if failure.retry_class == "refused":
-        return ModelRequestRejected(
-            f"{model} rejected the request: {failure.reason}; check the model's name, the API key "
-            "and the client's settings"
-        )
-    if failure.retry_after > _MAX_WAIT_SECONDS:
-        asked = f"; the provider asks to wait {failure.retry_after:,.0f} s"
-        return ModelUnavailable(f"{model}: {failure.reason}{asked}", attempts)
-    if failure.retry_class == "transient":
-        return _RetryableError(failure.reason, failure.retry_after)
-    return ModelUnavailable(f"{model}: {failure.reason}", attempts)
 
 
 def _find_embedding_price(model: str) -> float:
@@ -422,10 +346,10 @@ def _split_batches(texts: Sequence[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     for text in texts:
-        if batch and (len(batch) == _MAX_BATCH_TEXTS or size + len(text) > _MAX_BATCH_CHARS):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
         size += len(text)
+        if batch and (len(batch) == _MAX_BATCH_TEXTS or size > _MAX_BATCH_CHARS):
+            yield batch
+            batch, size = [], len(text)
+        batch.append(text)
     if batch:
         yield batch

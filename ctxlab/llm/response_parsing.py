@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from ctxlab.llm.base import Embedding, Reply
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.prices import Prices
 
 
-class BilledResponse(NamedTuple):
-    """Result, usage and cost of one answered HTTP request."""
-
-    result: Any
-    "tuple of message and finish reason, or a list of vectors"
-    usage: Usage
-    "tokens as billed by the provider"
-    usd: float
-    "cost in USD; nan if no price is known"
-
-
-def parse_reply(prices: Prices, response: Any) -> BilledResponse:
+def parse_reply(prices: Prices, response: Any) -> Reply:
     """Parse litellm's response to a chat request.
 
     The cost is computed from ctxlab's own prices, as it is in tables and reports.
@@ -34,8 +24,8 @@ def parse_reply(prices: Prices, response: Any) -> BilledResponse:
 
     Returns
     -------
-    BilledResponse
-        Its result is a tuple of message and finish reason.
+    Reply
+        The reply.
 
     Raises
     ------
@@ -50,24 +40,29 @@ def parse_reply(prices: Prices, response: Any) -> BilledResponse:
         {"id": call.id, "name": call.function.name, "arguments": call.function.arguments}
         for call in said.tool_calls or ()
     ]
-    wire = {"content": said.content, "tool_calls": calls}
     thoughts = getattr(said, "reasoning_content", None)
-    return build_reply(
-        prices, wire, thoughts, choice.finish_reason, getattr(response, "usage", None)
-    )
+    usage = getattr(response, "usage", None)
+    return build_reply(prices, said.content, calls, thoughts, choice.finish_reason, usage)
 
 
 def build_reply(
-    prices: Prices, data: dict[str, Any], reasoning: str | None, finish: str | None, usage: Any
-) -> BilledResponse:
+    prices: Prices,
+    content: str | None,
+    tool_calls: list[dict[str, str]],
+    reasoning: str | None,
+    finish: str | None,
+    usage: Any,
+) -> Reply:
     """Build a reply from its parts.
 
     Parameters
     ----------
     prices : Prices
         Prices of the model.
-    data : dict
-        Content and tool calls in OpenAI's format.
+    content : str or None
+        Text of the message.
+    tool_calls : list of dict
+        Id, name and arguments of each tool call.
     reasoning : str or None
         Reasoning text.
     finish : str or None
@@ -77,15 +72,16 @@ def build_reply(
 
     Returns
     -------
-    BilledResponse
-        Its result is a tuple of message and finish reason.
+    Reply
+        The reply.
     """
-    data = {"role": "assistant", **data, "reasoning": reasoning or None}
+    data = {"content": content, "tool_calls": tool_calls, "reasoning": reasoning or None}
+    message = message_from_dict({"role": "assistant", **data})
     billed = _parse_usage(usage)
-    return BilledResponse((message_from_dict(data), finish), billed, prices.cost(billed))
+    return Reply(message, billed, prices.cost(billed), finish)
 
 
-def parse_embedding(expected: int, token_price: float, response: Any) -> BilledResponse:
+def parse_embedding(expected: int, token_price: float, response: Any) -> Embedding:
     """Parse litellm's response to an embedding request.
 
     Parameters
@@ -99,8 +95,8 @@ def parse_embedding(expected: int, token_price: float, response: Any) -> BilledR
 
     Returns
     -------
-    BilledResponse
-        Its result is a list of vectors in the order of the texts.
+    Embedding
+        The vectors, in the order of the texts.
 
     Raises
     ------
@@ -112,11 +108,11 @@ def parse_embedding(expected: int, token_price: float, response: Any) -> BilledR
     if len(vectors) != expected:
         raise ValueError(f"Expected {expected} vectors, got {len(vectors)}")
     usage = Usage(_get_number(response.usage, "prompt_tokens"))
-    return BilledResponse(vectors, usage, usage.input * token_price)
+    return Embedding(vectors, usage, usage.input * token_price)
 
 
 def _parse_usage(usage: Any) -> Usage:
-    """Convert litellm's usage, where ``prompt_tokens`` counts all input tokens, cached ones included."""
+    """Convert litellm's usage, whose ``prompt_tokens`` include those of the cache."""
     prompt, output = _get_number(usage, "prompt_tokens"), _get_number(usage, "completion_tokens")
     details = getattr(usage, "prompt_tokens_details", None)
     read = _get_number(details, "cached_tokens") or _get_number(usage, "cache_read_input_tokens")

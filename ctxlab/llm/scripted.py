@@ -9,8 +9,18 @@ from collections.abc import Callable, Generator, Sequence
 from math import sqrt
 from typing import TypeAlias
 
-from ctxlab.errors import ModelUnavailable, SpecError
-from ctxlab.llm.base import Embedding, Reply, Request
+from typing_extensions import override
+
+from ctxlab.errors import SpecError
+from ctxlab.llm.base import (
+    BaseClient,
+    Embedding,
+    OnReply,
+    Replies,
+    Reply,
+    Request,
+    complete_in_order,
+)
 from ctxlab.messages.types import Message, Usage
 from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
@@ -22,10 +32,11 @@ _VECTOR_SIZE = 64
 "dimension of the embedding vectors"
 
 
-class ScriptedClient:
+class ScriptedClient(BaseClient):
     """Client that returns scripted answers in order, or the result of one function.
 
-    Usage is counted with the encoding of the requested model; the cost is 0.
+    Requests of a batch are answered one after the other. Usage is counted with the encoding of the
+    requested model; the cost is 0. ``SpecError`` is raised if no answer is left.
 
     Parameters
     ----------
@@ -35,6 +46,7 @@ class ScriptedClient:
 
     Examples
     --------
+    >>> from ctxlab.errors import ModelUnavailable
     >>> client = ScriptedClient("Hello.", ModelUnavailable("busy"))
     >>> request = Request("gpt-4o", (Message("user", "Hi"),))
     >>> client.complete(request).text, client.complete_all([request])
@@ -52,79 +64,16 @@ class ScriptedClient:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
+        """Show the number of answers and of requests so far."""
         return f"<ScriptedClient: {len(self.answers)} answers, asked {len(self.requests)} times>"
 
     def __reduce__(self) -> tuple[type[ScriptedClient], tuple[object, ...]]:
+        """Copy the script, without the requests so far."""
         return type(self), self.answers
 
-    def complete(self, request: Request, /) -> Reply:
-        """Return the next answer.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Returns
-        -------
-        Reply
-            The reply.
-
-        Raises
-        ------
-        SpecError
-            If no answer is left, or if a function is not the only answer.
-        """
-        with self._lock:
-            number = len(self.requests)
-            self.requests.append(request)
-        answer: ScriptedAnswer | Callable[[Request], ScriptedAnswer]
-        if len(self.answers) == 1 and callable(self.answers[0]):
-            answer = self.answers[0](request)
-        elif number < len(self.answers):
-            answer = self.answers[number]
-        else:
-            raise SpecError(
-                f"no scripted answer for request {number + 1}: the script has {len(self.answers)}; "
-                "add more"
-            )
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, Reply):
-            return answer
-        if callable(answer):
-            raise SpecError(
-                "a function answers every request; pass it as the only answer of the script"
-            )
-        message = Message("assistant", answer) if isinstance(answer, str) else answer
-        counter = get_counter(request.model, UNCALIBRATED)
-        said = counter.count_text(message.text)
-        said += sum(
-            counter.count_text(c.name) + counter.count_text(c.arguments) for c in message.tool_calls
-        )
-        usage = Usage(counter.count_request(request.messages, request.tools), output=said)
-        return Reply(message, usage, finish="tool_calls" if message.tool_calls else "stop")
-
-    def complete_all(self, requests: Sequence[Request], /) -> list[Reply | ModelUnavailable]:
-        """Return the replies, one request after the other, so that answers match requests in order.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Returns
-        -------
-        list of Reply or ModelUnavailable
-            One reply per request.
-        """
-        replies: list[Reply | ModelUnavailable] = []
-        for request in requests:
-            try:
-                replies.append(self.complete(request))
-            except ModelUnavailable as error:
-                replies.append(error)
-        return replies
+    @override
+    def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
+        return complete_in_order(self._next_reply, requests, on_reply)
 
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
         """Yield the next answer word by word; last, the whole reply.
@@ -172,6 +121,36 @@ class ScriptedClient:
         return Embedding(
             [_hash_words(t) for t in texts], Usage(sum(map(counter.count_text, texts)))
         )
+
+    def _next_reply(self, request: Request) -> Reply:
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(request)
+        answers = self.answers
+        if len(answers) == 1 and callable(answers[0]):
+            answers = (answers[0](request),) * (number + 1)
+        if number >= len(answers):
+            raise SpecError(
+                f"no scripted answer for request {number + 1}: the script has {len(answers)}; "
+                "add more"
+            )
+        match answers[number]:
+            case Exception() as error:
+                raise error
+            case Reply() as reply:
+                return reply
+            case Message() as message:
+                pass
+            case str() as text:
+                message = Message("assistant", text)
+            case _:
+                raise SpecError("a function answers every request; pass it as the only answer")
+        calls = message.tool_calls
+        counter = get_counter(request.model, UNCALIBRATED)
+        written = [message.text, *(text for c in calls for text in (c.name, c.arguments))]
+        prompt = counter.count_request(request.messages, request.tools)
+        usage = Usage(prompt, output=sum(map(counter.count_text, written)))
+        return Reply(message, usage, finish="tool_calls" if calls else "stop")
 
 
 def _hash_words(text: str) -> list[float]:

@@ -17,16 +17,14 @@ from queue import SimpleQueue
 from typing import Any
 
 from ctxlab._utils.jsonio import repair_surrogates
-from ctxlab.errors import ModelUnavailable
-from ctxlab.llm.base import Reply
+from ctxlab.llm.base import Reply, ReplyOrError
 from ctxlab.llm.concurrency import POLL_SECONDS, get_interruptibly
 from ctxlab.llm.error_classification import classify_error
-from ctxlab.llm.response_parsing import BilledResponse, build_reply
+from ctxlab.llm.response_parsing import build_reply
 from ctxlab.tokens.prices import Prices
 
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
 """Options that request a stream with its usage at the end."""
-
 
 _JOIN_SECONDS = 5.0
 "seconds that a thread has to close a connection that was cut"
@@ -44,7 +42,8 @@ class StreamChannel:
         self.cancelled = threading.Event()
         self.sent_chars = 0
         "number of characters passed on so far"
-        self._stream: Any = None
+        self.stream: Any = None
+        "stream of litellm that ``cancel`` closes"
 
     def send(self, text: str) -> None:
         """Pass a piece of text on to the consumer.
@@ -56,16 +55,6 @@ class StreamChannel:
         """
         self.sent_chars += len(text)
         self.pieces.put(text)
-
-    def attach(self, stream: Any) -> None:
-        """Set the stream that ``cancel`` closes.
-
-        Parameters
-        ----------
-        stream : object
-            Stream of litellm.
-        """
-        self._stream = stream
 
     def cancel(self) -> bool:
         """Cancel the call, from another thread than the one that reads.
@@ -81,7 +70,7 @@ class StreamChannel:
         """
         self.cancelled.set()
         with suppress(Exception):
-            response = self._stream.completion_stream.response
+            response = self.stream.completion_stream.response
             wire = response.extensions["network_stream"].get_extra_info("socket")
             wire.shutdown(socket.SHUT_RDWR)
             return True
@@ -89,7 +78,7 @@ class StreamChannel:
 
 
 def stream_in_thread(
-    ask: Callable[[StreamChannel], Reply | ModelUnavailable],
+    ask: Callable[[StreamChannel], ReplyOrError],
 ) -> Generator[str | Reply, None, None]:
     """Run ``ask`` in a thread and yield what it sends, then its reply.
 
@@ -108,6 +97,7 @@ def stream_in_thread(
 
     Examples
     --------
+    >>> from ctxlab.errors import ModelUnavailable
     >>> def ask(channel):
     ...     channel.send("Hel")
     ...     channel.send("lo.")
@@ -142,7 +132,7 @@ def stream_in_thread(
         thread.join(_JOIN_SECONDS if channel.cancel() else POLL_SECONDS)
 
 
-def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledResponse:
+def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
     """Read litellm's stream, pass its text on to the channel, and build the reply.
 
     Errors of litellm are raised as they are if no text was passed on yet.
@@ -158,8 +148,8 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledR
 
     Returns
     -------
-    BilledResponse
-        Its result is a tuple of message and finish reason, as in ``parse_reply``.
+    Reply
+        The reply.
 
     Raises
     ------
@@ -167,7 +157,7 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledR
         If the stream ends early, after some text was passed on.
     """
     heard = _PartialReply()
-    channel.attach(stream)
+    channel.stream = stream
     try:
         for chunk in stream:
             if channel.cancelled.is_set():
@@ -182,12 +172,11 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> BilledR
     else:
         if whole:
             content = "".join(heard.text) or (None if heard.calls else "")
-            wire = {"content": content, "tool_calls": heard.complete_calls()}
-            return build_reply(prices, wire, "".join(heard.reasoning), heard.finish, heard.usage)
+            calls, thoughts = heard.complete_calls(), "".join(heard.reasoning)
+            return build_reply(prices, content, calls, thoughts, heard.finish, heard.usage)
+        cancelled = channel.cancelled.is_set()
         why = (
-            "the stream was cancelled"
-            if channel.cancelled.is_set()
-            else "the stream ended without a finish reason"
+            "the stream was cancelled" if cancelled else "the stream ended without a finish reason"
         )
     finally:
         with suppress(Exception):
@@ -237,8 +226,8 @@ class _PartialReply:
                 raise ValueError("the response has no choices")
             if not any(getattr(chunk, "usage", None) for chunk in came):
                 self.usage = None
-        ends = [getattr(stream, f"{when}_finish_reason", "?") for when in _FINISH_PREFIXES]
-        return any(ends)
+        names = ("received_finish_reason", "intermittent_finish_reason")
+        return any(getattr(stream, name, "?") for name in names)
 
     def complete_calls(self) -> list[dict[str, str]]:
         """Return the tool calls; add missing ids and names, since providers require both."""
@@ -285,6 +274,3 @@ def _is_json(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_FINISH_PREFIXES = ("received", "intermittent")

@@ -357,7 +357,7 @@ def delta(**fields: Any) -> SimpleNamespace:
 
 def calls_of(*rows: dict[str, Any]) -> list[tuple[str, str, str]]:
     chunks = Chunks(delta(calls=[row]) for row in rows)
-    message, _ = parse_stream(find_model(MODEL).prices, StreamChannel(), chunks).result
+    message = parse_stream(find_model(MODEL).prices, StreamChannel(), chunks).message
     return [(call.id, call.name, call.arguments) for call in message.tool_calls]
 
 
