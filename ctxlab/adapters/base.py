@@ -18,6 +18,14 @@ from ctxlab.strategies import Strategy
 from ctxlab.tokens.counter import DEFAULT_MODEL
 
 _LOG = logging.getLogger("ctxlab.adapters")
+_RESTART_WARNING = (
+    "a conversation restarts because its message %d was edited or removed; the strategy loses its "
+    "state, for example summaries are written again"
+)
+_MISSING_MODEL_WARNING = (
+    "the request does not name its model; using the limit and the token counts of %s; pass "
+    "model=... together with the strategy"
+)
 
 _FrameworkMessage = TypeVar("_FrameworkMessage")
 
@@ -177,11 +185,9 @@ class ConversationPool(Generic[_FrameworkMessage]):
             known = self._find_or_create(said, lead, model)
             with known.lock:
                 # Another thread may have continued it differently in the meantime.
-                place = (
-                    known.find_continuation(said, lead)
-                    if known.received
-                    else _ContinuationPoint(lead, lead, True)
-                )
+                place: _ContinuationPoint | None = _ContinuationPoint(lead, lead, True)
+                if known.received:
+                    place = known.find_continuation(said, lead)
                 if place is not None:
                     return _prepare_request(known, conversation, place, tools)
 
@@ -209,22 +215,14 @@ class ConversationPool(Generic[_FrameworkMessage]):
             if known.model != made.model or same < 2 or sent == known.received[:then]:
                 continue
             if not known.restart_warned:
-                _LOG.warning(
-                    "a conversation restarts because its message %d was edited or removed; the strategy "
-                    "loses its state, for example summaries are written again",
-                    same + 1,
-                )
+                _LOG.warning(_RESTART_WARNING, same + 1)
             known.restart_warned = made.restart_warned = True
             return
 
     def _fallback_model(self) -> str:
         if not self._missing_model_warned:
             self._missing_model_warned = True
-            _LOG.warning(
-                "the request does not name its model; using the limit and the token counts of %s; pass "
-                "model=... together with the strategy",
-                DEFAULT_MODEL,
-            )
+            _LOG.warning(_MISSING_MODEL_WARNING, DEFAULT_MODEL)
         return DEFAULT_MODEL
 
 
@@ -234,9 +232,7 @@ def _prepare_request(
     place: _ContinuationPoint,
     tools: Sequence[Mapping[str, Any]],
 ) -> list[OutgoingMessage[_FrameworkMessage]]:
-    fixed = [
-        OutgoingMessage(message, theirs, True) for message, theirs in conversation[: place.start]
-    ]
+    fixed = [OutgoingMessage(said, theirs, True) for said, theirs in conversation[: place.start]]
     for message, theirs in conversation[place.first_new :]:
         known.manager.append(message)
         known.received.append(known.manager.history[-1])  # a copy that nobody edits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -23,15 +24,14 @@ from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Role, ToolCall
 
+_ROLES: dict[type, Role] = {AIMessage: "assistant", ToolMessage: "tool", SystemMessage: "system"}
 # Providers of ``init_chat_model``. Other text before a colon may belong to a model's name.
-_PROVIDERS = frozenset(
-    (
-        *("openai", "azure_openai", "azure_ai", "anthropic", "anthropic_bedrock", "bedrock"),
-        *("bedrock_converse", "google_genai", "google_vertexai", "google_anthropic_vertex"),
-        *("mistralai", "deepseek", "xai", "groq", "cohere", "together", "fireworks", "huggingface"),
-        *("ollama", "openrouter", "perplexity", "upstage", "nvidia", "ibm", "litellm", "baseten"),
-    )
-)
+_PROVIDERS = {
+    *("openai", "azure_openai", "azure_ai", "anthropic", "anthropic_bedrock", "bedrock"),
+    *("bedrock_converse", "google_genai", "google_vertexai", "google_anthropic_vertex"),
+    *("mistralai", "deepseek", "xai", "groq", "cohere", "together", "fireworks", "huggingface"),
+    *("ollama", "openrouter", "perplexity", "upstage", "nvidia", "ibm", "litellm", "baseten"),
+}
 
 
 class ContextMiddleware(AgentMiddleware[Any, Any]):
@@ -103,9 +103,8 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
         tools = [_tool_definition(tool) for tool in request.tools or ()]
         sent = self._conversations.prepare_messages(conversation, tools, _model_name(request.model))
         # The system prompt is returned first and unchanged.
-        return request.override(
-            messages=[each.to_framework(_to_langchain) for each in sent[len(system) :]]
-        )
+        messages = [each.to_framework(_to_langchain) for each in sent[len(system) :]]
+        return request.override(messages=messages)
 
 
 def _model_name(model: Any) -> str | None:
@@ -122,9 +121,8 @@ def _tool_definition(tool: Any) -> dict[str, Any]:
     try:
         return convert_to_openai_tool(tool)
     except Exception:  # the chat model may accept tools that LangChain cannot convert
-        shown = json.dumps(tool, default=repr)
-        return {"name": next(iter(tool), "tool") if isinstance(tool, Mapping) else "tool",
-                "description": shown}  # fmt: skip
+        name = next(iter(tool), "tool") if isinstance(tool, Mapping) else "tool"
+        return {"name": name, "description": json.dumps(tool, default=repr)}
 
 
 def _to_message(message: AnyMessage) -> Message:
@@ -139,26 +137,15 @@ def _to_message(message: AnyMessage) -> Message:
             for call in getattr(message, "tool_calls", ())
         )
         said = message.content
-        return Message(
-            _role(message),
-            said if isinstance(said, str) else json.dumps(said, default=repr),
-            calls,
-            getattr(message, "tool_call_id", None),
-        )
+        text = said if isinstance(said, str) else json.dumps(said, default=repr)
+        roles = [role for cls, role in _ROLES.items() if isinstance(message, cls)] or ["user"]
+        return Message(roles[0], text, calls, getattr(message, "tool_call_id", None))
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
     """Return a content part; wrap calls and results of tools that the provider runs."""
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
-
-
-def _role(message: AnyMessage) -> Role:
-    if isinstance(message, AIMessage):
-        return "assistant"
-    if isinstance(message, ToolMessage):
-        return "tool"
-    return "system" if isinstance(message, SystemMessage) else "user"
 
 
 def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
@@ -175,46 +162,34 @@ def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
 
 def _update_ai_message(message: Message, was: Message, original: AIMessage) -> AIMessage:
     """Return the original with the strategy's text and calls; all other blocks stay."""
-    calls = {call.id: call for call in message.tool_calls}
-    changed = {
-        id: _parse_arguments(call) for id, call in calls.items() if call not in was.tool_calls
-    }
+    ids = {call.id for call in message.tool_calls}
+    edited = (call for call in message.tool_calls if call not in was.tool_calls)
+    changed = {call.id: _parse_arguments(call) for call in edited}
     blocks: Any = original.content
     if message.content != was.content:
         blocks = _replace_text(blocks, message)
     if isinstance(blocks, list):
-        blocks = [
-            _replace_call_arguments(block, changed)
-            for block in blocks
-            if _block_call_id(block) is None or _block_call_id(block) in calls
-        ]
-    kept = [
-        call | {"args": changed[call["id"]]} if call["id"] in changed else call
-        for call in original.tool_calls
-        if call["id"] in calls
-    ]
+        kept = [block for block in blocks if _block_call_id(block) in {None, *ids}]
+        blocks = [_replace_call_arguments(block, changed) for block in kept]
+    calls = [call for call in original.tool_calls if call["id"] in ids]
+    calls = [call | {"args": changed.get(call["id"], call["args"])} for call in calls]
     beside = {k: v for k, v in original.additional_kwargs.items() if k != "tool_calls"}
-    return original.model_copy(
-        update={"content": blocks, "tool_calls": kept, "additional_kwargs": beside}
-    )
+    update = {"content": blocks, "tool_calls": calls, "additional_kwargs": beside}
+    return original.model_copy(update=update)
 
 
 def _replace_text(blocks: Any, message: Message) -> Any:
-    """Replace the text blocks by the new text; other blocks stay in place."""
+    """Put the new text in place of the first text block and drop the other text blocks."""
     if not isinstance(blocks, list):
         return message.text
-    texts = [
-        i
-        for i, block in enumerate(blocks)
-        if isinstance(block, str) or _block_type(block) == "text"
-    ]
-    place = texts[0] if texts else len(blocks)
     new = [{"type": "text", "text": message.text}] if message.text else []
-    return [
-        *blocks[:place],
-        *new,
-        *(block for i, block in enumerate(blocks[place:], place) if i not in texts),
-    ]
+    before = list(takewhile(lambda block: not _is_text(block), blocks))
+    after = [block for block in blocks[len(before) :] if not _is_text(block)]
+    return [*before, *new, *after]
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, str) or _block_type(block) == "text"
 
 
 def _block_type(block: Any) -> Any:
@@ -223,9 +198,8 @@ def _block_type(block: Any) -> Any:
 
 def _block_call_id(block: Any) -> str | None:
     """Return the call id of a content block in Anthropic's or OpenAI's format."""
-    key = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}.get(
-        _block_type(block) or ""
-    )
+    keys = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
+    key = keys.get(_block_type(block))
     return str(block.get(key)) if key else None
 
 

@@ -69,18 +69,15 @@ class ContextHook(CustomLogger):
         if getattr(call_type, "value", call_type) not in ("completion", "acompletion"):
             return kwargs
         if not kwargs.get("messages"):
-            _LOG.warning(
-                "cannot apply the strategy: litellm shows hooks only messages passed by keyword; "
-                "pass messages=..."
-            )
+            why = "litellm shows hooks only messages passed by keyword; pass messages=..."
+            _LOG.warning("cannot apply the strategy: %s", why)
             return kwargs
         conversation = [(_to_message(message), message) for message in kwargs["messages"]]
         # A model that was passed by position is only in litellm's logging object.
         model = kwargs.get("model") or getattr(kwargs.get("litellm_logging_obj"), "model", None)
         tools = kwargs.get("tools") or ()
-        sent = await asyncio.to_thread(
-            self._conversations.prepare_messages, conversation, tools, model
-        )
+        prepare = self._conversations.prepare_messages
+        sent = await asyncio.to_thread(prepare, conversation, tools, model)
         return kwargs | {"messages": [each.to_framework(_to_litellm) for each in sent]}
 
 

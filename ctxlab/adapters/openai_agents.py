@@ -52,9 +52,8 @@ def context_filter(
         if instructions:
             conversation.insert(0, (Message("system", instructions), ()))
         # A strategy may call a model itself, which would block all other runs.
-        sent = await asyncio.to_thread(
-            conversations.prepare_messages, conversation, (), _model_name(data)
-        )
+        prepare = conversations.prepare_messages
+        sent = await asyncio.to_thread(prepare, conversation, (), _model_name(data))
         items = [item for each in sent for item in each.to_framework(items_from_message)]
         return ModelInputData(input=items, instructions=instructions)
 

@@ -101,9 +101,8 @@ def _part_to_message(part: Any) -> Message:
         return Message("tool", part.model_response(), (), part.tool_call_id, part.tool_name)
     if isinstance(part, UserPromptPart):
         content = part.content
-        return Message(
-            "user", content if isinstance(content, str) else tuple(map(_to_content_part, content))
-        )
+        text = isinstance(content, str)
+        return Message("user", content if text else tuple(map(_to_content_part, content)))
     return Message("user", part.model_response() if hasattr(part, "model_response") else repr(part))
 
 
@@ -153,10 +152,9 @@ def _update_response(message: Message, original: MessageWithParts | None) -> Mod
     """Return a response with the new text; remaining calls and other parts keep their order."""
     calls = {call.id: call for call in message.tool_calls}
     if original is None:
-        said = [TextPart(message.text)] if message.text else []
-        return ModelResponse(
-            [*said, *(ToolCallPart(c.name, c.arguments, c.id) for c in calls.values())]
-        )
+        said: list[Any] = [TextPart(message.text)] if message.text else []
+        said += [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
+        return ModelResponse(said)
     whole, parts = original
     assert isinstance(whole, ModelResponse)
     was = _response_to_message(whole)
@@ -189,7 +187,6 @@ def _merge_requests(origins: Sequence[MessageWithParts]) -> list[ModelMessage]:
         elif isinstance(last, ModelRequest):
             made[-1] = replace(last, parts=[*last.parts, *parts])
         else:
-            made.append(
-                whole if len(whole.parts) == len(parts) else replace(whole, parts=list(parts))
-            )
+            is_whole = len(whole.parts) == len(parts)
+            made.append(whole if is_whole else replace(whole, parts=list(parts)))
     return made

@@ -51,19 +51,18 @@ def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, Respons
     answer: list[dict[str, Any]] = []
     calls: dict[str, str] = {}
     for item in items:
-        if _is_answer_item(item):
-            # Text after a call begins the next assistant message.
-            if item.get("role") == "assistant" and any(map(_call_id, answer)):
-                yield _answer_message(answer), tuple(answer)
-                answer = []
-            answer.append(item)
-            if call := _call_id(item):
-                calls[str(item.get("id"))] = call
-            continue
-        if answer:
+        continues = _is_answer_item(item)
+        if item.get("role") == "assistant" and any(map(_call_id, answer)):
+            continues = False  # text after a call begins the next assistant message
+        if answer and not continues:
             yield _answer_message(answer), tuple(answer)
             answer = []
-        yield _item_to_message(item, calls), (item,)
+        if not _is_answer_item(item):
+            yield _item_to_message(item, calls), (item,)
+            continue
+        answer.append(item)
+        if call := _call_id(item):
+            calls[str(item.get("id"))] = call
     if answer:
         yield _answer_message(answer), tuple(answer)
 
@@ -135,11 +134,9 @@ def _answer_parts(item: Mapping[str, Any]) -> Iterator[ContentPart]:
 
 
 def _call_arguments(item: Mapping[str, Any]) -> str:
-    return (
-        item.get("arguments") or "{}"
-        if _item_type(item) == "function_call"
-        else _payload_json(item)
-    )
+    if _item_type(item) == "function_call":
+        return item.get("arguments") or "{}"
+    return _payload_json(item)
 
 
 def _payload_json(item: Mapping[str, Any]) -> str:
