@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxlab.agent.tools.result import ToolResult
+from ctxlab.agent.tools.result import ToolResult, failed_result
 from ctxlab.errors import SpecError
 
 MAX_FAILURES = 3
@@ -37,9 +37,7 @@ class CircuitBreaker:
 
     def __init__(self, max_failures: int = MAX_FAILURES) -> None:
         if max_failures < 0:
-            raise SpecError(
-                f"Expected max_failures of 0 or more, got {max_failures}; 0 never blocks a tool"
-            )
+            raise SpecError(f"Expected max_failures of 0 or more, got {max_failures}")
         self.max_failures = max_failures
         self.failure_counts: dict[str, int] = {}
         "failures of each tool since its last success in this turn"
@@ -63,9 +61,7 @@ class CircuitBreaker:
             f"Tool '{name}' has failed {self.max_failures} times consecutively. "
             "Please try a different approach or tool."
         )
-        return ToolResult(
-            ok=False, error=error, error_type="circuit_breaker", tool_name=name, duration_ms=0
-        )
+        return failed_result(error, "circuit_breaker", tool_name=name, duration_ms=0)
 
     def record(self, name: str, result: ToolResult) -> None:
         """Count a failure of a tool; a success resets its count.

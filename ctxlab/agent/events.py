@@ -85,13 +85,10 @@ def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
     TurnResult
         The result.
     """
-    outcome: TurnResult | None = None
     with closing(events):
-        for event in events:
-            if isinstance(event, TurnFinished):
-                outcome = event.result
-    assert outcome is not None
-    return outcome
+        *_, last = events
+    assert isinstance(last, TurnFinished)
+    return last.result
 
 
 def event_to_dict(event: AgentEvent) -> dict[str, Any]:
@@ -114,25 +111,21 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
     >>> event_to_dict(ToolCallStarted(ToolCall("c1", "read", '{"path": "a.py"}')))
     {'type': 'tool_call', 'id': 'c1', 'name': 'read', 'arguments': '{"path": "a.py"}'}
     """
-    if isinstance(event, TextDelta):
-        return {"type": "text", "text": event.text}
-    if isinstance(event, ToolCallStarted):
-        call = event.call
-        return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-    if isinstance(event, ToolCallFinished):
-        call = event.call
-        return {
-            "type": "tool_result",
-            "id": call.id,
-            "name": call.name,
-            **event.result.to_dict(),
-        }
-    done = event.result
-    return {
-        "type": "done",
-        "text": done.text,
-        "finish": done.finish,
-        "iterations": done.iterations,
-        "usage": msgspec.to_builtins(done.usage),
-        "usd": None if math.isnan(done.usd) else done.usd,
-    }
+    match event:
+        case TextDelta(text):
+            return {"type": "text", "text": text}
+        case ToolCallStarted(call):
+            named = {"type": "tool_call", "id": call.id, "name": call.name}
+            return named | {"arguments": call.arguments}
+        case ToolCallFinished(call, result):
+            named = {"type": "tool_result", "id": call.id, "name": call.name}
+            return named | result.to_dict()
+        case TurnFinished(done):
+            return {
+                "type": "done",
+                "text": done.text,
+                "finish": done.finish,
+                "iterations": done.iterations,
+                "usage": msgspec.to_builtins(done.usage),
+                "usd": None if math.isnan(done.usd) else done.usd,
+            }

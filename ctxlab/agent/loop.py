@@ -7,6 +7,7 @@ every tool call gets a result, and no text is lost.
 from __future__ import annotations
 
 import logging
+import operator
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable
@@ -14,10 +15,11 @@ from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
+import msgspec
+
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab._utils.signals import defer_signals
 from ctxlab.agent.circuit_breaker import MAX_FAILURES, CircuitBreaker
-from ctxlab.agent.context_breakdown import compute_context_breakdown
 from ctxlab.agent.events import (
     AgentEvent,
     FinishReason,
@@ -69,7 +71,6 @@ class SupportsKillAll(Protocol):
 
     def kill_all(self) -> object:
         """End all processes and their children."""
-        ...
 
 
 class ConversationObserver(Protocol):
@@ -80,14 +81,13 @@ class ConversationObserver(Protocol):
     """
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        """Receive messages before they are added to the conversation and before any effect of them.
+        """Receive messages before they are added to the conversation and have any effect.
 
         Parameters
         ----------
         messages : tuple of Message
             The messages, in order.
         """
-        ...
 
     def on_plan(self, plan: AgentPlan | None) -> None:
         """Receive a plan before it replaces the current one.
@@ -97,7 +97,6 @@ class ConversationObserver(Protocol):
         plan : AgentPlan or None
             The new plan; None if there is none.
         """
-        ...
 
     def fetch_turn(self, number: int) -> list[dict[str, Any]]:
         """Return all messages of a turn, for the tool ``get_turn``.
@@ -112,7 +111,6 @@ class ConversationObserver(Protocol):
         list of dict
             Messages in OpenAI's format.
         """
-        ...
 
 
 class Agent:
@@ -185,25 +183,27 @@ class Agent:
         self.temperature = temperature
         self.processes = processes
         self.breaker = CircuitBreaker(max_tool_failures)
-        self._observer: ConversationObserver | None = None
+        self.observer: ConversationObserver | None = None
+        "the attached observer; None if the conversation is not stored"
         self._plan: AgentPlan | None = None
         self._client = client
-        all_tools = (
-            [*tools, plan_tool(lambda: self.plan, self.set_plan)] if enable_planning else tools
-        )
-        self.tools = tools_by_name(all_tools)
+        self.tools = tools_by_name(tools)
         "tools by name"
+        if enable_planning:
+            planning = plan_tool(lambda: self.plan, self.set_plan)
+            self.tools = tools_by_name([*self.tools.values(), planning])
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
-        lists = any(isinstance(each, contents) for each in walk_strategies(self.manager.strategy))
-        if lists and "get_turn" not in self.tools:
+        if any(isinstance(each, contents) for each in walk_strategies(self.manager.strategy)):
             about = GET_TURN_TOOL["function"]
             tool = Tool("get_turn", about["description"], about["parameters"], self._get_turn)
-            self.tools["get_turn"] = tool
+            self.tools.setdefault("get_turn", tool)
         self.manager.set_fixed(tools=self.tool_definitions)
         self._call_ids: set[str] = set()
         self._open_calls: dict[str, ToolCall] = {}  # calls that have no result yet
         self._unstored: list[Message] = []  # the system prompt, until the first turn
+        self._said: list[Message] = []  # messages that the current turn added
+        self._pieces: list[str] = []  # text of the reply that is arriving
         self._running_turn: weakref.ref[Generator[AgentEvent, None, None]] | None = None
         self._stop_requested = False
         if system:
@@ -211,6 +211,7 @@ class Agent:
             self._append_message(self._unstored[0])
 
     def __repr__(self) -> str:
+        """Show the model, the number of tools and the manager."""
         return f"<Agent {self.model}: {len(self.tools)} tools, {self.manager!r}>"
 
     @property
@@ -222,11 +223,6 @@ class Agent:
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
         """Definitions of the tools in OpenAI's format."""
         return tuple([tool.definition for tool in self.tools.values()])
-
-    @property
-    def observer(self) -> ConversationObserver | None:
-        """The attached observer; None if the conversation is not stored."""
-        return self._observer
 
     @property
     def plan(self) -> AgentPlan | None:
@@ -251,9 +247,9 @@ class Agent:
         SpecError
             If the agent already has an observer.
         """
-        if self._observer is not None:
+        if self.observer is not None:
             raise SpecError("the agent already has an observer; use a new agent")
-        self._observer, self._plan = observer, plan
+        self.observer, self._plan = observer, plan
 
     def set_plan(self, plan: AgentPlan | None) -> None:
         """Replace the plan.
@@ -263,8 +259,8 @@ class Agent:
         plan : AgentPlan or None
             The new plan; None drops the current one.
         """
-        if self._observer is not None:
-            self._observer.on_plan(plan)
+        if self.observer is not None:
+            self.observer.on_plan(plan)
         self._plan = plan
 
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
@@ -297,9 +293,7 @@ class Agent:
             If the agent already has messages.
         """
         if self.has_started:
-            raise SpecError(
-                "the agent already has a conversation; load a history into a new agent, once"
-            )
+            raise SpecError("the agent already has a conversation; use a new agent")
         opening = True
         for message in messages:
             opening = opening and message.role == "system"
@@ -386,7 +380,7 @@ class Agent:
             self.processes.kill_all()
 
     def context_breakdown(self) -> dict[str, int]:
-        """Return the tokens of the next request by part; see ``compute_context_breakdown``.
+        """Return the tokens of the next request by part; see ``ContextManager.context_breakdown``.
 
         Returns
         -------
@@ -394,79 +388,69 @@ class Agent:
             Tokens of system, tools, summary, messages, reserve and free, which add up to the last
             entry, ``limit``. ``free`` is negative if the request does not fit.
         """
-        return compute_context_breakdown(self.manager)
+        return self.manager.context_breakdown()
 
     def _run_turn(self, user: Message) -> Generator[AgentEvent, None, None]:
-        said: list[Message] = []
-        pieces: list[str] = []
+        self._said, self._pieces, self._stop_requested = [], [], False
         self.breaker.reset()
-        self._stop_requested = False
         try:
-            self._cancel_open_calls(said)
-            self._store_and_append([*self._unstored, user], said)
-            outcome = yield from self._run_steps(said, pieces)
+            self._cancel_open_calls()
+            self._store_and_append(*self._unstored, user)
+            outcome = yield from self._run_steps()
         except BaseException as error:
-            stopped = isinstance(error, (KeyboardInterrupt, GeneratorExit, SystemExit))
-            self._clean_up(said, pieces, stopped)
+            self._clean_up(isinstance(error, (KeyboardInterrupt, GeneratorExit, SystemExit)))
             raise
         yield TurnFinished(outcome)
 
-    def _run_steps(
-        self, said: list[Message], pieces: list[str]
-    ) -> Generator[AgentEvent, None, TurnResult]:
+    def _run_steps(self) -> Generator[AgentEvent, None, TurnResult]:
         usage, usd, text = Usage(), 0.0, ""
         finish: FinishReason = "limit"
         iterations = 0
         while finish == "limit" and iterations < self.max_iterations:
             iterations += 1
-            reply = yield from self._request_reply(pieces)
+            reply = yield from self._request_reply()
             message, calls = message_from_reply(reply, self._call_ids)
-            whole = not "".join(pieces).strip()
+            shown = "".join(self._pieces).strip()
             with defer_signals():
-                self._store_and_append([message], said)
-                pieces.clear()
+                self._store_and_append(message)
+                self._pieces.clear()
             usage, usd = _add_usage(usage, reply.usage), usd + reply.usd
             if message.text or not calls:
                 text = message.text
-            if message.text and whole:
+            if message.text and not shown:
                 yield TextDelta(text)
             if not calls:
                 finish = "answered"
-            for each in calls:
-                yield ToolCallStarted(each)
-                result = self._call_tool(each)
+            for call in calls:
+                yield ToolCallStarted(call)
+                result = self._call_tool(call)
                 self._raise_if_stopped()  # discard the output of a tool that was stopped
-                self._store_and_append([result_message(each, result)], said)
-                yield ToolCallFinished(each, result)
+                self._store_and_append(result_message(call, result))
+                yield ToolCallFinished(call, result)
         if finish == "limit":
             mark = LIMIT_MARKER if text else LIMIT_MARKER.lstrip()
             text += mark
-            self._store_and_append([Message("assistant", text, time=time.time())], said)
+            self._store_and_append(Message("assistant", text, time=time.time()))
             yield TextDelta(mark)
-        return TurnResult(text, finish, iterations, tuple(said), usage, usd)
+        return TurnResult(text, finish, iterations, tuple(self._said), usage, usd)
 
-    def _request_reply(self, pieces: list[str]) -> Generator[AgentEvent, None, Reply]:
-        """Yield the reply's text as events and return the reply; ``pieces`` collects the text."""
+    def _request_reply(self) -> Generator[AgentEvent, None, Reply]:
+        """Yield the reply's text as events and return the reply."""
         if self._client is None:
             self._client = LiteLLMClient()
-        request = Request(
-            self.model,
-            tuple([replace_surrogates(entry.message) for entry in self.manager.request_entries()]),
-            self.manager.tools,
-            self.max_tokens,
-            self.temperature,
-        )
+        messages = [replace_surrogates(entry.message) for entry in self.manager.request_entries()]
+        limits = self.max_tokens, self.temperature
+        request = Request(self.model, tuple(messages), self.manager.tools, *limits)
         if not isinstance(self._client, Streamer):
             return self._client.complete(request)
         stream = self._client.stream(request)
-        close: Any = getattr(stream, "close", None)
-        with nullcontext() if close is None else closing(stream):  # type: ignore[type-var]
+        with closing(stream) if isinstance(stream, Generator) else nullcontext():
             for piece in stream:
                 self._raise_if_stopped()
                 if isinstance(piece, Reply):
                     return piece
                 if piece:
-                    pieces.append(piece)
+                    self._pieces.append(piece)
                     yield TextDelta(piece)
         raise ModelUnavailable(f"{self.model}: the stream ended before the reply was complete")
 
@@ -477,41 +461,33 @@ class Agent:
         room = max(0, budget.available - sum(each.tokens for each in prompts))
         if (needed := history.counter.count_message(user)) > room:
             raise SpecError(
-                f"the message has {needed:,} tokens, but the context window of {budget.limit:,} has "
-                f"room for {room:,}; shorten it, put it into a file that is read in parts, or set a "
-                "larger limit"
+                f"the message has {needed:,} tokens, but the window of {budget.limit:,} has room for "
+                f"{room:,}; shorten it, refer to a file instead, or set a larger limit"
             )
 
     def _raise_if_stopped(self) -> None:
         if self._stop_requested:
             raise KeyboardInterrupt
 
-    def _call_tool(self, wanted: ToolCall) -> ToolResult:
-        if (refused := self.breaker.blocked_result(wanted.name)) is not None:
+    def _call_tool(self, call: ToolCall) -> ToolResult:
+        if (refused := self.breaker.blocked_result(call.name)) is not None:
             return refused
-        tool = self.tools.get(wanted.name)
-        result = (
-            tool_not_found(wanted.name, self.tools)
-            if tool is None
-            else call_tool(tool, wanted.arguments)
-        )
-        self.breaker.record(wanted.name, result)
+        tool = self.tools.get(call.name)
+        result = call_tool(tool, call.arguments) if tool else tool_not_found(call.name, self.tools)
+        self.breaker.record(call.name, result)
         return result
 
-    def _store_and_append(self, messages: list[Message], said: list[Message]) -> None:
+    def _store_and_append(self, *messages: Message) -> None:
         """Let the observer store the messages, then append them; Ctrl+C cannot split this."""
         with defer_signals():
-            if self._observer is not None:
-                self._observer.on_messages(tuple(messages))
-            self._append_messages(messages, said)
-
-    def _append_messages(self, messages: list[Message], said: list[Message]) -> None:
-        for message in messages:
-            if message in self._unstored:  # already part of the conversation
-                self._unstored.remove(message)
-            else:
-                self._append_message(message)
-                said.append(message)
+            if self.observer is not None:
+                self.observer.on_messages(messages)
+            for message in messages:
+                if message in self._unstored:  # already part of the conversation
+                    self._unstored.remove(message)
+                else:
+                    self._append_message(message)
+                    self._said.append(message)
 
     def _append_message(self, message: Message) -> None:
         self.manager.append(message)
@@ -521,36 +497,33 @@ class Agent:
             self._open_calls = {each.id: each for each in message.tool_calls}
             self._call_ids.update(self._open_calls)
 
-    def _cancel_open_calls(self, said: list[Message]) -> None:
+    def _cancel_open_calls(self) -> None:
         """Add a result to each open tool call, in order, that says it was cancelled."""
-        for each in list(self._open_calls.values()):
-            self._store_and_append([result_message(each, cancelled_result(each.name))], said)
+        for call in list(self._open_calls.values()):
+            self._store_and_append(result_message(call, cancelled_result(call.name)))
 
-    def _clean_up(self, said: list[Message], pieces: list[str], stopped: bool) -> None:
+    def _clean_up(self, stopped: bool) -> None:
         """Make the conversation valid after a turn failed or the user stopped it."""
         if stopped and self.processes is not None:
             try:
                 self.processes.kill_all()
             except Exception:
                 _LOG.exception("cannot end the processes that tools started")
+        marker = CANCELLED_MARKER if stopped else BROKEN_OFF_MARKER
         with defer_signals():
             try:
-                self._cancel_open_calls(said)
-                if (
-                    message := partial_answer(
-                        pieces, CANCELLED_MARKER if stopped else BROKEN_OFF_MARKER
-                    )
-                ) is not None:
-                    self._store_and_append([message], said)
+                self._cancel_open_calls()
+                if (message := partial_answer(self._pieces, marker)) is not None:
+                    self._store_and_append(message)
             except SessionError:
                 pass  # the session was closed or continued elsewhere: it ends without the rest
             except Exception:
                 # The caller gets the first error; the next turn answers open tool calls.
                 _LOG.exception("cannot store the end of an interrupted turn")
-            pieces.clear()
+            self._pieces.clear()
 
     def _get_turn(self, number: int) -> list[dict[str, Any]]:
-        observer = self._observer
+        observer = self.observer
         found = self.manager.get_turn(number) if observer is None else observer.fetch_turn(number)
         if not found:
             raise LookupError(f"there is no turn {number}")
@@ -558,5 +531,5 @@ class Agent:
 
 
 def _add_usage(one: Usage, other: Usage) -> Usage:
-    names = Usage.__struct_fields__
-    return Usage(*[getattr(one, name) + getattr(other, name) for name in names])
+    fields = map(msgspec.structs.astuple, (one, other))
+    return Usage(*map(operator.add, *fields))

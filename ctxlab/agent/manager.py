@@ -28,6 +28,7 @@ from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.validation import RULES, find_violations
 from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.base import walk_strategies
+from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter
 from ctxlab.tokens.models import Model, find_model
 from ctxlab.tokens.profiles import TokenProfile
@@ -37,6 +38,9 @@ SAFE_STRATEGY = "rolling_summary() | panic()"
 
 A request can still be too large if the system prompt, the first user message, the summary and the
 newest four messages exceed the budget together, even with their tool results shortened."""
+
+CONTEXT_PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
+"""The parts of the context window, in display order; together they add up to the limit."""
 
 _LOG = logging.getLogger("ctxlab.agent.manager")
 
@@ -119,29 +123,20 @@ class ContextManager:
     ) -> None:
         known = find_model(model)
         window = known.limit if limit is None else _parse_tokens("limit", limit, 1)
-        kept = (
-            _default_reserve(known, window)
-            if reserve is None
-            else _parse_tokens("reserve", reserve, 0)
-        )
+        kept = _default_reserve(known, window)
+        if reserve is not None:
+            kept = _parse_tokens("reserve", reserve, 0)
         if kept >= window:
-            raise SpecError(
-                f"Expected a reserve below the limit of {window:,} tokens, got {kept:,}; "
-                "lower the reserve or raise the limit"
-            )
-        self.strategy = (
-            parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-        )
-        if past := [each for each in walk_strategies(self.strategy) if not each.supports_live]:
-            name = type(past[0]).__name__
-            raise SpecError(
-                f"{name} needs a recording and cannot run live; replay recordings with it, or choose "
-                "another strategy"
-            )
+            raise SpecError(f"Expected a reserve below the limit of {window:,}, got {kept:,}")
+        given = parse_strategy(strategy) if isinstance(strategy, str) else strategy
+        self.strategy = as_strategy(given)
+        for each in walk_strategies(self.strategy):
+            if not each.supports_live:
+                name = type(each).__name__
+                raise SpecError(f"{name} needs a recording and cannot run live; choose another")
         self.model = model
         self.tokens = 0
         "tokens of the last request, fixed parts included; 0 before the first"
-        self._provider = known.provider
         self._known_model = known
         self._counter = TokenCounter(model, profile)
         if client is None and models_used(self.strategy):
@@ -177,9 +172,8 @@ class ContextManager:
         """
         self.tools: tuple[dict[str, Any], ...] = tuple([to_plain_data(tool) for tool in tools])
         count = self._counter
-        fixed = count.count_tools(self.tools) + sum(
-            count.count_message(_to_message(copy_message(m))) for m in system
-        )
+        prompts = [_to_message(copy_message(message)) for message in system]
+        fixed = count.count_tools(self.tools) + sum(map(count.count_message, prompts))
         self.budget = replace(self.budget, fixed=fixed + count.REPLY_TOKENS)
         self._context.set_budget(self.budget)
 
@@ -266,9 +260,8 @@ class ContextManager:
             self._log_once(level, event.partition(":")[0], number, _EVENT_TEXTS.get(event, event))
         self._logged_events = len(context.events)
         if sent.excess > 0:
-            self._log_once(
-                logging.WARNING, "excess", number, f"is {sent.excess:,} tokens over the budget"
-            )
+            over = f"is {sent.excess:,} tokens over the budget"
+            self._log_once(logging.WARNING, "excess", number, over)
         self._log_violations(number)
         context.commit_request(sent)
         return list(self._sent_entries)
@@ -294,11 +287,48 @@ class ContextManager:
             with suppress(StrategyError):
                 return list(self.strategy(preview_question(context, question)).entries)
         asked = context.history.with_question(context.history_length, question).entries[-1]
-        return [
-            *self._sent_entries,
-            *context.history.entries[self._sent_length : context.history_length],
-            asked,
-        ]
+        later = context.history.entries[self._sent_length : context.history_length]
+        return [*self._sent_entries, *later, asked]
+
+    def context_breakdown(self) -> dict[str, int]:
+        """Return the tokens of the next request by part.
+
+        The counts assume that the user speaks next; that message itself is not counted.
+
+        Returns
+        -------
+        dict of str to int
+            ``system``: system prompts, and the tokens that open the reply. ``tools``: tool
+            definitions. ``summary``: messages that stand for older ones, tables of contents
+            included. ``messages``: all other messages. ``reserve``: tokens kept for the reply.
+            ``free``: the rest; negative if the request does not fit. ``limit``: the model's context
+            window, the sum of all parts.
+
+        Examples
+        --------
+        >>> manager = ContextManager("panic()", "gpt-4o", limit=1000, reserve=100)
+        >>> manager.append(Message("system", "Be brief."))
+        >>> manager.append(Message("user", "hello world"))
+        >>> manager.context_breakdown()
+        {'system': 10, 'tools': 0, 'summary': 0, 'messages': 6, 'reserve': 100, 'free': 884, \
+'limit': 1000}
+        """
+        budget, opening = self.budget, self._counter.REPLY_TOKENS
+        users = [message for message in self.history if message.role == "user"]
+        question = Message("user", "?", file=users[-1].file if users else None)
+        found = dict.fromkeys(CONTEXT_PARTS, 0)
+        for entry in self.preview(question):
+            message = entry.message
+            stands_for_older = entry.form in (Form.SUMMARY, Form.POINTER)
+            if stands_for_older or ENGINE_MESSAGE_KEY in message.extra:
+                found["summary"] += entry.tokens
+            elif message is not question:
+                found["system" if message.role == "system" else "messages"] += entry.tokens
+        found["tools"] = budget.fixed - opening
+        found["system"] += opening
+        found["reserve"] = budget.reserve
+        found["free"] = budget.limit - sum(found.values())
+        return found | {"limit": budget.limit}
 
     @property
     def history(self) -> History:
@@ -355,30 +385,23 @@ class ContextManager:
         return Recording(id, tuple(self.history), self.tools, self.model)
 
     def __repr__(self) -> str:
-        return (
-            f"<ContextManager {self.strategy!r}: {len(self.history)} messages, "
-            f"{self.tokens:,} of {self.budget.limit:,} tokens>"
-        )
+        """Show the strategy and the size of the conversation and of the last request."""
+        sizes = f"{len(self.history)} messages, {self.tokens:,} of {self.budget.limit:,} tokens"
+        return f"<ContextManager {self.strategy!r}: {sizes}>"
 
     def _to_wire(self, entry: Entry) -> dict[str, Any]:
-        if entry.form is Form.VERBATIM:
-            original = self._input_messages[entry.start]
-            if not isinstance(original, Message):
-                return {
-                    k: to_plain_data(value)
-                    for k, value in original.items()
-                    if not k.startswith("_")
-                }
+        original = self._input_messages[entry.start] if entry.form is Form.VERBATIM else None
+        if isinstance(original, dict):
+            return {k: to_plain_data(v) for k, v in original.items() if not k.startswith("_")}
         wire: dict[str, Any] = to_plain_data(entry.message.to_dict())
         return wire
 
     def _log_violations(self, number: int) -> None:
         """Log the rules of providers that the request violates."""
-        for name in {
-            found.rule for found in find_violations([entry.message for entry in self._sent_entries])
-        }:
+        messages = [entry.message for entry in self._sent_entries]
+        for name in {violation.rule for violation in find_violations(messages)}:
             rule = RULES[name]
-            others = self._provider in {"openai", "anthropic"} - rule.providers
+            others = self._known_model.provider in {"openai", "anthropic"} - rule.providers
             whose = " and ".join(sorted(rule.providers))
             what = f"{whose} would reject it ({name}: {rule.meaning})"
             self._log_once(logging.INFO if others else logging.WARNING, name, number, what)
@@ -433,12 +456,9 @@ def build_messages(
     """
     manager = ContextManager(strategy, model, tools=tools, **options)
     if asked := models_used(manager.strategy):
-        warnings.warn(
-            f"build_messages has no memory, so {' and '.join(asked)} may be called again each time; "
-            "use ContextManager.sync(messages), which keeps earlier replies",
-            StatelessWarning,
-            stacklevel=2,
-        )
+        advice = "use ContextManager.sync(messages), which keeps earlier replies"
+        what = f"{' and '.join(asked)} may be called again each time; {advice}"
+        warnings.warn(f"build_messages has no memory: {what}", StatelessWarning, stacklevel=2)
     if system_prompt is not None:
         manager.append({"role": "system", "content": system_prompt})
     manager.extend(messages)
@@ -451,18 +471,14 @@ def _to_message(copy: Message | dict[str, Any]) -> Message:
 
 def _parse_tokens(name: str, written: object, least: int) -> int:
     """Parse a number of tokens, such as 16000 or "16k"."""
-    value, unit = (parse_quantity(written) if isinstance(written, str) else (written, "")) or (
-        None,
-        "",
-    )
+    value, unit = written, ""
+    if isinstance(written, str):
+        value, unit = parse_quantity(written) or (None, "")
     if isinstance(value, SupportsFloat) and not isinstance(value, bool) and not unit:
         number = float(value)
         if number.is_integer() and number >= least:
             return int(number)
-    raise SpecError(
-        f"Expected {name} as a number of tokens ({least} or more), such as 16000 or '16k', "
-        f"got {written!r}"
-    )
+    raise SpecError(f"Expected {name} in tokens, {least} or more, such as '16k', got {written!r}")
 
 
 def _default_reserve(known: Model, window: int) -> int:

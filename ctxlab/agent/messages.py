@@ -72,29 +72,29 @@ def message_from_reply(
         The message to store and the calls to run.
     """
     said = reply.message
-    ids: set[str] = set()
-    kept: list[ToolCall] = []
+    kept: dict[str, ToolCall] = {}
     meant: list[ToolCall] = []
     for call in said.tool_calls:
         wanted = id = repair_surrogates(call.id) or "call_0"
         number = 0
-        while id in ids or id in known_ids:
+        while id in kept or id in known_ids:
             id, number = f"{wanted}_{number}", number + 1
-        ids.add(id)
         meant.append(ToolCall(id, repair_surrogates(call.name), repair_surrogates(call.arguments)))
         name = _INVALID_NAME_CHARS.sub("_", call.name)[:64] or "unnamed"
-        kept.append(ToolCall(id, name, _ensure_json_object(meant[-1].arguments)))
-    content = repair_surrogates(said.content) if isinstance(said.content, str) else said.content
-    if not content or (isinstance(content, str) and not content.strip()):
-        content = None if kept else EMPTY_ANSWER
+        kept[id] = ToolCall(id, name, _ensure_json_object(meant[-1].arguments))
+    content = said.content
+    if isinstance(content, str):
+        content = repair_surrogates(content) if content.strip() else None
+    # The cost, if it is known, is stored and never sent.
+    cost = {"usd": reply.usd} if reply.usd and math.isfinite(reply.usd) else {}
     message = said.replace(
         role="assistant",
-        content=content,
-        tool_calls=tuple(kept),
+        content=content or (None if kept else EMPTY_ANSWER),
+        tool_calls=tuple(kept.values()),
         tool_call_id=None,
         usage=reply.usage,
         time=time.time(),
-        extra=said.extra | _price_field(reply),
+        extra=said.extra | cost,
     )
     return message, tuple(meant)
 
@@ -133,30 +133,23 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
     Message
         The tool message.
     """
-    extra: dict[str, object] = {}
-    if not result.ok:
-        extra["is_error"] = True
-    if result.error_type == CANCELLED:
-        extra[CANCELLED] = True
-    if result.duration_ms is not None:
-        extra["duration_ms"] = result.duration_ms
-    if result.process_id is not None:
-        extra["process_id"] = result.process_id
+    notes = {
+        "is_error": None if result.ok else True,
+        CANCELLED: True if result.error_type == CANCELLED else None,
+        "duration_ms": result.duration_ms,
+        "process_id": result.process_id,
+    }
+    extra = {name: note for name, note in notes.items() if note is not None}
     content = result.to_llm_content()
     return Message("tool", content, tool_call_id=call.id, time=time.time(), extra=extra)
 
 
 def _ensure_json_object(arguments: str) -> str:
     """Return the arguments as one JSON object, which some providers require; wrap other values."""
+    if not arguments.strip():
+        return "{}"
     try:
-        value = parse_json(arguments) if arguments.strip() else {}
+        value = parse_json(arguments)
     except ValueError:
         return dump_json({"not_json": arguments})
-    if not isinstance(value, dict):
-        return dump_json({"not_an_object": value})
-    return arguments if arguments.strip() else "{}"
-
-
-def _price_field(reply: Reply) -> dict[str, float]:
-    """Return the cost if it is known; it is stored and never sent."""
-    return {"usd": reply.usd} if reply.usd and math.isfinite(reply.usd) else {}
+    return arguments if isinstance(value, dict) else dump_json({"not_an_object": value})

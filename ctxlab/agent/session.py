@@ -37,14 +37,13 @@ class TurnObserver(Protocol):
         id : str
             Id of the session.
         """
-        ...
 
 
 class AgentSession:
     """An agent and the stored session of its conversation.
 
     Use ``start`` or ``resume`` with a new agent. Each message is appended to the store at once, and
-    ``SessionStore.save`` follows at the end of a turn, however it ends. If the session was
+    ``SessionStore.save`` is called at the end of a turn, however it ends. If the session was
     continued elsewhere, for instance in another process, ``SessionConflict`` is raised once and
     nothing more is stored. The session is the agent's ``ConversationObserver``.
 
@@ -52,47 +51,45 @@ class AgentSession:
     ----------
     store : SessionStore
         The store.
-    id : str
-        Id of the session.
+    session : Session
+        The session as it is in the store.
     agent : Agent
         The agent.
     plan : AgentPlan, optional
         Plan of the stored session.
-    file : str, optional
-        File of turns that name none.
     summarizer : TurnObserver, optional
         Called at the end of each turn.
-    stored_messages : int, optional
-        Number of messages in the store; None reads it from the store.
     """
 
     def __init__(
         self,
         store: SessionStore,
-        id: str,
+        session: Session,
         agent: Agent,
         *,
         plan: AgentPlan | None = None,
-        file: str | None = None,
         summarizer: TurnObserver | None = None,
-        stored_messages: int | None = None,
     ) -> None:
         self.store = store
-        self.id = id
+        self.id = session.id
         self.agent = agent
-        self.file = file
+        self.file = session.file
+        "file of turns that name none"
         self.summarizer = summarizer
         self.closed = False
-        self._stored_count = store.get(id).messages if stored_messages is None else stored_messages
+        self._stored_count = session.messages
         agent.attach(self, plan=plan)
 
     def __repr__(self) -> str:
+        """Show the id of the session and the agent."""
         return f"<AgentSession {self.id}: {self.agent!r}>"
 
     def __enter__(self) -> AgentSession:
+        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the session."""
         self.close()
 
     @classmethod
@@ -146,7 +143,7 @@ class AgentSession:
             tools=agent.tool_definitions,
             **create_options,
         )
-        return cls(store, session.id, agent, file=file, summarizer=summarizer)
+        return cls(store, session, agent, summarizer=summarizer)
 
     @classmethod
     def resume(
@@ -182,21 +179,12 @@ class AgentSession:
             If the store has no such session.
         """
         _raise_if_started(agent)
-        session = store.get(id)
-        stored, resumed = session.messages, store.open(id)
-        if left := _missing_results(store, id):
-            stored = store.append(id, *left, expected_position=stored) + len(left)
-            resumed = store.open(id)
+        session, resumed = store.get(id), store.open(id)
+        if missing := _missing_results(store, id):
+            store.append(id, *missing, expected_position=session.messages)
+            session, resumed = store.get(id), store.open(id)
         _load_resumed(agent, store, id, resumed)
-        return cls(
-            store,
-            id,
-            agent,
-            plan=resumed.plan,
-            file=session.file,
-            summarizer=summarizer,
-            stored_messages=stored,
-        )
+        return cls(store, session, agent, plan=resumed.plan, summarizer=summarizer)
 
     @property
     def session(self) -> Session:
@@ -366,12 +354,11 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
     """Return results for the newest tool calls of a transcript that a crash left without one."""
-    last: MessageUnit | None = None
+    last = MessageUnit(Message("user", ""))
     for message in store.read_turn(id, store.count_turns(id))[1]:
-        if message.role == "tool":
-            if last is not None and message.tool_call_id in last.open_calls:
-                last.add_result(message)
-        else:
+        if message.role != "tool":
             last = MessageUnit(message)
-    left = [] if last is None else last.open_calls.values()
-    return [interrupted_result(call).replace(time=time.time()) for call in left]
+        elif message.tool_call_id in last.open_calls:
+            last.add_result(message)
+    now = time.time()
+    return [interrupted_result(call).replace(time=now) for call in last.open_calls.values()]

@@ -47,10 +47,7 @@ def names_to_keep(names: Iterable[str]) -> frozenset[str]:
     for name in kept:
         if not name or "=" in name or "\0" in name:
             got = f"{name.partition('=')[0]}=…" if "=" in name else repr(name)  # hide the value
-            raise SpecError(
-                f"Expected the name of an environment variable, got {got}; pass the name alone, "
-                "such as GITHUB_TOKEN"
-            )
+            raise SpecError(f"Expected the name of an environment variable, got {got}")
     return kept
 
 

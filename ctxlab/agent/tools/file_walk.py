@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -32,10 +32,11 @@ class FileWalker:
     "number of folders that could not be opened"
     too_deep_count: int = 0
     "number of folders below ``max_depth``"
-    timed_out: bool = field(default=False)
+    timed_out: bool = False
     "True if the walk stopped at the deadline"
 
     def __post_init__(self) -> None:
+        """Keep ``max_depth`` within ``MAX_DEPTH``."""
         self.max_depth = min(self.max_depth, MAX_DEPTH)
 
     def walk(
@@ -91,21 +92,16 @@ class FileWalker:
         list of str
             The notes.
         """
-        notes = []
-        if self.hidden_count:
-            notes.append(
-                f"{pluralize(self.hidden_count, 'hidden name')} (starting with a dot) left out"
-            )
-        if self.too_deep_count:
-            notes.append(
-                f"{pluralize(self.too_deep_count, 'folder')} not entered: "
-                f"deeper than {self.max_depth} levels"
-            )
-        if self.unreadable_count:
-            notes.append(f"{pluralize(self.unreadable_count, 'folder')} could not be opened")
-        if self.timed_out:
-            notes.append("stopped at the time limit; there may be more")
-        return notes
+        hidden = pluralize(self.hidden_count, "hidden name")
+        too_deep = pluralize(self.too_deep_count, "folder")
+        unreadable = pluralize(self.unreadable_count, "folder")
+        notes = {
+            f"{hidden} (starting with a dot) left out": self.hidden_count,
+            f"{too_deep} not entered: deeper than {self.max_depth} levels": self.too_deep_count,
+            f"{unreadable} could not be opened": self.unreadable_count,
+            "stopped at the time limit; there may be more": self.timed_out,
+        }
+        return [note for note, applies in notes.items() if applies]
 
 
 def matches_glob(path: str, glob: str) -> bool:

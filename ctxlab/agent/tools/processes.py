@@ -102,12 +102,15 @@ class ProcessManager:
         weakref.finalize(self, _terminate_all, self._children, self._lock, self._owner_pid)
 
     def __enter__(self) -> ProcessManager:
+        """Return the manager."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End all processes."""
         self.kill_all()
 
     def __repr__(self) -> str:
+        """Show the number of running commands."""
         return f"<ProcessManager: {len(self.list_running())} running>"
 
     def run(
@@ -160,7 +163,7 @@ class ProcessManager:
                 del self._children[name]
             self._children[child.process_id] = child
         try:
-            child.start()
+            child.thread.start()
             over = child.shell_ended.wait(max(0.0, min(timeout, threading.TIMEOUT_MAX)))
             if not over:
                 child.terminate()
@@ -182,11 +185,8 @@ class ProcessManager:
         """
         with self._lock:
             children = list(self._children.values())
-        return [
-            RunningCommand(each.process_id, each.command, each.pid, each.started)
-            for each in children
-            if not (each.left_nothing or each.all_gone.is_set())
-        ]
+        running = (each for each in children if not (each.left_nothing or each.all_gone.is_set()))
+        return [RunningCommand(c.process_id, c.command, c.pid, c.started) for c in running]
 
     def kill_all(self) -> None:
         """End all commands and their processes, and return once they are gone.
@@ -238,12 +238,8 @@ class _ChildProcess:
         self._stop_requested, self._supervisor_stdin = False, -1
         self._lock = threading.Lock()
         self._supervisor: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(
-            target=self._run_in_thread, name="ctxlab-process", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
+        run = self._run_in_thread
+        self.thread = threading.Thread(target=run, name="ctxlab-process", daemon=True)
 
     def request_stop(self) -> None:
         """Tell the supervisor to end all processes."""
@@ -256,7 +252,7 @@ class _ChildProcess:
     def terminate(self) -> None:
         """End all processes and return once they are gone."""
         self.request_stop()
-        if self._thread.ident is None:  # interrupted before it started
+        if self.thread.ident is None:  # interrupted before it started
             self.all_gone.set()
         elif not self.all_gone.wait(_SUPERVISOR_TIMEOUT):
             with self._lock:

@@ -80,6 +80,26 @@ class ToolResult(BaseModel):
         return {name: to_json_data(value) for name, value in known.items() if value is not None}
 
 
+def failed_result(error: str, error_type: str, **fields: Any) -> ToolResult:
+    """Build the result of a call that failed.
+
+    Parameters
+    ----------
+    error : str
+        Error message for the model.
+    error_type : str
+        One of ``ERROR_TYPES``, or ``CANCELLED``.
+    **fields : object
+        Further fields of ``ToolResult``.
+
+    Returns
+    -------
+    ToolResult
+        The result.
+    """
+    return ToolResult(ok=False, error=error, error_type=error_type, **fields)
+
+
 def cancelled_result(tool_name: str | None = None) -> ToolResult:
     """Build the result for a call that the user interrupted, or that did not start because of that.
 
@@ -94,7 +114,7 @@ def cancelled_result(tool_name: str | None = None) -> ToolResult:
         The result.
     """
     error = "Cancelled by the user before it was done; it may have had side effects."
-    return ToolResult(ok=False, error=error, error_type=CANCELLED, tool_name=tool_name)
+    return failed_result(error, CANCELLED, tool_name=tool_name)
 
 
 def to_json_data(value: Any) -> Any:

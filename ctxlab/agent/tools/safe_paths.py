@@ -21,7 +21,7 @@ PROTECTED_FOLDERS = (".ctxlab", ".git")
 """Folders in the root of a workspace in which nothing is written."""
 
 MAX_DEPTH = 200
-"""Maximum number of folders in one path; each of them is open for a moment."""
+"""Maximum number of folders in one path, all of which are open while the path is resolved."""
 
 _MAX_LINKS = 40
 "maximum number of links in one path, as in Linux"
@@ -97,8 +97,10 @@ class SafeRoot:
         """
         with self._resolve(path) as (parent, name):
             number = open_folder_at(parent, name or ".", path)
-        with _closing_fd(number):
+        try:
             yield number
+        finally:
+            os.close(number)
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[int]:
@@ -115,11 +117,11 @@ class SafeRoot:
             File descriptor, which is closed at the end.
         """
         with self._resolve(path) as (parent, name):
-            if not name:
-                raise IsADirectoryError(errno.EISDIR, "is a folder", path)
-            number = open_file_at(parent, name, path)
-        with _closing_fd(number):
+            number = open_file_at(parent, name or ".", path)
+        try:
             yield number
+        finally:
+            os.close(number)
 
     def write_file(self, path: str, content: bytes) -> bool:
         """Write a file atomically; missing folders are created and an existing mode is kept.
@@ -142,10 +144,7 @@ class SafeRoot:
             mode: int | None = None
             with suppress(FileNotFoundError):
                 was = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                if stat.S_ISDIR(was.st_mode):
-                    raise IsADirectoryError(errno.EISDIR, "is a folder", path)
-                if not stat.S_ISREG(was.st_mode):
-                    raise PathNotAllowed(f"{path} is not a regular file")
+                _check_is_file(was.st_mode, path)
                 if not os.access(name, os.W_OK, dir_fd=parent):
                     raise PermissionError(errno.EACCES, "is read-only", path)
                 mode = stat.S_IMODE(was.st_mode)
@@ -173,9 +172,7 @@ class SafeRoot:
                             os.close(at.pop())
                     todo += self._split_path(link, path)[::-1]
                 elif make and len(at) == 1 and part.lower() in PROTECTED_FOLDERS:
-                    raise PathNotAllowed(
-                        f"{path}: writing to {part} of the workspace is not allowed"
-                    )
+                    raise PathNotAllowed(f"{path}: writing to {part} is not allowed")
                 elif not todo:
                     yield at[-1], part
                     return
@@ -258,18 +255,9 @@ def open_file_at(folder_fd: int, name: str, display_path: str) -> int:
     OSError
         If it cannot be opened.
     """
+    number = _open_at(folder_fd, name, _FILE_FLAGS, display_path)
     try:
-        number = os.open(name, os.O_RDONLY | _FILE_FLAGS, dir_fd=folder_fd)
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP):
-            raise PathNotAllowed(f"{display_path} is not a regular file") from error  # a socket
-        raise OSError(error.errno, os.strerror(error.errno or 0), display_path) from error
-    try:
-        mode = os.fstat(number).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, "is a folder", display_path)
-        if not stat.S_ISREG(mode):
-            raise PathNotAllowed(f"{display_path} is not a regular file")
+        _check_is_file(os.fstat(number).st_mode, display_path)
     except BaseException:
         os.close(number)
         raise
@@ -298,10 +286,23 @@ def open_folder_at(folder_fd: int, name: str, display_path: str) -> int:
     OSError
         If it cannot be opened.
     """
+    return _open_at(folder_fd, name, _FOLDER_FLAGS, display_path)
+
+
+def _open_at(folder_fd: int, name: str, flags: int, display_path: str) -> int:
     try:
-        return os.open(name, os.O_RDONLY | _FOLDER_FLAGS, dir_fd=folder_fd)
+        return os.open(name, os.O_RDONLY | flags, dir_fd=folder_fd)
     except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP):  # a socket
+            raise PathNotAllowed(f"{display_path} is not a regular file") from error
         raise OSError(error.errno, os.strerror(error.errno or 0), display_path) from error
+
+
+def _check_is_file(mode: int, display_path: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder", display_path)
+    if not stat.S_ISREG(mode):
+        raise PathNotAllowed(f"{display_path} is not a regular file")
 
 
 def _read_link(folder: int, name: str) -> str | None:
@@ -330,11 +331,3 @@ def _replace_file(folder: int, name: str, content: bytes, mode: int | None) -> N
         with suppress(OSError):
             os.unlink(beside, dir_fd=folder)
         raise
-
-
-@contextmanager
-def _closing_fd(number: int) -> Iterator[int]:
-    try:
-        yield number
-    finally:
-        os.close(number)

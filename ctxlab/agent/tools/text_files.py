@@ -70,10 +70,8 @@ def read_lines(
             if number >= start:
                 lines.append(line[:room])
                 if len(line) > room:
-                    return (
-                        lines,
-                        f"line {number} is cut here: a result holds {_MAX_CHARS:,} characters",
-                    )
+                    note = f"line {number} is cut here: a result holds {_MAX_CHARS:,} characters"
+                    return lines, note
                 room -= len(line)
                 continue
             while not whole and (rest := text.readline(_MAX_CHARS + 1)):
@@ -117,10 +115,8 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
     """
     if is_regex:
         if len(text) > _MAX_PATTERN_CHARS:
-            raise ValueError(
-                f"Expected a regular expression of at most {_MAX_PATTERN_CHARS:,} characters, "
-                f"got {len(text):,}"
-            )
+            most = f"at most {_MAX_PATTERN_CHARS:,} characters"
+            raise ValueError(f"Expected a regular expression of {most}, got {len(text):,}")
         regex: Any = import_module("regex")  # supports a time limit, unlike Python's re
         try:
             pattern = regex.compile(text, regex.IGNORECASE if ignore_case else 0)
@@ -128,24 +124,18 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
             raise ValueError(f"{text!r} is not a valid regular expression: {error}") from error
 
         def holds(line: str) -> bool:
+            seconds = max(deadline - time.monotonic(), 0.001)
             try:
-                return (
-                    pattern.search(line, timeout=max(deadline - time.monotonic(), 0.001))
-                    is not None
-                )
+                return pattern.search(line, timeout=seconds) is not None
             except TimeoutError:
                 raise TimeoutError(f"the search for {text!r} took too long; narrow it") from None
 
-    elif ignore_case:
-        sought = text.casefold()
-
-        def holds(line: str) -> bool:
-            return sought in line.casefold()
-
     else:
+        fold = str.casefold if ignore_case else str
+        sought = fold(text)
 
         def holds(line: str) -> bool:
-            return text in line
+            return sought in fold(line)
 
     def find(folder: int, name: str) -> Generator[tuple[int, str], None, None]:
         number = open_file_at(folder, name, name)
@@ -156,10 +146,8 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
         _check_is_text(blob[:8192])
         for count, line in enumerate(blob.decode("utf-8", "replace").split("\n"), 1):
             if holds(line := line.removesuffix("\r")):
-                yield (
-                    count,
-                    line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}… (cut)",
-                )
+                is_long = len(line) > _MAX_LINE_CHARS
+                yield count, f"{line[:_MAX_LINE_CHARS]}… (cut)" if is_long else line
 
     return find
 

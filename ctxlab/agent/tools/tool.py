@@ -16,11 +16,12 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.agent.tools.docstrings import parse_docstring
-from ctxlab.agent.tools.result import ToolResult, to_json_data
+from ctxlab.agent.tools.result import ToolResult, failed_result, to_json_data
 from ctxlab.errors import SpecError
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_VALUE_CHARS = 60
+_ASYNC_TESTS = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 # Compared by name, since HTTP libraries define exceptions that do not derive from Python's.
 _TIMEOUT_ERRORS = {"TimeoutError", "Timeout", "TimeoutException", "TimeoutExpired"}
@@ -114,14 +115,11 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         raise SpecError(f"Expected a tool (a function, a method or a Tool), got {function!r}")
     called = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(called):
-        raise SpecError(
-            f"Expected a tool name of 1 to 64 letters, digits, _ or -, got {called!r}; pass name="
-        )
+        rule = "1 to 64 letters, digits, _ or -"
+        raise SpecError(f"Expected a tool name of {rule}, got {called!r}; pass name=")
     # An object with an async __call__ is async, too.
     bodies = (function, getattr(function, "__call__", None))  # noqa: B004
-    if any(map(inspect.iscoroutinefunction, bodies)) or any(
-        map(inspect.isasyncgenfunction, bodies)
-    ):
+    if any(test(body) for test in _ASYNC_TESTS for body in bodies):
         raise SpecError(f"tool {called} is async; pass a function that is not")
     about, meanings = parse_docstring(inspect.getdoc(function))
     try:
@@ -131,30 +129,17 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
     except (NameError, TypeError, ValueError) as error:
         raise SpecError(f"cannot read the types of tool {called}: {error}") from error
     fields: dict[str, Any] = {}
-    for place, (parameter, signature_parameter) in enumerate(signature.parameters.items()):
-        if signature_parameter.kind not in (
-            signature_parameter.POSITIONAL_OR_KEYWORD,
-            signature_parameter.KEYWORD_ONLY,
-        ):
-            raise SpecError(f"tool {called}: {signature_parameter} cannot be passed by name")
-        if parameter not in hints:
-            raise SpecError(f"tool {called}: parameter {parameter} has no type; annotate it")
+    for place, (key, parameter) in enumerate(signature.parameters.items()):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise SpecError(f"tool {called}: {parameter} cannot be passed by name")
+        if key not in hints:
+            raise SpecError(f"tool {called}: parameter {key} has no type; annotate it")
+        notes = (each for each in getattr(hints[key], "__metadata__", ()) if isinstance(each, str))
+        meaning = meanings.get(key) or next(notes, None)
+        about_it: dict[str, Any] = {"description": meaning} if meaning else {}
+        default = ... if parameter.default is parameter.empty else parameter.default
         # A parameter may have the name of an attribute of pydantic's models, so use an alias.
-        default = (
-            ...
-            if signature_parameter.default is signature_parameter.empty
-            else signature_parameter.default
-        )
-        said = [
-            text for text in getattr(hints[parameter], "__metadata__", ()) if isinstance(text, str)
-        ]
-        meaning = meanings.get(parameter) or next(iter(said), None)
-        about_it = (
-            Field(default, alias=parameter, description=meaning)
-            if meaning
-            else Field(default, alias=parameter)
-        )
-        fields[f"a{place}"] = (hints[parameter], about_it)
+        fields[f"a{place}"] = (hints[key], Field(default, alias=key, **about_it))
     try:
         model = create_model(called, __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema(by_alias=True, schema_generator=_UntitledJsonSchema)
@@ -188,9 +173,7 @@ def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]
     for item in tools:
         tool = item if isinstance(item, Tool) else tool_from_function(item)
         if tool.name in box:
-            raise SpecError(
-                f"two tools have the name {tool.name!r}; give each tool a name of its own"
-            )
+            raise SpecError(f"two tools have the name {tool.name!r}; rename one")
         box[tool.name] = tool
     return box
 
@@ -215,22 +198,19 @@ def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
     """
     begun = time.perf_counter()
     try:
-        arguments, fault = _validate_arguments(tool, arguments_json)
-        if fault is not None:
-            result = ToolResult(ok=False, error=fault, error_type="invalid_args")
-        else:
-            answer = tool.function(**arguments)
-            kept = isinstance(answer, ToolResult)
-            result = answer if kept else ToolResult(ok=True, data=to_json_data(answer))
+        answer = tool.function(**_validate_arguments(tool, arguments_json))
+        kept = isinstance(answer, ToolResult)
+        result = answer if kept else ToolResult(ok=True, data=to_json_data(answer))
     except (KeyboardInterrupt, SystemExit):
         raise
+    except _InvalidArguments as error:
+        result = failed_result(str(error), "invalid_args")
     except BaseException as error:  # panics of Rust code do not derive from Exception
-        result = ToolResult(ok=False, error=_error_text(error), error_type=_error_type(error))
+        result = failed_result(_error_text(error), _error_type(error))
     took = round((time.perf_counter() - begun) * 1000)
-    known = {"tool_name": result.tool_name or tool.name}
-    if result.duration_ms is None:
-        return result.model_copy(update={**known, "duration_ms": took})
-    return result.model_copy(update=known)
+    known = took if result.duration_ms is None else result.duration_ms
+    name = result.tool_name or tool.name
+    return result.model_copy(update={"tool_name": name, "duration_ms": known})
 
 
 def tool_not_found(name: str, available: Iterable[str]) -> ToolResult:
@@ -250,35 +230,36 @@ def tool_not_found(name: str, available: Iterable[str]) -> ToolResult:
     """
     there = ", ".join(available) or "none"
     error = f"There is no tool {name!r}. Available tools: {there}."
-    return ToolResult(
-        ok=False, error=error, error_type="tool_not_found", tool_name=name, duration_ms=0
-    )
+    return failed_result(error, "tool_not_found", tool_name=name, duration_ms=0)
 
 
-def _validate_arguments(tool: Tool, text: str) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments for the function, and an error text if they are not valid."""
+class _InvalidArguments(Exception):
+    """Arguments that are not valid, with an error text for the model."""
+
+
+def _validate_arguments(tool: Tool, text: str) -> dict[str, Any]:
     begin = f"{tool.name} was not called, because its arguments are not"
     try:
         value = parse_json(text) if text.strip() else {}
     except ValueError as error:
-        return {}, f"{begin} JSON: {error}. Pass one JSON object."
+        raise _InvalidArguments(f"{begin} JSON: {error}. Pass one JSON object.") from error
     if not isinstance(value, dict):
-        return {}, f"{begin} a JSON object: {_short_json(value)}."
+        raise _InvalidArguments(f"{begin} a JSON object: {_short_json(value)}.")
     if tool.arguments_model is None:
         try:
             inspect.signature(tool.function).bind(**value)
         except TypeError as error:
-            return {}, f"{begin} valid: {error}."
-        return value, None
+            raise _InvalidArguments(f"{begin} valid: {error}.") from error
+        return value
     try:
         model = tool.arguments_model.model_validate(value)
     except ValidationError as error:
         names = ", ".join(tool.parameters.get("properties", {})) or "none"
         faults = [_format_error(each, names) for each in error.errors(include_url=False)]
-        return {}, "\n- ".join([f"{begin} valid:", *faults])
+        raise _InvalidArguments("\n- ".join([f"{begin} valid:", *faults])) from error
     # Omitted arguments keep the function's own defaults.
     fields = tool.arguments_model.model_fields
-    return {str(fields[key].alias): getattr(model, key) for key in model.model_fields_set}, None
+    return {str(fields[key].alias): getattr(model, key) for key in model.model_fields_set}
 
 
 def _format_error(error: Any, names: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
@@ -21,16 +22,20 @@ from pydantic import Field
 
 from ctxlab.agent.tools.file_walk import FileWalker, matches_glob
 from ctxlab.agent.tools.processes import ProcessManager
-from ctxlab.agent.tools.result import ToolResult
+from ctxlab.agent.tools.result import ToolResult, failed_result
 from ctxlab.agent.tools.safe_paths import SafeRoot
 from ctxlab.agent.tools.text_files import UnreadableText, make_line_finder, read_lines
 from ctxlab.agent.tools.tool import Tool, tool_from_function
 
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_LINES = 500, 200, 2000
 "maximum entries, matches and lines of one result"
+_MARKS = {"file": "", "folder": "/", "link": " (link)", "other": " (not a regular file)"}
 _SEARCH_TIMEOUT = 10.0
 "maximum seconds for walking through files"
-_INVALID_PATH_ERRNOS = {errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL}
+_INVALID_PATH_ERRNOS = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL),
+}
 
 
 def workspace_tools(
@@ -89,21 +94,18 @@ def workspace_tools(
             glob: only files that match, such as "*.py" or "src/**/*.md"
             depth: maximum levels of folders
         """
-        walk, more = FileWalker(depth, time.monotonic() + _SEARCH_TIMEOUT), False
-        shown: list[str] = []
+        walk = FileWalker(depth, time.monotonic() + _SEARCH_TIMEOUT)
         with opened.open_folder(folder) as number, closing(walk.walk(number)) as below:
-            for path, _, entry in below:
-                if glob and (entry.kind == "folder" or not matches_glob(path, glob)):
-                    continue
-                if len(shown) == _MAX_ENTRIES:
-                    more = True
-                    break
-                mark = {"folder": "/", "link": " (link)", "other": " (not a regular file)"}
-                shown.append(_printable_path(path) + mark.get(entry.kind, ""))
+            names = (
+                _printable_path(path) + _MARKS[entry.kind]
+                for path, _, entry in below
+                if not glob or (entry.kind != "folder" and matches_glob(path, glob))
+            )
+            shown = list(islice(names, _MAX_ENTRIES + 1))
         notes = walk.omission_notes()
-        if more:
+        if len(shown) > _MAX_ENTRIES:
             notes.insert(0, f"only the first {_MAX_ENTRIES}; narrow it with folder, glob or depth")
-        return _with_notes(shown or ["nothing found"], notes)
+        return _with_notes(shown[:_MAX_ENTRIES] or ["nothing found"], notes)
 
     @_errors_as_results
     def search_files(
@@ -124,26 +126,25 @@ def workspace_tools(
         """
         until = time.monotonic() + _SEARCH_TIMEOUT
         find = make_line_finder(text, regex, ignore_case, until)
-        walk, left_out = FileWalker(deadline=until), dict[str, int]()
+        walk, left_out = FileWalker(deadline=until), Counter[str]()
         shown: list[str] = []
         with opened.open_folder(folder) as number, closing(walk.walk(number)) as below:
             for path, where, entry in below:
                 if entry.kind != "file" or (glob and not matches_glob(path, glob)):
                     continue
-                if len(shown) >= _MAX_MATCHES:
+                if len(shown) == _MAX_MATCHES:
                     break
                 try:
-                    with closing(find(where, entry.name)) as lines:
-                        for count, line in islice(lines, _MAX_MATCHES - len(shown)):
-                            shown.append(f"{_printable_path(path)}:{count}: {line}")
+                    found = islice(find(where, entry.name), _MAX_MATCHES - len(shown))
+                    shown += [f"{_printable_path(path)}:{place}: {line}" for place, line in found]
+                except TimeoutError:
+                    raise
                 except UnreadableText as error:
-                    left_out[str(error)] = left_out.get(str(error), 0) + 1
-                except OSError as error:
-                    if isinstance(error, TimeoutError):
-                        raise
-                    left_out["could not be read"] = left_out.get("could not be read", 0) + 1
+                    left_out[str(error)] += 1
+                except OSError:
+                    left_out["could not be read"] += 1
         notes = [f"{count} files left out: {why}" for why, count in left_out.items()]
-        if len(shown) >= _MAX_MATCHES:
+        if len(shown) == _MAX_MATCHES:
             notes.insert(0, f"only the first {_MAX_MATCHES}; there may be more")
         return _with_notes(shown or ["nothing found"], notes + walk.omission_notes())
 
@@ -164,7 +165,8 @@ def workspace_tools(
         """
         if end is not None and end < start:
             raise ValueError(f"Expected end of at least start ({start}), got {end}")
-        stop = min(end or start + _MAX_LINES - 1, start + _MAX_LINES - 1)
+        last = start + _MAX_LINES - 1
+        stop = min(end or last, last)
         with opened.open_file(path) as number:
             lines, note = read_lines(number, start, stop, requested_end=end)
         if numbered:
@@ -200,22 +202,19 @@ def workspace_tools(
         done = processes.run(command, cwd=opened.path, timeout=seconds)
         if done.timed_out:
             said = f"The command exceeded {seconds:g} s and was ended. Its output:\n{done.output}"
-            return ToolResult(
-                ok=False, error=said, error_type="timeout", process_id=done.process_id
-            )
+            return failed_result(said, "timeout", process_id=done.process_id)
         code = done.exit_code
         ended = f"exit code {code}" if code is None or code >= 0 else f"ended by signal {-code}"
         if done.still_running:
             ended += f"; processes in the background keep running as {done.process_id}"
-        return ToolResult(
-            ok=True, data=_with_notes([done.output], [ended]), process_id=done.process_id
-        )
+        said = _with_notes([done.output], [ended])
+        return ToolResult(ok=True, data=said, process_id=done.process_id)
 
     longest = timeout
-    reading = (list_files, search_files, read_file)
-    return tuple(
-        map(tool_from_function, (*reading, write_file, run_command) if writable else reading)
-    )
+    functions = [list_files, search_files, read_file]
+    if writable:
+        functions += [write_file, run_command]
+    return tuple(map(tool_from_function, functions))
 
 
 def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,17 +225,15 @@ def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(**arguments)
         except TimeoutError as error:
-            kind, said = "timeout", str(error)
+            return failed_result(str(error), "timeout")
         except PermissionError as error:
-            kind, said = "permission_denied", _os_error_text(error)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            kind, said = "invalid_args", _os_error_text(error)
+            return failed_result(_os_error_text(error), "permission_denied")
         except OSError as error:
-            kind = "invalid_args" if error.errno in _INVALID_PATH_ERRNOS else "execution_error"
-            said = _os_error_text(error)
+            invalid = error.errno in _INVALID_PATH_ERRNOS
+            kind = "invalid_args" if invalid else "execution_error"
+            return failed_result(_os_error_text(error), kind)
         except (ValueError, UnreadableText) as error:
-            kind, said = "invalid_args", str(error)
-        return ToolResult(ok=False, error=said, error_type=kind)
+            return failed_result(str(error), "invalid_args")
 
     return wrapper
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from ctxlab.agent.context_breakdown import CONTEXT_PARTS
+from ctxlab.agent.manager import CONTEXT_PARTS
 from ctxlab.cli.render.format import format_percent
 
 _STYLES = {

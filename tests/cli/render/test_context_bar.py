@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxlab.agent.context_breakdown import CONTEXT_PARTS
+from ctxlab.agent.manager import CONTEXT_PARTS
 from ctxlab.cli.render.context_bar import allocate_cells, render_context_bar
 
 SIZES = st.lists(st.integers(0, 10**7), min_size=1, max_size=6)
