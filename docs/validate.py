@@ -61,6 +61,7 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
             for key, member in vars(value).items():
                 function = getattr(member, "__func__", getattr(member, "fget", member))
                 own = getattr(function, "__qualname__", "").startswith(f"{name}.{key}")
+                own = own and not hasattr(function, "__override__")  # the base class documents it
                 if own and inspect.isfunction(function) and not key.startswith("_"):
                     yield f"{module.__name__}.{name}.{key}", member
 

@@ -7,13 +7,14 @@ Strategies, agents and probes build a ``Request`` and pass it to any ``Client``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
+from typing_extensions import override
 
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm.concurrency import run_uninterrupted
@@ -21,7 +22,7 @@ from ctxlab.messages.types import Message, Usage
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request to a model. Equal requests are the same question to a cache.
+    """A request to a model; a cache stores one reply for all equal requests.
 
     Examples
     --------
@@ -38,9 +39,9 @@ class Request(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     "maximum tokens of the reply; None: the provider's maximum"
     temperature: float | None = None
-    "sampling temperature; None: the provider's default, all that reasoning models accept"
+    "sampling temperature; None: the provider's default, the only one that reasoning models accept"
     replicate: int = 0
-    "number of the repetition; another number asks the same question again, past every cache"
+    "repetition of the same question: a cache stores one reply per number"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -112,7 +113,6 @@ class Client(Protocol):
         Reply
             The reply.
         """
-        ...
 
     def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
         """Return the replies in order, with a few calls at a time.
@@ -127,7 +127,6 @@ class Client(Protocol):
         list of Reply or ModelUnavailable
             One reply per request; an unanswered request yields its error.
         """
-        ...
 
 
 @runtime_checkable
@@ -149,7 +148,6 @@ class Embedder(Protocol):
         Embedding
             The vectors, in the order of the texts.
         """
-        ...
 
 
 @runtime_checkable
@@ -172,10 +170,9 @@ class Streamer(Protocol):
         str or Reply
             Pieces of the text; last, the whole reply.
         """
-        ...
 
 
-class BaseClient(ABC):
+class BaseClient(Client, ABC):
     """Base class of clients that answer a batch of requests reply by reply; errors as in ``Client``."""
 
     options: Mapping[str, Any] = {}
@@ -206,50 +203,16 @@ class BaseClient(ABC):
             If a request or the key is not accepted.
         """
 
+    @override
     def complete(self, request: Request, /) -> Reply:
-        """Return the reply to a request.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Returns
-        -------
-        Reply
-            The reply.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If the request or the key is not accepted.
-        ModelUnavailable
-            If there is no reply in spite of retries.
-        """
         (reply,) = self.complete_all([request])
         if isinstance(reply, ModelUnavailable):
             raise reply
         return reply
 
+    @override
     def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
-        """Return the replies in order.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Returns
-        -------
-        list of Reply or ModelUnavailable
-            One reply per request; an unanswered request yields its error.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If a request or the key is not accepted.
-        """
-        return sort_replies(self.complete_each(requests))
+        return [reply for _, reply in sorted(self.complete_each(requests), key=itemgetter(0))]
 
     def split_for_workers(self, workers: int, /) -> Client:
         """Return a client for each of several processes, which together keep this client's limits.
@@ -268,7 +231,7 @@ class BaseClient(ABC):
 
 
 def complete_each(client: Client, requests: Sequence[Request], on_reply: OnReply = None) -> Replies:
-    """Yield the replies of any client: as they arrive, or all at once from a foreign client.
+    """Yield the replies of any client: from a ``BaseClient`` as they arrive, else all at once.
 
     Parameters
     ----------
@@ -294,9 +257,7 @@ def complete_each(client: Client, requests: Sequence[Request], on_reply: OnReply
 
 
 def complete_in_order(
-    complete: Callable[[Request], Reply],
-    requests: Sequence[Request],
-    on_reply: OnReply = None,
+    complete: Callable[[Request], Reply], requests: Sequence[Request], on_reply: OnReply = None
 ) -> Replies:
     """Yield the replies of a client that answers one request after the other.
 
@@ -347,29 +308,13 @@ def report_replies(replies: Replies, on_reply: OnReply) -> Replies:
             yield index, reply
 
 
-def sort_replies(replies: Iterable[tuple[int, ReplyOrError]]) -> list[ReplyOrError]:
-    """Return replies in the order of their requests.
-
-    Parameters
-    ----------
-    replies : iterable of tuple of int and (Reply or ModelUnavailable)
-        Index of each request and its reply.
-
-    Returns
-    -------
-    list of Reply or ModelUnavailable
-        The replies.
-    """
-    return [reply for _, reply in sorted(replies, key=itemgetter(0))]
-
-
 def split_for_workers(client: Client, workers: int) -> Client:
     """Return a client for each of several processes; see ``BaseClient.split_for_workers``.
 
     Parameters
     ----------
     client : Client
-        The client; a foreign client is returned unchanged.
+        The client; one that is no ``BaseClient`` is returned unchanged.
     workers : int
         Number of processes.
 
@@ -392,7 +337,7 @@ def client_options(client: object) -> Mapping[str, Any]:
     Returns
     -------
     mapping of str to object
-        The options by name; empty for a foreign client.
+        The options by name; empty if it is no ``BaseClient``.
     """
     return client.options if isinstance(client, BaseClient) else {}
 
@@ -416,9 +361,8 @@ def as_embedder(client: object) -> Embedder:
         If it has no ``embed`` method.
     """
     if not isinstance(client, Embedder):
-        raise ModelRequestRejected(
-            f"{client!r} has no embed method; pass a client that makes embeddings"
-        )
+        advice = "pass a client that makes embeddings"
+        raise ModelRequestRejected(f"{client!r} has no embed method; {advice}")
     return client
 
 

@@ -1,15 +1,14 @@
-"""Batches of requests: a cost estimate, a cost limit, a cache on disk and a progress bar."""
+"""Batches of requests: a cost estimate, a cost limit and a cache on disk."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-from ctxlab._utils.progress import track
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm import (
     DEFAULT_CACHE_FOLDER,
@@ -22,15 +21,14 @@ from ctxlab.llm import (
 from ctxlab.llm.base import (
     BaseClient,
     Client,
+    Embedder,
     Embedding,
     OnReply,
     Replies,
-    ReplyOrError,
     Request,
     client_options,
     complete_each,
     complete_in_order,
-    sort_replies,
 )
 from ctxlab.llm.costs import worst_case_cost
 from ctxlab.tokens.counter import get_counter
@@ -138,34 +136,6 @@ def estimate_requests(
     return RequestEstimate(questions, known, prompt, usd)
 
 
-def complete_with_progress(
-    requests: Sequence[Request], client: Client, progress: bool | None = None
-) -> list[ReplyOrError]:
-    """Return the replies in order, with a progress bar.
-
-    Parameters
-    ----------
-    requests : sequence of Request
-        The requests.
-    client : Client
-        The client to call.
-    progress : bool, optional
-        True to show a progress bar, False to hide it; None shows it in a terminal or notebook.
-
-    Returns
-    -------
-    list of Reply or ModelUnavailable
-        One reply per request; an unanswered request yields its error.
-
-    Raises
-    ------
-    ModelRequestRejected
-        If a request or the key is not accepted. The message says where earlier replies are cached.
-    """
-    with closing(iter_replies(requests, client)) as replies:
-        return sort_replies(track(replies, "questions answered", len(requests), progress))
-
-
 def iter_replies(requests: Sequence[Request], client: Client) -> Replies:
     """Yield the replies as they arrive, if the client supports it, else all at once.
 
@@ -234,7 +204,7 @@ def cache_only_client(client: Client | None) -> Client:
     return CachedClient(_OfflineClient(client_options(client.client)), client.folder)
 
 
-class _OfflineClient(BaseClient):
+class _OfflineClient(BaseClient, Embedder):
     """Client that answers no request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from ctxlab.errors import ModelRequestRejected, ModelUnavailable, UnknownName
 from ctxlab.llm.base import (
     BaseClient,
     Client,
+    Embedder,
     Embedding,
     OnReply,
     Replies,
@@ -50,7 +51,8 @@ CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")
 _MIN_FILE_BYTES = 2**40
-"""Size from which diskcache writes a value to a separate file, which every user could read."""
+"""Size from which diskcache writes a value to a separate file; too large to be reached, because
+every user could read that file."""
 # Options that identify the caller and do not change the reply.
 _CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
 _Stored = TypeVar("_Stored", Reply, "_Vector")
@@ -64,12 +66,13 @@ class _Vector(msgspec.Struct, frozen=True):
     usd: float
 
 
-class CachedClient(BaseClient):
+class CachedClient(BaseClient, Embedder):
     """Client that calls another client for requests whose reply is not on disk.
 
     Several processes may share the folder. A reply from disk has ``cached`` set and 0 attempts; its
-    usage and cost are those of the original call. Errors are not cached. Nothing is opened before
-    the first request.
+    usage and cost are those of the original call. Each text of ``embed`` is cached on its own, and
+    only new ones are sent; usage and cost cover all texts, ``attempts`` those of this call. Errors
+    are not cached. Nothing is opened before the first request.
 
     Parameters
     ----------
@@ -173,29 +176,8 @@ class CachedClient(BaseClient):
         """
         return self.mode != "record" and self.folder.is_dir() and key in self._open_cache()
 
+    @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text; each text is cached separately, and only new ones are sent.
-
-        Usage and cost cover all texts, whenever they were sent; ``attempts`` are those of this
-        call.
-
-        Parameters
-        ----------
-        model : str
-            Name of the embedding model.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If a vector is missing and the client cannot make embeddings or must not be called.
-        """
         keys = [self._build_key("embedding", {"model": model, "text": text}) for text in texts]
         known = {key: self._load(key, _Vector) for key in dict.fromkeys(keys)}
         found = {key: vector for key, vector in known.items() if vector is not None}
@@ -247,16 +229,13 @@ class CachedClient(BaseClient):
         """Return the client to call for a missing reply."""
         if self.client is not None and self.mode != "replay":
             return self.client
-        raise ModelRequestRejected(
-            f"{what} is not in the cache {self.folder}, which is used without calling a model; run "
-            "once with mode 'auto', which calls the model for missing replies, or 'record'"
-        )
+        advice = "use mode 'auto' or 'record' to call the model"
+        raise ModelRequestRejected(f"{what} is not in the cache {self.folder}; {advice}")
 
     def _build_key(self, kind: str, fields: dict[str, Any]) -> str:
-        options = {
-            k: v for k, v in client_options(self.client).items() if not _CREDENTIAL.search(k)
-        }
-        text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
+        options = client_options(self.client)
+        told = {name: options[name] for name in options if not _CREDENTIAL.search(name)}
+        text = json.dumps([kind, fields, told], sort_keys=True, default=repr)
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _load(self, key: str, kind: type[_Stored]) -> _Stored | None:

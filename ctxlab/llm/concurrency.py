@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TypeVar, cast
+from typing import TypeVar
 
 _log = logging.getLogger("ctxlab.llm")
 POLL_SECONDS = 0.2
@@ -26,12 +26,11 @@ def map_unordered(
 ) -> Generator[tuple[int, _Answer], None, None]:
     """Yield the result of ``function`` for each item, in order of completion.
 
-    The caller no longer wants results when it is interrupted, when it closes the generator, or when
-    a call of ``function`` raises (the error is passed on). Then ``cancelled`` is set and no further
-    item is started. Calls that are already running are paid for: with ``on_result``, they are
-    awaited and stored before the interruption or error is passed on. A second interruption leaves
-    at once. Without ``on_result``, the first one does. The threads are daemons, so a program that
-    exits does not wait for them.
+    The work ends early if the caller is interrupted, if it closes the generator, or if a call of
+    ``function`` raises, whose error is raised here. Then ``cancelled`` is set and no further item is
+    started. With ``on_result``, calls that are running are awaited and passed to it first, because
+    they are paid for; a second interruption ends this wait. Without ``on_result`` nothing is awaited.
+    The threads are daemons, so a program that exits does not wait for them.
 
     Parameters
     ----------
@@ -56,51 +55,51 @@ def map_unordered(
     >>> sorted(map_unordered(lambda item, cancelled: item * 2, [3, 1, 2], max_workers=2))
     [(0, 6), (1, 2), (2, 4)]
     """
-    todo, taking, keeping = iter(enumerate(items)), threading.Lock(), threading.Lock()
-    cancelled, under_way = threading.Event(), set[int]()
-    ready: SimpleQueue[tuple[int, _Answer | None, BaseException | None]] = SimpleQueue()
+    waiting, take_lock, result_lock = iter(enumerate(items)), threading.Lock(), threading.Lock()
+    cancelled, running = threading.Event(), set[int]()
+    done: SimpleQueue[tuple[int, _Answer | None, BaseException | None]] = SimpleQueue()
 
     def work() -> None:
         while True:
-            with taking:
-                place, item = (None, None) if cancelled.is_set() else next(todo, (None, None))
-                if place is None:
+            with take_lock:
+                index, item = (None, None) if cancelled.is_set() else next(waiting, (None, None))
+                if index is None:
                     return
-                under_way.add(place)
+                running.add(index)
+            answer = failure = None
             try:
                 answer = function(item, cancelled)  # type: ignore[arg-type]
                 if on_result is not None:
-                    with keeping:
-                        on_result(place, answer)
-                came: tuple[int, _Answer | None, BaseException | None] = place, answer, None
+                    with result_lock:
+                        on_result(index, answer)
             except BaseException as error:  # raised again in the thread that waits for it
                 cancelled.set()
-                came = place, None, error
-            under_way.remove(place)
-            ready.put(came)
+                failure = error
+            running.remove(index)
+            done.put((index, answer, failure))
 
     for _ in range(min(max_workers, len(items))):
         threading.Thread(target=work, name="ctxlab-llm", daemon=True).start()
     try:
         for _ in items:
-            place, answer, error = get_interruptibly(ready)
-            if error is not None:
-                raise error
-            yield place, answer  # type: ignore[misc]
+            index, answer, failure = get_interruptibly(done)
+            if failure is not None:
+                raise failure
+            yield index, answer  # type: ignore[misc]
     except (KeyboardInterrupt, GeneratorExit):
-        if on_result is not None and (calls := len(under_way)):
+        if on_result is not None and (calls := len(running)):
             _log.warning("waiting for %d running calls; interrupt again to leave now", calls)
         raise
     finally:
-        with taking:
+        with take_lock:
             cancelled.set()
         # Rely on the threads' own record: an interruption may have lost an item of the queue.
-        while under_way and on_result is not None:
+        while running and on_result is not None:
             with suppress(Empty):
-                ready.get(timeout=POLL_SECONDS)
+                done.get(timeout=POLL_SECONDS)
 
 
-def run_uninterrupted(function: Callable[[], _Answer]) -> _Answer:
+def run_uninterrupted(function: Callable[[], object]) -> None:
     """Run a function to its end in a thread that no signal interrupts.
 
     Parameters
@@ -108,18 +107,12 @@ def run_uninterrupted(function: Callable[[], _Answer]) -> _Answer:
     function : callable
         Called without arguments.
 
-    Returns
-    -------
-    object
-        Result of the function.
-
     Examples
     --------
-    >>> run_uninterrupted(lambda: 2 + 2)
-    4
+    >>> run_uninterrupted(lambda: print("done"))
+    done
     """
-    ((_, done),) = map_unordered(lambda todo, _: todo(), [function], 1, on_result=lambda *_: None)
-    return cast("_Answer", done)
+    list(map_unordered(lambda run, _: run(), [function], 1, on_result=lambda *_: None))
 
 
 def get_interruptibly(queue: SimpleQueue[_Item]) -> _Item:

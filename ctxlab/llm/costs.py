@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.llm.base import (
     BaseClient,
     Client,
+    Embedder,
     Embedding,
     OnReply,
     Replies,
@@ -43,6 +43,7 @@ _INEXACT_MARGIN = 1.5
 _TIER_TOLERANCE = 0.99
 "fraction of a tier's start from which its prices apply, since counts may be slightly too low"
 _EPSILON = 1e-12
+"tolerance in USD for the rounding of float sums"
 
 
 class UsageTotals(NamedTuple):
@@ -196,18 +197,14 @@ call to gpt-4o may cost $0.045; raise the limit to continue
             If ``cancelled`` was set while waiting.
         """
         if math.isnan(max_usd):
-            raise SpecError(
-                f"the worst-case cost of a call to {model} is unknown, so no cost limit can hold; "
-                "use a model with a known price and set max_tokens"
-            )
+            advice = "use a model with a known price and set max_tokens"
+            raise SpecError(f"no cost limit can hold for calls to {model}; {advice}")
         with self._changed:
             while self.spent + self._reserved + max_usd > self.max_usd + _EPSILON:
                 if not self._in_flight:
-                    raise CostLimitExceeded(
-                        f"${self.spent:.4g} of the cost limit of ${self.max_usd:.4g} is spent, and "
-                        f"the next call to {model} may cost ${max_usd:.4g}; raise the limit to "
-                        "continue"
-                    )
+                    known = f"${self.spent:.4g} of the cost limit of ${self.max_usd:.4g} is spent"
+                    may = f"the next call to {model} may cost ${max_usd:.4g}"
+                    raise CostLimitExceeded(f"{known}, and {may}; raise the limit to continue")
                 self._changed.wait(POLL_SECONDS)
                 if cancelled is not None and cancelled.is_set():
                     raise ModelUnavailable(f"{model}: the call was cancelled", 0)
@@ -229,7 +226,7 @@ def worst_case_cost(request: Request) -> float:
     """Return the maximum cost of one attempt in USD, by the prices that ctxlab knows.
 
     For a model without a public vocabulary the token count is raised by half. Where long prompts
-    cost more, the highest price of all tiers applies that start at most 1 % above the counted size.
+    cost more, the most expensive of the tiers applies that the prompt reaches or misses by 1 %.
 
     Parameters
     ----------
@@ -284,7 +281,7 @@ def _count_margin(counter: TokenCounter) -> float:
     return 1.0 if counter.exact else _INEXACT_MARGIN
 
 
-class CostAwareClient(BaseClient):
+class CostAwareClient(BaseClient, Embedder, Streamer):
     """A client that pays for each of its HTTP requests separately, such as ``LiteLLMClient``."""
 
     cost_limit: CostLimit | None = None
@@ -307,40 +304,8 @@ class CostAwareClient(BaseClient):
         view.__dict__ = {**vars(self), "cost_limit": cost_limit}
         return view
 
-    @abstractmethod
-    def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """Yield pieces of the text as they arrive; last, the whole reply.
 
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Yields
-        ------
-        str or Reply
-            Pieces of the text; last, the whole reply.
-        """
-
-    @abstractmethod
-    def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text.
-
-        Parameters
-        ----------
-        model : str
-            Name of the embedding model.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-        """
-
-
-class CostLimitedClient(BaseClient):
+class CostLimitedClient(BaseClient, Embedder, Streamer):
     """Client that calls another client as long as the possible cost stays within a limit.
 
     A call starts only if its worst case fits beside the cost that is already spent or reserved. If
@@ -350,7 +315,8 @@ class CostLimitedClient(BaseClient):
     known price, raises ``SpecError``.
 
     With ``LiteLLMClient`` each attempt is paid separately; an interrupted attempt counts at its
-    worst case. For other clients only the cost stated in their replies is known. The prices are
+    worst case. For other clients only the cost stated in their replies is known, and if they do not
+    stream, ``stream`` yields the whole text as one piece. The prices are
     ctxlab's: costs that they leave out (see ``Prices``), and a provider that writes more than
     ``max_tokens``, are not covered by the limit.
 
@@ -391,21 +357,8 @@ class CostLimitedClient(BaseClient):
             return self.client.with_cost_limit(self.cost_limit).complete_each(requests, on_reply)
         return complete_in_order(self._complete, requests, on_reply)
 
+    @override
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """Yield pieces of the reply as they arrive, then the reply.
-
-        If the wrapped client does not stream, the whole text is one piece.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Yields
-        ------
-        str or Reply
-            Pieces of the text; last, the whole reply.
-        """
         if isinstance(self.client, CostAwareClient):
             yield from self.client.with_cost_limit(self.cost_limit).stream(request)
         elif isinstance(self.client, Streamer):
@@ -419,26 +372,8 @@ class CostLimitedClient(BaseClient):
             reply = self.complete(request)
             yield from (reply.text, reply) if reply.text else (reply,)
 
+    @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text.
-
-        Parameters
-        ----------
-        model : str
-            Name of the embedding model.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-
-        Raises
-        ------
-        ModelRequestRejected
-            If the wrapped client has no ``embed`` method.
-        """
         if isinstance(self.client, CostAwareClient):
             return self.client.with_cost_limit(self.cost_limit).embed(model, texts)
         embedder = as_embedder(self.client)

@@ -73,9 +73,9 @@ outcome='interrupted', retry_after=0.0)
     if names & _CONNECTION_ERRORS:
         return CallFailure(_format_reason(_find_root_cause(chain)), "transient", "interrupted")
     if event := _find_openai_error(chain, "APIError"):  # the class of errors within a stream
-        declined = (names | _error_codes(event)) & _DECLINED_ERRORS
-        retry_class = "declined" if declined else "transient"
-        return CallFailure(_format_reason(event), retry_class, "interrupted")
+        if (names | _error_codes(event)) & _DECLINED_ERRORS:
+            return CallFailure(_format_reason(event), "declined", "interrupted")
+        return CallFailure(_format_reason(event), "transient", "interrupted")
     if names & _DECLINED_ERRORS:
         return CallFailure(reason, "declined", "unsent")
     # OpenAI's library raises its root class if there is no key, which litellm reports as a 500.

@@ -6,19 +6,22 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from typing_extensions import override
+
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
-from ctxlab.llm.base import Client, Embedding, Reply, ReplyOrError, Request, as_embedder
+from ctxlab.llm.base import Client, Embedder, Embedding, Reply, ReplyOrError, Request, as_embedder
 
 _log = logging.getLogger("ctxlab.llm")
 
 
-class FaultTolerantClient:
+class FaultTolerantClient(Client, Embedder):
     """Client that calls another client and never raises ``ModelRequestRejected``.
 
     In an evaluation, a wrong key must stop the experiment: a strategy that continues without its
     model would produce the numbers of another strategy. A live conversation must go on. So the
     first rejection is logged as an error by the logger ``ctxlab.llm``, and the strategy works
     without a model. The model is called again the next time, because the key may work by then.
+    A rejection concerns the key or the settings, so it stands for all requests of a batch.
 
     Parameters
     ----------
@@ -42,67 +45,21 @@ class FaultTolerantClient:
         """Show the wrapped client."""
         return f"FaultTolerantClient({self.client!r})"
 
+    @override
     def complete(self, request: Request, /) -> Reply:
-        """Return the reply to a request.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Returns
-        -------
-        Reply
-            The reply.
-
-        Raises
-        ------
-        ModelUnavailable
-            If there is no reply, for whatever reason.
-        """
         with self._rejection_as_unavailable():
             return self.client.complete(request)
 
+    @override
     def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
-        """Return the replies in order.
-
-        Parameters
-        ----------
-        requests : sequence of Request
-            The requests.
-
-        Returns
-        -------
-        list of Reply or ModelUnavailable
-            One reply or error per request. A rejection concerns the key or the settings, so it
-            stands for all of them.
-        """
         try:
             with self._rejection_as_unavailable():
                 return self.client.complete_all(requests)
         except ModelUnavailable as error:
             return [error] * len(requests)
 
+    @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text.
-
-        Parameters
-        ----------
-        model : str
-            Name of the embedding model.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-
-        Raises
-        ------
-        ModelUnavailable
-            If there is no reply, for whatever reason.
-        """
         with self._rejection_as_unavailable():
             return as_embedder(self.client).embed(model, texts)
 

@@ -75,7 +75,8 @@ class LiteLLMClient(CostAwareClient):
     request that is too long or against the provider's policy, for a reply that cannot be read, and
     if the provider asks to wait for more than a minute. After ``patience`` consecutive calls
     without a reply, ``ModelRequestRejected`` is raised, so that a run does not wait call by call
-    for a provider that is down.
+    for a provider that is down. A stream that is not read to its end counts as interrupted.
+    Embeddings are requested for up to 256 texts at a time.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class LiteLLMClient(CostAwareClient):
     api_key : str, optional
         API key; None reads the environment, as litellm does (``OPENAI_API_KEY`` …).
     timeout : float, optional
-        Maximum seconds for one attempt.
+        Maximum seconds for one attempt; of a stream, for each piece.
     retries : int, optional
         Number of attempts after the first.
     delay : float, optional
@@ -95,7 +96,8 @@ class LiteLLMClient(CostAwareClient):
     concurrency : int, optional
         Maximum number of concurrent calls, over all threads that use this client.
     patience : int, optional
-        Number of consecutive calls without a reply, the last of which is rejected; 0 for no limit.
+        Number of consecutive calls without a reply at which ``ModelRequestRejected`` is raised; 0
+        for no limit.
     **options : object
         Passed to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``.
 
@@ -165,22 +167,6 @@ class LiteLLMClient(CostAwareClient):
 
     @override
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """Yield pieces of the text as they arrive; last, the whole reply.
-
-        A failed call is retried as long as no piece was yielded; after that, ``ModelUnavailable``
-        is raised. ``timeout`` bounds the wait for each piece. A reply that is not read to its end
-        counts as interrupted.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Yields
-        ------
-        str or Reply
-            Pieces of the text; last, the whole reply.
-        """
         _load_litellm()
 
         def ask(channel: StreamChannel) -> ReplyOrError:
@@ -190,20 +176,6 @@ class LiteLLMClient(CostAwareClient):
 
     @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text, with up to 256 texts per request.
-
-        Parameters
-        ----------
-        model : str
-            Name of the embedding model.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-        """
         batches = list(_split_batches(texts))
         if batches:
             _load_litellm()
@@ -277,10 +249,9 @@ class LiteLLMClient(CostAwareClient):
                     failure, cause = error.failure, error.__cause__
                 attempts += failure.outcome != "unsent"
                 if failure.retry_class == "refused":
-                    raise ModelRequestRejected(
-                        f"{model} rejected the request: {failure.reason}; check the model's name, "
-                        "the API key and the client's settings"
-                    ) from cause
+                    said = f"{model} rejected the request: {failure.reason}"
+                    advice = "check the model's name, the API key and the client's settings"
+                    raise ModelRequestRejected(f"{said}; {advice}") from cause
                 too_late = failure.retry_after > _MAX_WAIT_SECONDS
                 retryable = failure.retry_class == "transient" and not too_late
                 if not retryable or attempts > self.retries or cancelled.is_set():
@@ -300,9 +271,8 @@ class LiteLLMClient(CostAwareClient):
             text = f"no reply after {pluralize(attempts, 'attempt')}: {last}"
         reached = failure.retry_class == "declined" and failure.outcome != "interrupted"
         if not cancelled.is_set() and self._usage.end_call(reached=reached) >= self.patience > 0:
-            raise ModelRequestRejected(
-                f"{model}: no reply to {self.patience} calls in a row (last error: {last})"
-            ) from cause
+            text = f"no reply to {self.patience} calls in a row (last error: {last})"
+            raise ModelRequestRejected(f"{model}: {text}") from cause
         raise ModelUnavailable(f"{model}: {text}", attempts) from cause
 
     def _attempt(
@@ -322,9 +292,8 @@ class LiteLLMClient(CostAwareClient):
                     reservation.usd = 0.0
                 raise _AttemptFailed(failure) from error
             usage = reply.usage
-            self._usage.add_attempt(
-                UsageTotals(1, 1, 0, 0, usage.total_input, usage.output, reply.usd)
-            )
+            billed = usage.total_input, usage.output, reply.usd
+            self._usage.add_attempt(UsageTotals(1, 1, 0, 0, *billed))
             if usage.total_input:  # 0: the provider reports no usage
                 reservation.usd = reply.usd
             return reply

@@ -41,30 +41,19 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
         for call in said.tool_calls or ()
     ]
     thoughts = getattr(said, "reasoning_content", None)
-    usage = getattr(response, "usage", None)
-    return build_reply(prices, said.content, calls, thoughts, choice.finish_reason, usage)
+    data = {"content": said.content, "tool_calls": calls, "reasoning": thoughts}
+    return build_reply(prices, data, choice.finish_reason, getattr(response, "usage", None))
 
 
-def build_reply(
-    prices: Prices,
-    content: str | None,
-    tool_calls: list[dict[str, str]],
-    reasoning: str | None,
-    finish: str | None,
-    usage: Any,
-) -> Reply:
+def build_reply(prices: Prices, data: dict[str, Any], finish: str | None, usage: Any) -> Reply:
     """Build a reply from its parts.
 
     Parameters
     ----------
     prices : Prices
         Prices of the model.
-    content : str or None
-        Text of the message.
-    tool_calls : list of dict
-        Id, name and arguments of each tool call.
-    reasoning : str or None
-        Reasoning text.
+    data : dict
+        Content, tool calls and reasoning of the message.
     finish : str or None
         Finish reason.
     usage : object
@@ -75,10 +64,9 @@ def build_reply(
     Reply
         The reply.
     """
-    data = {"content": content, "tool_calls": tool_calls, "reasoning": reasoning or None}
-    message = message_from_dict({"role": "assistant", **data})
+    data |= {"role": "assistant", "reasoning": data["reasoning"] or None}
     billed = _parse_usage(usage)
-    return Reply(message, billed, prices.cost(billed), finish)
+    return Reply(message_from_dict(data), billed, prices.cost(billed), finish)
 
 
 def parse_embedding(expected: int, token_price: float, response: Any) -> Embedding:

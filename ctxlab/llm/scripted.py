@@ -14,11 +14,13 @@ from typing_extensions import override
 from ctxlab.errors import SpecError
 from ctxlab.llm.base import (
     BaseClient,
+    Embedder,
     Embedding,
     OnReply,
     Replies,
     Reply,
     Request,
+    Streamer,
     complete_in_order,
 )
 from ctxlab.messages.types import Message, Usage
@@ -32,11 +34,13 @@ _VECTOR_SIZE = 64
 "dimension of the embedding vectors"
 
 
-class ScriptedClient(BaseClient):
+class ScriptedClient(BaseClient, Embedder, Streamer):
     """Client that returns scripted answers in order, or the result of one function.
 
     Requests of a batch are answered one after the other. Usage is counted with the encoding of the
-    requested model; the cost is 0. ``SpecError`` is raised if no answer is left.
+    requested model; the cost is 0. ``SpecError`` is raised if no answer is left. A stream yields
+    the text word by word. Embeddings of texts with common words are similar: each word increments
+    one of 64 counters, chosen by its checksum.
 
     Parameters
     ----------
@@ -53,6 +57,9 @@ class ScriptedClient(BaseClient):
     ('Hello.', [ModelUnavailable('busy')])
     >>> ScriptedClient(lambda request: request.messages[-1].text.upper()).complete(request).text
     'HI'
+    >>> [*pieces, reply] = ScriptedClient("Hello there.").stream(request)
+    >>> pieces, reply.text
+    (['Hello ', 'there.'], 'Hello there.')
     """
 
     def __init__(self, *answers: ScriptedAnswer | Callable[[Request], ScriptedAnswer]) -> None:
@@ -75,52 +82,18 @@ class ScriptedClient(BaseClient):
     def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
         return complete_in_order(self._next_reply, requests, on_reply)
 
+    @override
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        """Yield the next answer word by word; last, the whole reply.
-
-        Parameters
-        ----------
-        request : Request
-            The request.
-
-        Yields
-        ------
-        str or Reply
-            Pieces of the text; last, the whole reply.
-
-        Examples
-        --------
-        >>> client = ScriptedClient("Hello there.")
-        >>> [*pieces, reply] = client.stream(Request("gpt-4o", ()))
-        >>> pieces, reply.text
-        (['Hello ', 'there.'], 'Hello there.')
-        """
         reply = self.complete(request)
         yield from re.findall(r"\s*\S+\s*|\s+", reply.text)
         yield reply
 
+    @override
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text; texts with common words have similar vectors.
-
-        Each word increments one of 64 counters, chosen by its checksum.
-
-        Parameters
-        ----------
-        model : str
-            Name of the model, for counting tokens.
-        texts : sequence of str
-            The texts.
-
-        Returns
-        -------
-        Embedding
-            The vectors, in the order of the texts.
-        """
         self.embedded_texts += texts
         counter = get_counter(model, UNCALIBRATED)
-        return Embedding(
-            [_hash_words(t) for t in texts], Usage(sum(map(counter.count_text, texts)))
-        )
+        tokens = sum(map(counter.count_text, texts))
+        return Embedding([_hash_words(text) for text in texts], Usage(tokens))
 
     def _next_reply(self, request: Request) -> Reply:
         with self._lock:
@@ -130,10 +103,8 @@ class ScriptedClient(BaseClient):
         if len(answers) == 1 and callable(answers[0]):
             answers = (answers[0](request),) * (number + 1)
         if number >= len(answers):
-            raise SpecError(
-                f"no scripted answer for request {number + 1}: the script has {len(answers)}; "
-                "add more"
-            )
+            told = f"the script has {len(answers)}; add more"
+            raise SpecError(f"no scripted answer for request {number + 1}: {told}")
         match answers[number]:
             case Exception() as error:
                 raise error

@@ -171,13 +171,10 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
         why = classify_error(error).reason
     else:
         if whole:
-            content = "".join(heard.text) or (None if heard.calls else "")
-            calls, thoughts = heard.complete_calls(), "".join(heard.reasoning)
-            return build_reply(prices, content, calls, thoughts, heard.finish, heard.usage)
+            return build_reply(prices, heard.message_data(), heard.finish, heard.usage)
         cancelled = channel.cancelled.is_set()
-        why = (
-            "the stream was cancelled" if cancelled else "the stream ended without a finish reason"
-        )
+        why = "was cancelled" if cancelled else "ended without a finish reason"
+        why = f"the stream {why}"
     finally:
         with suppress(Exception):
             stream.completion_stream.close()
@@ -229,8 +226,8 @@ class _PartialReply:
         names = ("received_finish_reason", "intermittent_finish_reason")
         return any(getattr(stream, name, "?") for name in names)
 
-    def complete_calls(self) -> list[dict[str, str]]:
-        """Return the tool calls; add missing ids and names, since providers require both."""
+    def message_data(self) -> dict[str, Any]:
+        """Return content, tool calls and reasoning; add ids and names, which providers require."""
         taken = {""}
         for call in self.calls:
             if call["id"] in taken:
@@ -238,7 +235,8 @@ class _PartialReply:
             taken.add(call["id"])
             call["name"] = call["name"] or "unnamed"
             call["arguments"] = repair_surrogates(call["arguments"]) or "{}"
-        return self.calls
+        content = "".join(self.text) or (None if self.calls else "")
+        return {"content": content, "tool_calls": self.calls, "reasoning": "".join(self.reasoning)}
 
     def _add_call_delta(self, delta: Any) -> None:
         function = delta.function

@@ -9,7 +9,6 @@ from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.llm.batch import (
     RequestEstimate,
     build_cost_limited_client,
-    complete_with_progress,
     estimate_requests,
 )
 
@@ -20,7 +19,6 @@ __all__ = [
     "RequestEstimate",
     "build_cost_limited_client",
     "cohen_kappa",
-    "complete_with_progress",
     "estimate_requests",
     "evaluate_next_action",
     "run_qa",
