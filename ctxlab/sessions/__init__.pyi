@@ -3,11 +3,9 @@
 from .background_summaries import BackgroundSummarizer as BackgroundSummarizer
 from .base import AgentPlan as AgentPlan
 from .base import ResumeState as ResumeState
-from .base import SearchHit as SearchHit
 from .base import Session as Session
 from .base import SessionLibrary as SessionLibrary
 from .base import SessionStore as SessionStore
-from .base import TitleChange as TitleChange
 from .jsonl.store import JsonlStore as JsonlStore
 from .log_library import LogLibrary as LogLibrary
 from .open import open_library as open_library
@@ -20,3 +18,5 @@ from .table_of_contents import ContentsEntry as ContentsEntry
 from .table_of_contents import Interaction as Interaction
 from .table_of_contents import InteractionBrief as InteractionBrief
 from .table_of_contents import InteractionWithContext as InteractionWithContext
+from .text_search import SearchHit as SearchHit
+from .titles import TitleChange as TitleChange

@@ -10,6 +10,7 @@ Seed design "Session Table of Contents and Interaction Summaries".
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,15 @@ from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Client, Request
 from ctxlab.llm.concurrency import map_unordered
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import MAX_TITLE_LENGTH, Session, SessionStore
+from ctxlab.sessions.base import Session, SessionStore
 from ctxlab.sessions.text_search import query_words
-from ctxlab.sessions.titles import RECENT_TURNS, build_title_prompt, single_line, title_from_prompt
+from ctxlab.sessions.titles import (
+    MAX_TITLE_LENGTH,
+    RECENT_TURNS,
+    build_title_prompt,
+    single_line,
+    title_from_prompt,
+)
 
 MAX_CONCURRENT_CALLS = 5
 """Maximum number of concurrent model calls for summaries and titles in this process."""
@@ -111,11 +118,11 @@ class BackgroundSummarizer:
         "None: no model is called"
         self.client = client if client is not None or model is None else LiteLLMClient()
         self._condition = threading.Condition()
-        self._pending: dict[str, bool] = {}
+        self._pending: dict[str, None] = {}
         self._in_progress: set[str] = set()
         self._worker_count = 0
         self._closed = False
-        self._extracted_summaries: dict[str, dict[int, str]] = {}
+        self._extracted: dict[str, dict[int, str]] = {}
         self._logged_kinds: set[str] = set()
         self._log_lock = threading.Lock()
 
@@ -128,27 +135,26 @@ class BackgroundSummarizer:
     def turn_completed(self, id: str) -> None:
         """Schedule the missing summaries and the title of a session, and return at once.
 
-        Call it when a turn has ended.
+        Call it when a turn has ended. The last ``MAX_BACKLOG`` interactions are summarized at most.
 
         Parameters
         ----------
         id : str
             Session id.
         """
-        self._schedule(id, everything=False)
-
-    def backfill(self, id: str) -> None:
-        """Schedule summaries for all turns of a session that have none, and return at once.
-
-        Use it for a session that was migrated or that ran without a model. ``turn_completed`` goes
-        back ``MAX_BACKLOG`` interactions at most.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        """
-        self._schedule(id, everything=True)
+        with self._condition:
+            if self._closed:
+                return
+            self._pending[id] = None
+            if self._worker_count >= MAX_CONCURRENT_CALLS:
+                return
+            self._worker_count += 1
+            worker = threading.Thread(target=self._work, name="ctxlab-summaries", daemon=True)
+            try:
+                worker.start()
+            except RuntimeError as error:  # the interpreter shuts down, or too many threads run
+                self._worker_count -= 1
+                self._log_failure("threads", f"no summary of session {id}: {error}")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all scheduled work is done.
@@ -163,15 +169,13 @@ class BackgroundSummarizer:
         bool
             True if all work is done, False after a timeout.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        end = math.inf if timeout is None else time.monotonic() + timeout
         with self._condition:
             while self._pending or self._in_progress:
-                left = (
-                    _POLL_INTERVAL if end is None else min(_POLL_INTERVAL, end - time.monotonic())
-                )
-                if left <= 0:
+                if (left := end - time.monotonic()) <= 0:
                     return False
-                self._condition.wait(left)  # short waits, so that Ctrl+C works on all platforms
+                # Wait briefly, so that Ctrl+C works on all platforms.
+                self._condition.wait(min(left, _POLL_INTERVAL))
         return True
 
     def close(self, timeout: float = 5.0) -> None:
@@ -194,74 +198,50 @@ class BackgroundSummarizer:
 
     # --- worker threads ------------------------------------------------------------------------
 
-    def _schedule(self, id: str, everything: bool) -> None:
-        with self._condition:
-            if self._closed:
-                return
-            self._pending[id] = everything or self._pending.get(id, False)
-            if self._worker_count >= MAX_CONCURRENT_CALLS:
-                return
-            self._worker_count += 1
-            try:
-                threading.Thread(
-                    target=self._run_worker, name="ctxlab-summaries", daemon=True
-                ).start()
-            except RuntimeError as error:  # the interpreter shuts down, or too many threads run
-                self._worker_count -= 1
-                self._log_failure("threads", f"no summary of session {id}: {error}")
-
-    def _run_worker(self) -> None:
+    def _work(self) -> None:
         while True:
             with self._condition:
                 id = next((each for each in self._pending if each not in self._in_progress), None)
                 if id is None:
                     self._worker_count -= 1
                     return
-                everything = self._pending.pop(id)
+                del self._pending[id]
                 self._in_progress.add(id)
             try:
-                self._update_session(id, everything)
+                session = self.store.get(id)
+                if not session.system and self.model is None:
+                    self._extract_title(session)
+                elif not session.system:
+                    self._write_summaries(id)
             except UnknownSession:
                 _LOG.debug("session %s was deleted before it was summarized", id)
             except Exception as error:  # no error here may interrupt the conversation
-                self._log_failure(
-                    type(error).__name__, f"session {id}: no summary was written: {error}"
-                )
+                kind = type(error).__name__
+                self._log_failure(kind, f"session {id}: no summary was written: {error}")
             finally:
                 with self._condition:
                     self._in_progress.discard(id)
                     self._condition.notify_all()
 
-    def _update_session(self, id: str, everything: bool) -> None:
-        session = self.store.get(id)
-        if not session.system and self.model is None:
-            self._extract_title(session)
-        elif not session.system:
-            self._write_summaries(id, everything)
-
-    def _write_summaries(self, id: str, everything: bool) -> None:
-        missing, made = self._missing_interactions(id, everything), False
-        while not self._closed and (batch := list(islice(missing, MAX_BACKLOG))):
-            for place, line in map_unordered(
-                lambda one, _: self._write_summary(id, one), batch, MAX_CONCURRENT_CALLS
-            ):
-                if line is not None:
-                    self.store.save_turn_summary(id, batch[place].number, line)
-            made = True
-            if not everything:
-                break
-        if made and not self._closed:
+    def _write_summaries(self, id: str) -> None:
+        missing = list(islice(self._missing_interactions(id), MAX_BACKLOG))
+        for place, line in map_unordered(
+            lambda one, _: self._write_summary(id, one), missing, MAX_CONCURRENT_CALLS
+        ):
+            if line is not None:
+                self.store.save_turn_summary(id, missing[place].number, line)
+        if missing and not self._closed:
             self._write_title(id)
 
-    def _missing_interactions(self, id: str, everything: bool) -> Iterator[_PromptedInteraction]:
+    def _missing_interactions(self, id: str) -> Iterator[_PromptedInteraction]:
         """Yield the interactions without a summary, newest first."""
-        lines, tried = self.store.turn_summaries(id), self._extracted_summaries.setdefault(id, {})
-        known = 0
+        known = self.store.turn_summaries(id).keys() | self._extracted.setdefault(id, {}).keys()
+        in_a_row = 0
         for each in self._iter_newest_first(id):
-            if each.number not in lines and each.number not in tried:
-                known = 0
+            if each.number not in known:
+                in_a_row = 0
                 yield each
-            elif (known := known + 1) >= RECENT_TURNS and not everything:
+            elif (in_a_row := in_a_row + 1) >= RECENT_TURNS:
                 return
 
     def _iter_newest_first(self, id: str) -> Iterator[_PromptedInteraction]:
@@ -283,77 +263,61 @@ class BackgroundSummarizer:
 
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
         """Return the summary to store, or None if the model call failed."""
-        plain = headline(each.turns[0])
-        said = self._ask_model(
-            _SUMMARY_PROMPT, _format_interaction(each), f"turn {each.number} of session {id}"
-        )
-        if said is None:
-            self._extracted_summaries[id][each.number] = plain
-            return None
-        line = _strip_quotes(said)
-        if line and len(line) <= MAX_HEADLINE_CHARS:
-            return line
-        what = f"{len(line)} characters long" if line else "empty or cut off"
-        self._log_failure(
-            "line", f"turn {each.number} of session {id}: the model's summary is {what}"
-        )
-        return plain
+        plain, about = headline(each.turns[0]), f"turn {each.number} of session {id}"
+        prompt = Message("system", _SUMMARY_PROMPT), Message("user", _format_interaction(each))
+        line = self._ask_line(prompt, MAX_HEADLINE_CHARS, f"{about}: the model's summary")
+        if line is None:
+            self._extracted[id][each.number] = plain
+        return plain if line == "" else line
 
     def _write_title(self, id: str) -> None:
         session = self.store.get(id)
         if _is_titled_by_hand(session):
             return
-        lines = {**self._extracted_summaries.get(id, {}), **self.store.turn_summaries(id)}
-        said = self._ask_model(
-            None, build_title_prompt(session.title, lines), f"the title of session {id}"
-        )
-        if said is None:
+        lines = self._extracted.get(id, {}) | self.store.turn_summaries(id)
+        prompt = (Message("user", build_title_prompt(session.title, lines)),)
+        about = f"session {id} keeps its title: the model's title"
+        title = self._ask_line(prompt, MAX_TITLE_LENGTH, about)
+        if not title or _is_same_title(title, session.title):
             return
-        title = _strip_quotes(said)
-        if not title or len(title) > MAX_TITLE_LENGTH:
-            what = f"{len(title)} characters long" if title else "empty or cut off"
-            self._log_failure("title", f"session {id} keeps its title: the model's title is {what}")
-        elif _is_same_title(title, session.title) or self.store.get(id).title != session.title:
-            pass  # unchanged, or retitled by someone else in the meantime
-        else:
+        if self.store.get(id).title == session.title:  # else it was changed in the meantime
             self.store.retitle(id, title, max(lines))
 
     def _extract_title(self, session: Session) -> None:
-        if _is_titled_by_hand(session):
+        interactions = islice(self._iter_newest_first(session.id), 1 + RECENT_TURNS)
+        newest = next(interactions, None)
+        if newest is None or _is_titled_by_hand(session):
             return
-        newest: _PromptedInteraction | None = None
-        before = [session.title]
-        for each in self._iter_newest_first(session.id):
-            if newest is None:
-                newest = each
-            else:
-                before.append(each.prompt)
-            if len(before) > RECENT_TURNS:
-                break
-        if newest is not None and _starts_new_topic(newest.prompt, before):
+        if _starts_new_topic(
+            newest.prompt, [session.title, *(each.prompt for each in interactions)]
+        ):
             title = title_from_prompt(newest.prompt.strip().partition("\n")[0])
             if not _is_same_title(title, session.title):
                 self.store.retitle(session.id, title, newest.number)
 
-    def _ask_model(self, rules: str | None, text: str, about: str) -> str | None:
-        """Return the reply: empty if it was cut off, None if the call failed or the object is closed."""
+    def _ask_line(self, prompt: tuple[Message, ...], limit: int, about: str) -> str | None:
+        """Return a model's line: empty if it is of no use, None if the call failed or was not made."""
         assert self.client is not None
         assert self.model is not None
-        asked = [Message("system", rules)] if rules else []
-        request = Request(self.model, (*asked, Message("user", text)), max_tokens=_MAX_REPLY_TOKENS)
         while not _CALL_SLOTS.acquire(timeout=_POLL_INTERVAL):
             if self._closed:
                 return None
         try:
             if self._closed:
                 return None
+            request = Request(self.model, prompt, max_tokens=_MAX_REPLY_TOKENS)
             reply = self.client.complete(request)
-            return "" if reply.finish in _CUT_OFF_REASONS else reply.text
         except ModelError as error:
-            self._log_failure(type(error).__name__, f"{about} was not summarized: {error}")
+            self._log_failure(type(error).__name__, f"{about} could not be asked for: {error}")
             return None
         finally:
             _CALL_SLOTS.release()
+        line = "" if reply.finish in _CUT_OFF_REASONS else _strip_quotes(reply.text)
+        if 0 < len(line) <= limit:
+            return line
+        what = f"{len(line)} characters long" if line else "empty or cut off"
+        self._log_failure(str(limit), f"{about} is {what}")
+        return ""
 
     def _log_failure(self, kind: str, what: str) -> None:
         with self._log_lock:

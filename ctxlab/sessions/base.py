@@ -1,4 +1,4 @@
-"""Protocols for reading and storing sessions, and the types that they share.
+"""Base classes for reading and storing sessions, and the types that they share.
 
 Code that lists, searches or serves sessions uses ``SessionLibrary``, so that it works with both
 stores and with imported logs. A live agent writes through ``SessionStore``.
@@ -6,35 +6,27 @@ stores and with imported logs. A live agent writes through ``SessionStore``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+from uuid import uuid4
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.jsonio import repair_surrogates
+from ctxlab.errors import ReadError, SessionError, UnknownName, UnknownSession
+from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
 from ctxlab.messages.types import Message, Recording
+from ctxlab.sessions.common import check_not_negative, check_session_id, encode_json
+from ctxlab.sessions.text_search import SearchHit, search_messages
+from ctxlab.sessions.titles import TitleChange, single_line, titles_after_change
 
 SessionStatus: TypeAlias = Literal["active", "closed", "archived"]
 STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
-MAX_TITLE_LENGTH = 60
-"""Maximum number of characters of a title."""
-
-MAX_TITLES = 20
-"""Maximum number of entries of a title history."""
-
-
-@dataclass(frozen=True)
-class TitleChange:
-    """One entry of a session's title history."""
-
-    title: str
-    "the title"
-    changed_at: float
-    "time of the change, in seconds since 1970"
-    turn: int = 0
-    "turn that the title comes from; 0 if a user set it"
-    interaction_id: str = ""
-    "id of that turn's interaction, as a link target; empty if ``turn`` is 0"
+_LOG = logging.getLogger("ctxlab.sessions")
 
 
 @dataclass(frozen=True)
@@ -107,28 +99,7 @@ class ResumeState:
     "the saved plan"
 
 
-@dataclass(frozen=True)
-class SearchHit:
-    """Message that a search found."""
-
-    session_id: str
-    "id of the message's session"
-    turn: int
-    "turn number, from 1"
-    position: int
-    "position of the message in its session, from 0"
-    role: str
-    "role of the message"
-    snippet: str
-    "text around the first match: one line of at most 200 characters"
-    score: float = 0.0
-    "higher is better; comparable within one search only"
-    time: float | None = None
-    "time of the message, in seconds since 1970"
-
-
-@runtime_checkable
-class SessionLibrary(Protocol):
+class SessionLibrary(ABC):
     """Read access to sessions.
 
     Methods that take an ``id`` raise ``UnknownSession`` if no session has it.
@@ -144,6 +115,8 @@ class SessionLibrary(Protocol):
         agent: str | None = None,
     ) -> list[Session]:
         """Return the sessions, most recently updated first.
+
+        Sessions with broken files are left out and logged as warnings.
 
         Parameters
         ----------
@@ -162,9 +135,31 @@ class SessionLibrary(Protocol):
         -------
         list of Session
             The sessions, most recently updated first.
-        """
-        ...
 
+        Raises
+        ------
+        UnknownName
+            If the status does not exist.
+        """
+        if status is not None:
+            _check_status(status)
+        words = (query or "").casefold().split()
+        found = [
+            session
+            for session in self._iter_sessions(status)
+            if (session.status == status if status else session.status != "archived")
+            and (agent is None or session.agent == agent)
+            and (since is None or session.updated >= since)
+            and (before is None or session.updated <= before)
+            and all(word in session.title.casefold() for word in words)
+        ]
+        return sorted(found, key=lambda session: session.updated, reverse=True)
+
+    @abstractmethod
+    def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
+        """Yield all sessions; those with another status may be left out."""
+
+    @abstractmethod
     def get(self, id: str) -> Session:
         """Return one session.
 
@@ -183,10 +178,10 @@ class SessionLibrary(Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """Yield the messages at positions ``[start, stop)``, reading them from disk one by one.
+        """Return an iterator over the messages at positions ``[start, stop)``.
 
         Parameters
         ----------
@@ -197,18 +192,22 @@ class SessionLibrary(Protocol):
         stop : int, optional
             Position after the last message. By default, read to the end.
 
-        Yields
-        ------
-        Message
-            The next message.
+        Returns
+        -------
+        iterator of Message
+            The messages in order, read from disk as they are needed.
 
         Raises
         ------
         UnknownSession
             If no session has this id.
+        ReadError
+            If a line of a log or of a chunk is broken.
+        SessionError
+            If a message in a database is broken.
         """
-        ...
 
+    @abstractmethod
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
         """Return the messages of a turn and the position of the first one.
 
@@ -234,8 +233,8 @@ class SessionLibrary(Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def count_turns(self, id: str) -> int:
         """Return the number of turns of a session.
 
@@ -254,8 +253,8 @@ class SessionLibrary(Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def turn_summaries(self, id: str) -> dict[int, str]:
         """Return the stored one-line summaries of a session's turns.
 
@@ -274,7 +273,6 @@ class SessionLibrary(Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
@@ -299,10 +297,29 @@ class SessionLibrary(Protocol):
 
         Raises
         ------
+        SpecError
+            If ``limit`` or ``offset`` is negative.
         UnknownSession
             If no session has the id that was given.
         """
-        ...
+        check_not_negative("limit", limit)
+        return self._search(query, id, limit, check_not_negative("offset", offset))
+
+    def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
+        """Search without an index, by reading all messages."""
+        if id is not None:
+            return search_messages([(id, self.read_messages(id))], query, limit, offset)
+        ids = (session.id for session in self.sessions() if not session.system)
+        return search_messages(((id, self._iter_readable(id)) for id in ids), query, limit, offset)
+
+    def _iter_readable(self, id: str) -> Iterator[Message]:
+        """Yield the messages of a session; if it is broken, log a warning and stop."""
+        try:
+            yield from self.read_messages(id)
+        except UnknownSession:
+            pass  # deleted in the meantime
+        except (ReadError, SessionError) as error:
+            _LOG.warning("searched session %r only up to a broken line: %s", id, error)
 
     def recording(self, id: str) -> Recording:
         """Return a whole session as a recording, for replay.
@@ -322,11 +339,15 @@ class SessionLibrary(Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
+        session, lines = self.get(id), self.turn_summaries(id)
+        meta = {key: value for key in SESSION_META_KEYS if (value := getattr(session, key))}
+        if lines:
+            meta["lines"] = {str(turn): line for turn, line in lines.items()}
+        messages = tuple(self.read_messages(id))
+        return Recording(id, messages, session.tools, session.model, meta=session.meta | meta)
 
 
-@runtime_checkable
-class SessionStore(SessionLibrary, Protocol):
+class SessionStore(SessionLibrary):
     """Read and write access to sessions, safe for several processes at once.
 
     When a method returns, its changes are on disk: killing the process does not lose them.
@@ -378,8 +399,33 @@ class SessionStore(SessionLibrary, Protocol):
         SessionError
             If the id is invalid or taken, or if a value cannot be stored as JSON.
         """
-        ...
+        names = (name and repair_surrogates(name) for name in (model, agent, file, strategy))
+        model, agent, file, strategy = names
+        id, title, now = str(uuid4()) if id is None else id, single_line(title), time.time()
+        session = Session(
+            check_session_id(id),
+            title,
+            model,
+            created=now,
+            updated=now,
+            agent=agent,
+            file=file,
+            strategy=strategy,
+            system=system,
+            titles=titles_after_change(id, (), title, 0, now),
+            tools=tools,
+            meta=meta or {},
+        )
+        encode_json(session.tools, "a tool definition")
+        encode_json(session.meta, "the session's meta")
+        self._create(session)
+        return self.get(id)
 
+    @abstractmethod
+    def _create(self, session: Session) -> None:
+        """Store a new session, whose values are checked already; raise if its id is taken."""
+
+    @abstractmethod
     def open(self, id: str) -> ResumeState:
         """Make a session active and return the state to resume it from.
 
@@ -398,8 +444,8 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
         """Add messages to the end of a session, as one atomic write.
 
@@ -427,7 +473,6 @@ class SessionStore(SessionLibrary, Protocol):
         SessionConflict
             If the next position is not ``expected_position``. Nothing is added then.
         """
-        ...
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
         """Update the stored resume state at the end of a turn.
@@ -444,7 +489,13 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
+        if plan is not None:
+            plan = replace(plan, steps=tuple(map(repair_surrogates, plan.steps)))
+        self._save(id, plan)
+
+    @abstractmethod
+    def _save(self, id: str, plan: AgentPlan | None) -> None:
+        """Store the resume state, and a plan without lone surrogates."""
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.
@@ -472,7 +523,17 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
+        title = single_line(title)
+        if not title:
+            raise SessionError(
+                f"session {id!r}: the new title is empty; pass a title with visible text"
+            )
+        self._retitle(id, title, turn)
+        return self.get(id)
+
+    @abstractmethod
+    def _retitle(self, id: str, title: str, turn: int) -> None:
+        """Store a title that is one line of visible text."""
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
         """Close, archive or reactivate a session.
@@ -496,8 +557,15 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
+        _check_status(status)
+        self._set_status(id, status)
+        return self.get(id)
 
+    @abstractmethod
+    def _set_status(self, id: str, status: SessionStatus) -> None:
+        """Store an existing status."""
+
+    @abstractmethod
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
         """Store the one-line summary of a turn.
 
@@ -515,8 +583,8 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def delete(self, id: str) -> None:
         """Delete a session with all its data.
 
@@ -530,8 +598,12 @@ class SessionStore(SessionLibrary, Protocol):
         UnknownSession
             If no session has this id.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Close all open files; the store reopens them on the next use."""
-        ...
+
+
+def _check_status(status: str) -> None:
+    if status not in STATUSES:
+        raise UnknownName("status", str(status), STATUSES)

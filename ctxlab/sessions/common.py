@@ -1,18 +1,14 @@
-"""Helpers that the JSONL and SQLite stores share."""
+"""Session ids, settings and errors that the modules of this package share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Literal, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, get_args
 
-from ctxlab._utils.jsonio import repair_surrogates
-from ctxlab.errors import SessionError, SpecError, UnknownName
-from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
-from ctxlab.messages.types import Message, Recording
-from ctxlab.sessions.base import STATUSES, AgentPlan, Session
-from ctxlab.sessions.titles import single_line
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.errors import SessionError, SpecError
 
 Fsync: TypeAlias = Literal["always", "never"]
 """``always``: writes survive a power failure; ``never``: they survive a kill of the process only."""
@@ -62,12 +58,13 @@ def check_session_id(id: str) -> str:
     ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, -, _ or .
     """
     if not is_session_id(id):
-        shown = repr(id) if len(repr(id)) <= 120 else repr(id)[:119] + "…"
-        raise SessionError(f"invalid session id {shown}; use 1 to 100 letters, digits, -, _ or .")
+        raise SessionError(
+            f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, -, _ or ."
+        )
     return id
 
 
-def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+def check_choice(name: str, value: object, choices: object) -> None:
     """Raise ``SpecError`` if a setting has none of its allowed values.
 
     Parameters
@@ -76,164 +73,112 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
         Name of the setting, for the error message.
     value : object
         Value to check.
-    choices : iterable of object
-        Allowed values.
+    choices : Literal type
+        Type that lists the allowed values.
 
     Raises
     ------
     SpecError
         If ``value`` is not one of ``choices``.
     """
-    if value not in (choices := tuple(choices)):
-        raise SpecError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
+    if value not in get_args(choices):
+        raise SpecError(f"{name} must be one of {', '.join(get_args(choices))}; got {value!r}")
 
 
-def check_status(status: str) -> None:
-    """Raise ``UnknownName`` if ``status`` is not a session status.
+def check_not_negative(name: str, number: int) -> int:
+    """Return a number if it is not negative, else raise ``SpecError``.
 
     Parameters
     ----------
-    status : str
-        Status to check.
+    name : str
+        Name of the argument, for the error message.
+    number : int
+        Number to check.
+
+    Returns
+    -------
+    int
+        The same number.
 
     Raises
     ------
-    UnknownName
-        If the status does not exist.
+    SpecError
+        If the number is negative.
     """
-    if status not in STATUSES:
-        raise UnknownName("status", str(status), STATUSES)
+    if number < 0:
+        raise SpecError(f"{name} must be at least 0, got {number}")
+    return number
 
 
-def clean_text(text: str | None) -> str | None:
-    """Replace lone surrogates, which SQLite cannot store.
-
-    Parameters
-    ----------
-    text : str or None
-        Text to clean.
-
-    Returns
-    -------
-    str or None
-        The text without lone surrogates; None for None.
-    """
-    return None if text is None else repair_surrogates(text)
-
-
-def clean_plan(plan: AgentPlan | None) -> AgentPlan | None:
-    """Return a plan whose steps can be stored.
-
-    Parameters
-    ----------
-    plan : AgentPlan or None
-        Plan to clean.
-
-    Returns
-    -------
-    AgentPlan or None
-        The plan without lone surrogates; None for None.
-    """
-    return plan and replace(plan, steps=tuple(clean_text(step) or "" for step in plan.steps))
-
-
-def check_title(id: str, title: str) -> str:
-    """Return a title as one line; raise ``SessionError`` if it is empty.
+def interaction_id(id: str, turn: int) -> str:
+    """Return the id of a turn's interaction.
 
     Parameters
     ----------
     id : str
-        Session id, for the error message.
-    title : str
-        Title to check.
+        Session id.
+    turn : int
+        Turn number, from 1.
 
     Returns
     -------
     str
-        The title on one line, cut at ``MAX_TITLE_LENGTH`` characters.
+        Interaction id, ``SESSION:TURN``.
+
+    Examples
+    --------
+    >>> interaction_id("a", 3)
+    'a:3'
+    """
+    return f"{id}:{turn}"
+
+
+def encode_json(value: Any, what: str) -> str:
+    """Return a value as JSON; raise ``SessionError`` if JSON cannot hold it.
+
+    Parameters
+    ----------
+    value : object
+        Value to encode.
+    what : str
+        What the value is, for the error message.
+
+    Returns
+    -------
+    str
+        The JSON on one line.
 
     Raises
     ------
     SessionError
-        If nothing is left of the title.
+        If the value, or a part of it, is not a JSON value.
     """
-    if title := single_line(title):
-        return title
-    raise SessionError(f"session {id!r}: the new title is empty; pass a title with visible text")
+    try:
+        return dump_json(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SessionError(f"{what} cannot be stored as JSON: {error}") from None
 
 
-def filter_sessions(
-    sessions: Iterable[Session],
-    query: str | None = None,
-    *,
-    since: float | None = None,
-    before: float | None = None,
-    status: str | None = None,
-    agent: str | None = None,
-) -> Iterator[Session]:
-    """Yield the sessions that match all filters, in their given order.
+@contextmanager
+def file_errors(place: object) -> Iterator[None]:
+    """Convert each ``OSError`` to a ``SessionError`` that names the file.
 
     Parameters
     ----------
-    sessions : iterable of Session
-        Sessions to filter.
-    query : str, optional
-        Words that the title must contain, in any case.
-    since : float, optional
-        Earliest time of the last update, in seconds since 1970.
-    before : float, optional
-        Latest time of the last update, in seconds since 1970.
-    status : str, optional
-        Required status. By default, archived sessions are left out.
-    agent : str, optional
-        Required agent.
+    place : object
+        File or folder to name if the error names none.
 
     Yields
     ------
-    Session
-        The next session that matches.
+    None
+        Errors are converted inside the ``with`` block.
 
     Raises
     ------
-    UnknownName
-        If the status does not exist.
+    SessionError
+        If a file operation in the block fails.
     """
-    if status is not None:
-        check_status(status)
-    words = (query or "").casefold().split()
-    for session in sessions:
-        if (
-            (session.status == status if status else session.status != "archived")
-            and (agent is None or session.agent == agent)
-            and (since is None or session.updated >= since)
-            and (before is None or session.updated <= before)
-            and all(word in session.title.casefold() for word in words)
-        ):
-            yield session
-
-
-def session_to_recording(
-    session: Session, messages: Iterable[Message], turn_summaries: Mapping[int, str]
-) -> Recording:
-    """Convert a session to the recording that ``ctxlab.load`` reads from its store.
-
-    Parameters
-    ----------
-    session : Session
-        Description of the session.
-    messages : iterable of Message
-        All messages of the session.
-    turn_summaries : mapping of int to str
-        One-line summary by turn number.
-
-    Returns
-    -------
-    Recording
-        The session as a recording.
-    """
-    said = session.meta | {
-        key: value for key in SESSION_META_KEYS if (value := getattr(session, key))
-    }
-    if turn_summaries:
-        said["lines"] = {str(turn): line for turn, line in turn_summaries.items()}
-    return Recording(session.id, tuple(messages), session.tools, session.model, meta=said)
+    try:
+        yield
+    except OSError as error:
+        raise SessionError(f"{error.filename or place}: {error.strerror or error}") from None

@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
+from typing_extensions import override
 
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError, UnknownSession
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.messages.types import Message, Recording
-from ctxlab.sessions.base import SearchHit, Session, SessionStatus
-from ctxlab.sessions.common import filter_sessions
+from ctxlab.sessions.base import Session, SessionLibrary, SessionStatus
 from ctxlab.sessions.log_index import LogFile, LogIndex
-from ctxlab.sessions.text_search import search_messages
 from ctxlab.sessions.titles import single_line, title_from_prompt
 
 _LOG = logging.getLogger("ctxlab.sessions")
@@ -41,7 +40,7 @@ class _IndexEntry:
     "positions at which turns begin; computed on first use"
 
 
-class LogLibrary:
+class LogLibrary(SessionLibrary):
     """Library of the recordings that ``ctxlab.load`` reads from files, folders or globs.
 
     The first use builds an index of ids, titles and times in memory. Changed files are read again,
@@ -86,6 +85,7 @@ class LogLibrary:
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
+        """Return the class and the paths."""
         return f"LogLibrary({list(map(str, self._files.paths))})"
 
     @property
@@ -100,216 +100,42 @@ class LogLibrary:
         broken = {file.key: reason for file, reason in self._unreadable_files.items()}
         return {**self._files.skipped_files, **broken}
 
-    def sessions(
-        self,
-        query: str | None = None,
-        *,
-        since: float | None = None,
-        before: float | None = None,
-        status: SessionStatus | None = None,
-        agent: str | None = None,
-    ) -> list[Session]:
-        """Return the sessions, most recently updated first.
+    @override
+    def _iter_sessions(self, status: SessionStatus | None) -> Iterator[Session]:
+        for _, entry in sorted(self._refresh_index().items()):
+            yield entry.session
 
-        Parameters
-        ----------
-        query : str, optional
-            Words that the title must contain, in any case.
-        since : float, optional
-            Keep sessions that were updated at this time or later, in seconds since 1970.
-        before : float, optional
-            Keep sessions that were updated at this time or earlier, in seconds since 1970.
-        status : {'active', 'closed', 'archived'}, optional
-            Keep sessions with this status. By default, archived sessions are left out.
-        agent : str, optional
-            Keep sessions of this agent.
-
-        Returns
-        -------
-        list of Session
-            The sessions, most recently updated first.
-        """
-        entries = (entry.session for entry in self._refresh_index().values())
-        found = filter_sessions(
-            entries, query, since=since, before=before, status=status, agent=agent
-        )
-        return sorted(found, key=lambda session: (-session.updated, session.id))
-
+    @override
     def get(self, id: str) -> Session:
-        """Return one session.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        Session
-            The session without its messages.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         return self._get_entry(id).session
 
+    @override
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """Return an iterator over the messages at positions ``[start, stop)``.
+        return iter(self.recording(id).messages[start:stop])
 
-        Parameters
-        ----------
-        id : str
-            Session id.
-        start : int, default 0
-            Position of the first message.
-        stop : int, optional
-            Position after the last message. By default, read to the end.
-
-        Returns
-        -------
-        iterator of Message
-            The messages in order.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
-        messages = self.recording(id).messages
-        return iter(messages[start:stop])
-
+    @override
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """Return the messages of a turn and the position of the first one.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        number : int
-            Turn number, from 1; see ``ctxlab.context.turns``.
-
-        Returns
-        -------
-        position : int
-            Position of the turn's first message. If the turn does not exist, the number of
-            messages.
-        messages : tuple of Message
-            The turn's messages. Empty if the turn does not exist.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         starts, messages = self._turn_starts(id)
         if not 1 <= number <= len(starts):
             return len(messages), ()
         start = starts[number - 1]
         return start, messages[start : starts[number] if number < len(starts) else None]
 
+    @override
     def count_turns(self, id: str) -> int:
-        """Return the number of turns of a session.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        int
-            Number of turns.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         return len(self._turn_starts(id)[0])
 
+    @override
     def turn_summaries(self, id: str) -> dict[int, str]:
-        """Return an empty dict, since logs store no summaries.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        dict of int to str
-            Always empty.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         self._get_entry(id)
-        return {}
+        return {}  # logs store no summaries
 
-    def search(
-        self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
-    ) -> list[SearchHit]:
-        """Return the messages that contain all words of a query, best first.
-
-        All messages are read, those of newer sessions first.
-
-        Parameters
-        ----------
-        query : str
-            Words to find. Other characters separate words; there is no query syntax.
-        id : str, optional
-            Session to search. By default, search all sessions except archived and system sessions.
-        limit : int, default 20
-            Maximum number of hits.
-        offset : int, default 0
-            Number of hits to skip.
-
-        Returns
-        -------
-        list of SearchHit
-            The hits, best first.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has the id that was given.
-        """
-        ids = [each.id for each in self.sessions()] if id is None else [self.get(id).id]
-        return search_messages(self._iter_messages(ids), query, limit, offset)
-
+    @override
     def recording(self, id: str) -> Recording:
-        """Return a whole session as a recording, for replay.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        Recording
-            The session as ``ctxlab.load`` reads it.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         with self._lock:
             return self._load_recording(self._get_entry(id))
 
     # --- the index -----------------------------------------------------------------------------
-
-    def _iter_messages(self, ids: Iterable[str]) -> Iterator[tuple[str, Iterable[Message]]]:
-        for id in ids:
-            try:
-                yield id, self.recording(id).messages
-            except (UnknownSession, ReadError):  # its file was removed in the meantime
-                continue
 
     def _turn_starts(self, id: str) -> tuple[list[int], tuple[Message, ...]]:
         with self._lock:
@@ -325,7 +151,7 @@ class LogLibrary:
         id = entry.session.id
         for number, recording in enumerate(self._files.recordings(entry.file)):
             if number == entry.number:
-                return msgspec.structs.replace(recording, id=id)
+                return replace(recording, id=id)
         raise UnknownSession(id, self._location)
 
     def _get_entry(self, id: str) -> _IndexEntry:

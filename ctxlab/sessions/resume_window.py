@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
-from ctxlab._utils.jsonio import dump_json
+from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState
-from ctxlab.sessions.common import clean_text
 from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,
     MessageUnit,
@@ -154,7 +153,7 @@ class ResumeWindow:
         """Summary of everything before ``recent``."""
         if self._dropped:
             said = self._write_summary(self._summary, tuple(self._dropped), self.caps.summary_chars)
-            self._summary = clean_text(_clip_summary(said, self.caps.summary_chars)) or ""
+            self._summary = repair_surrogates(_clip_summary(said, self.caps.summary_chars))
             self._dropped.clear()
         return self._summary
 

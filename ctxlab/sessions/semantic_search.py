@@ -17,8 +17,9 @@ from ctxlab.context.turns import headline
 from ctxlab.errors import UnknownSession
 from ctxlab.llm.base import Embedder
 from ctxlab.messages.types import Message, message_text
-from ctxlab.sessions.base import SearchHit, SessionLibrary
+from ctxlab.sessions.base import SessionLibrary
 from ctxlab.sessions.table_of_contents import iter_turns
+from ctxlab.sessions.text_search import SearchHit
 
 _MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
 _BATCH_TURNS = 256

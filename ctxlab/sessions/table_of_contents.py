@@ -19,6 +19,7 @@ from ctxlab.context.turns import TurnCounter, headline
 from ctxlab.errors import SpecError, UnknownTurn
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import SessionLibrary
+from ctxlab.sessions.common import check_not_negative, interaction_id
 
 _STEP_INDENT = "   "
 
@@ -147,7 +148,7 @@ def get_contents(
     if start < 1:
         raise SpecError(f"start must be at least 1, the number of the first turn; got {start}")
     session, total = library.get(id), library.count_turns(id)
-    count = max(0, total - start + 1) if limit is None else _check_not_negative("limit", limit)
+    count = max(0, total - start + 1) if limit is None else check_not_negative("limit", limit)
     lines, entries = library.turn_summaries(id), list[ContentsEntry]()
     if start <= total and count:
         for number, messages in iter_turns(library, id, start):
@@ -294,29 +295,6 @@ def iter_turns(
         yield number, held
 
 
-def interaction_id(id: str, turn: int) -> str:
-    """Return the id of a turn's interaction.
-
-    Parameters
-    ----------
-    id : str
-        Session id.
-    turn : int
-        Turn number, from 1.
-
-    Returns
-    -------
-    str
-        Interaction id, ``SESSION:TURN``.
-
-    Examples
-    --------
-    >>> interaction_id("a", 3)
-    'a:3'
-    """
-    return f"{id}:{turn}"
-
-
 def iso_timestamp(seconds: float | None) -> str | None:
     """Format a time as ISO 8601 in UTC.
 
@@ -384,8 +362,8 @@ class _InteractionBuilder:
     """Collects the fields of an interaction turn by turn, holding one page of its messages."""
 
     def __init__(self, start: int, limit: int | None) -> None:
-        self.start = _check_not_negative("start", start)
-        self.stop = None if limit is None else start + _check_not_negative("limit", limit)
+        self.start = check_not_negative("start", start)
+        self.stop = None if limit is None else start + check_not_negative("limit", limit)
         self.first: Sequence[Message] = ()
         self.prompt: list[str] = []
         self.response = ""
@@ -434,9 +412,3 @@ def _has_prompt(messages: Iterable[Message]) -> bool:
 
 def _first_timestamp(messages: Iterable[Message]) -> str | None:
     return iso_timestamp(next((m.time for m in messages if m.time), None))
-
-
-def _check_not_negative(name: str, number: int) -> int:
-    if number < 0:
-        raise SpecError(f"{name} must be at least 0, got {number}")
-    return number

@@ -6,11 +6,11 @@ import heapq
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ctxlab.context.turns import TurnCounter
 from ctxlab.messages.types import Message, message_text
-from ctxlab.sessions.base import SearchHit
 
 SNIPPET_LENGTH = 200
 """Maximum number of characters of a snippet."""
@@ -22,6 +22,26 @@ _TYPICAL_LENGTH = 2_000  # characters of a message of usual length
 _UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 _UNSPACED = re.compile(f"([{_UNSPACED_RANGES}])")
 _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """Message that a search found."""
+
+    session_id: str
+    "id of the message's session"
+    turn: int
+    "turn number, from 1"
+    position: int
+    "position of the message in its session, from 0"
+    role: str
+    "role of the message"
+    snippet: str
+    "text around the first match: one line of at most 200 characters"
+    score: float = 0.0
+    "higher is better; comparable within one search only"
+    time: float | None = None
+    "time of the message, in seconds since 1970"
 
 
 def query_words(query: str) -> tuple[str, ...]:
@@ -136,10 +156,10 @@ def search_messages(
     >>> [(hit.turn, hit.position, hit.role) for hit in search_messages([("a", said)], "PARSER fix")]
     [(1, 0, 'user')]
     """
-    words, wanted = query_words(query), max(0, offset) + max(0, limit)
-    if not words or not wanted:
+    words = query_words(query)
+    if not words or not limit:
         return []
-    best = heapq.nsmallest(wanted, _iter_matches(sessions, words))
+    best = heapq.nsmallest(offset + limit, _iter_matches(sessions, words))
     return [
         SearchHit(
             id,
@@ -150,7 +170,7 @@ def search_messages(
             -score,
             message.time,
         )
-        for score, _, back, turn, id, message in best[max(0, offset) :]
+        for score, _, back, turn, id, message in best[offset:]
     ]
 
 

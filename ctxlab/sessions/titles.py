@@ -9,10 +9,17 @@ Seed design "Session Table of Contents and Interaction Summaries", "Session Titl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ctxlab.sessions.base import MAX_TITLE_LENGTH, MAX_TITLES, Session, TitleChange
-from ctxlab.sessions.table_of_contents import interaction_id
+from ctxlab.messages.types import Message
+from ctxlab.sessions.common import interaction_id
+
+MAX_TITLE_LENGTH = 60
+"""Maximum number of characters of a title."""
+
+MAX_TITLES = 20
+"""Maximum number of entries of a title history."""
 
 RECENT_TURNS = 3
 """Number of turns that count as recent."""
@@ -30,19 +37,33 @@ Generate a session title (max {MAX_TITLE_LENGTH} characters).
 Answer with the title alone, on one line."""
 
 
+@dataclass(frozen=True)
+class TitleChange:
+    """One entry of a session's title history."""
+
+    title: str
+    "the title"
+    changed_at: float
+    "time of the change, in seconds since 1970"
+    turn: int = 0
+    "turn that the title comes from; 0 if a user set it"
+    interaction_id: str = ""
+    "id of that turn's interaction, as a link target; empty if ``turn`` is 0"
+
+
 def titles_after_change(
-    session: Session, title: str, turn: int, now: float
+    id: str, titles: tuple[TitleChange, ...], title: str, turn: int, now: float
 ) -> tuple[TitleChange, ...]:
     """Return the title history after a change of the title.
 
-    Both stores use this function. If the title is unchanged, so is the history.
-
     Parameters
     ----------
-    session : Session
-        Session before the change.
+    id : str
+        Session id.
+    titles : tuple of TitleChange
+        History before the change.
     title : str
-        New title.
+        New title. If it is that of the newest entry, or the first one is empty, nothing changes.
     turn : int
         Turn that the title comes from; 0 if a user set it.
     now : float
@@ -55,17 +76,16 @@ def titles_after_change(
 
     Examples
     --------
-    >>> titles = titles_after_change(Session("a"), "Fix the parser", 1, 10.0)
+    >>> titles = titles_after_change("a", (), "Fix the parser", 1, 10.0)
     >>> titles
     (TitleChange(title='Fix the parser', changed_at=10.0, turn=1, interaction_id='a:1'),)
-    >>> session = Session("a", title="Fix the parser", titles=titles)
-    >>> [change.title for change in titles_after_change(session, "Write the docs", 7, 20.0)]
+    >>> [change.title for change in titles_after_change("a", titles, "Write the docs", 7, 20.0)]
     ['Write the docs', 'Fix the parser']
     """
-    if title == session.title:
-        return session.titles
-    change = TitleChange(title, now, turn, interaction_id(session.id, turn) if turn else "")
-    return (change, *session.titles)[:MAX_TITLES]
+    if title == (titles[0].title if titles else ""):
+        return titles
+    change = TitleChange(title, now, turn, interaction_id(id, turn) if turn else "")
+    return (change, *titles)[:MAX_TITLES]
 
 
 def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
@@ -121,6 +141,23 @@ def title_from_prompt(text: str) -> str:
     said = _OPEN_FILE_PREFIX.sub("", text, count=1).lstrip()
     line = single_line(said[: 8 * _FIRST_TITLE_CHARS], max_chars=4 * _FIRST_TITLE_CHARS)
     return line if len(line) <= _FIRST_TITLE_CHARS else line[:_FIRST_TITLE_CHARS] + "..."
+
+
+def title_from_messages(messages: Iterable[Message]) -> str:
+    """Return the title that the first user message with visible text gives.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        Messages in order.
+
+    Returns
+    -------
+    str
+        The title; empty if there is no such message.
+    """
+    titles = (title_from_prompt(message.text) for message in messages if message.role == "user")
+    return next(filter(None, titles), "")
 
 
 def build_title_prompt(title: str, turn_summaries: Mapping[int, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from storing import STORES, a_store, exchange, stored
 
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import MAX_TITLE_LENGTH, MAX_TITLES, Session, TitleChange
 from ctxlab.sessions.titles import (
+    MAX_TITLE_LENGTH,
+    MAX_TITLES,
+    TitleChange,
     build_title_prompt,
     single_line,
     title_from_prompt,
@@ -72,29 +74,28 @@ def test_a_first_message_becomes_a_title_as_the_design_cuts_it() -> None:
 
 def test_a_change_says_when_and_with_which_turn() -> None:
     """Seed 003, title history: title, changed_at, turn, interaction_id."""
-    (change,) = titles_after_change(Session("a"), "Docs", 7, 20.0)
+    (change,) = titles_after_change("a", (), "Docs", 7, 20.0)
     assert change == TitleChange("Docs", 20.0, 7, "a:7")
-    assert titles_after_change(Session("a"), "Docs", 0, 20.0) == (TitleChange("Docs", 20.0, 0, ""),)
+    assert titles_after_change("a", (), "Docs", 0, 20.0) == (TitleChange("Docs", 20.0, 0, ""),)
 
 
 def test_the_same_title_again_is_no_change() -> None:
     """Seed 003, title history: a title that stays is not entered again."""
-    titles = titles_after_change(Session("a"), "Docs", 7, 20.0)
-    assert titles_after_change(Session("a", "Docs", titles=titles), "Docs", 9, 30.0) == titles
+    titles = titles_after_change("a", (), "Docs", 7, 20.0)
+    assert titles_after_change("a", titles, "Docs", 9, 30.0) == titles
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60))
 def test_a_history_is_newest_first_and_never_longer_than_twenty(given_titles: list[str]) -> None:
     """Seed 003, title history: newest first, 20 at most."""
-    session = Session("s")
+    titles: tuple[TitleChange, ...] = ()
     for turn, title in enumerate(given_titles, start=1):
-        titles = titles_after_change(session, title, turn, float(turn))
-        session = replace(session, title=title, titles=titles)
-    times = [change.changed_at for change in session.titles]
+        titles = titles_after_change("s", titles, title, turn, float(turn))
+    times = [change.changed_at for change in titles]
     assert times == sorted(times, reverse=True)
     assert len(times) <= MAX_TITLES
-    assert all(a.title != b.title for a, b in zip(session.titles, session.titles[1:], strict=False))
-    assert not given_titles or session.titles[0].title == given_titles[-1]
+    assert all(a.title != b.title for a, b in pairwise(titles))
+    assert not given_titles or titles[0].title == given_titles[-1]
 
 
 @pytest.mark.parametrize("kind", STORES)

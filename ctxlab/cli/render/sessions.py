@@ -19,8 +19,9 @@ from ctxlab.errors import SpecError
 from ctxlab.sessions.table_of_contents import iso_timestamp
 
 if TYPE_CHECKING:
-    from ctxlab.sessions.base import SearchHit, Session
+    from ctxlab.sessions.base import Session
     from ctxlab.sessions.table_of_contents import Contents
+    from ctxlab.sessions.text_search import SearchHit
 
 _UNTITLED = "(untitled)"
 _RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")

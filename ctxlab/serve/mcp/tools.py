@@ -31,9 +31,9 @@ from ctxlab.serve.mcp.schemas import (
     TurnsAnswer,
 )
 from ctxlab.sessions import table_of_contents as contents
-from ctxlab.sessions.base import SearchHit, Session, SessionLibrary, SessionStatus
+from ctxlab.sessions.base import Session, SessionLibrary, SessionStatus
 from ctxlab.sessions.common import check_session_id
-from ctxlab.sessions.table_of_contents import InteractionWithContext, interaction_id, iso_timestamp
+from ctxlab.sessions.table_of_contents import InteractionWithContext
 from ctxlab.sessions.text_search import query_words
 
 DEFAULT_MAX_CHARACTERS = 20_000
@@ -89,17 +89,6 @@ class SessionTools:
         self.library = library
         self.current_session_id = current_session_id
 
-    def type_adapters(self) -> dict[str, TypeAdapter[Any]]:
-        """Return a validating wrapper of each tool.
-
-        Returns
-        -------
-        dict of str to TypeAdapter
-            Wrapper by tool name.
-        """
-        # In this module, which defines the names that the annotations use.
-        return {name: TypeAdapter(getattr(self, name)) for name in TOOL_NAMES}
-
     def current_session(self) -> Overview:
         """Return an overview of the current session: title, size and newest turns, one line each.
 
@@ -108,14 +97,10 @@ class SessionTools:
         """
         session = self._resolve_session(None)
         total = self.library.count_turns(session.id)
-        newest = contents.get_contents(
-            self.library, session.id, start=max(1, total - _N_RECENT_TURNS + 1)
-        )
-        return Overview(
-            **vars(_session_info(session)),
-            total_turns=newest.total_turns,
-            recent=newest.entries,
-        )
+        first = max(1, total - _N_RECENT_TURNS + 1)
+        newest = contents.get_contents(self.library, session.id, start=first)
+        line = SessionLine.from_session(session)
+        return Overview(**vars(line), total_turns=newest.total_turns, recent=newest.entries)
 
     def session_toc(
         self,
@@ -141,12 +126,7 @@ class SessionTools:
         Use it to see how the topic of a long session changed, and to jump to where a topic began.
         """
         session = self._resolve_session(session_id)
-        titles = [
-            TitleHistoryEntry(
-                each.title, iso_timestamp(each.changed_at), each.turn, each.interaction_id
-            )
-            for each in session.titles
-        ]
+        titles = [TitleHistoryEntry.from_change(each) for each in session.titles]
         return TitleHistory(session.id, session.title, titles)
 
     def search_session(
@@ -194,16 +174,11 @@ class SessionTools:
         Use it to find a session by its title or its time. search_all_sessions finds a session by
         its messages.
         """
-        found = [
-            each
-            for each in self.library.sessions(
-                query or None, since=_parse_time(since), before=_parse_time(before), status=status
-            )
-            if not each.system
-        ]
-        page = found[offset : offset + limit]
-        more = offset + limit if offset + limit < len(found) else None
-        return SessionsPage([_session_info(each) for each in page], len(found), more)
+        since_time, before_time = _parse_time(since), _parse_time(before)
+        known = self.library.sessions(query, since=since_time, before=before_time, status=status)
+        found = [SessionLine.from_session(each) for each in known if not each.system]
+        stop = offset + limit
+        return SessionsPage(found[offset:stop], len(found), stop if stop < len(found) else None)
 
     def get_turn(
         self,
@@ -240,21 +215,17 @@ class SessionTools:
             raise SpecError(f"end must not be below start, {start}; got {last}")
         session = self._resolve_session(session_id)
         total = self.library.count_turns(session.id)
-        shown, left, cut, rest = list[RecordedTurn](), max_characters, None, None
-        following = start
-        for number in range(start, max(start, min(last, total)) + 1):
-            whole = contents.get_turn(self.library, session.id, number).interaction
+        shown, left, following, rest = list[RecordedTurn](), max_characters, start, None
+        while left > 0 and rest is None and following <= max(start, min(last, total)):
+            whole = contents.get_turn(self.library, session.id, following).interaction
             page, rest = paginate_interaction(whole, 0, left)
             if rest is not None and shown:
                 rest = None  # leave the whole turn to the next result
                 break
             shown.append(page)
-            following, left = number + 1, left - page.total_characters
-            if rest is not None:
-                cut = number
-            if rest is not None or left <= 0:
-                break
+            following, left = following + 1, left - page.total_characters
         more = following if following <= (total if end is None else min(last, total)) else None
+        cut = None if rest is None else following - 1
         return TurnsAnswer(session.id, session.title, total, shown, more, cut, rest)
 
     def get_interaction(
@@ -286,9 +257,8 @@ class SessionTools:
             except SessionError:  # an invalid id must not become part of a file name
                 raise UnknownSession(chosen) from None
             return self.library.get(chosen)
-        statuses: tuple[SessionStatus | None, ...] = ("active", None)
-        for status in statuses:
-            for session in self.library.sessions(status=status):
+        for known in (self.library.sessions(status="active"), self.library.sessions()):
+            for session in known:
                 if not session.system:
                     return session
         raise SpecError("no session is stored yet")
@@ -297,56 +267,19 @@ class SessionTools:
         if not query_words(query):
             raise SpecError("the query contains no word; pass one or more words to search for")
         hits = self.library.search(query, session_id, limit=limit + 1, offset=offset)
-        names = dict[str, str]()
-        for hit in hits[:limit]:
-            if hit.session_id not in names:
-                names[hit.session_id] = ""
-                with suppress(SessionError):  # it was deleted in the meantime
-                    names[hit.session_id] = self.library.get(hit.session_id).title
-        found = [_search_result(hit, names[hit.session_id]) for hit in hits[:limit]]
+        names = dict.fromkeys((hit.session_id for hit in hits), "")
+        for id in names:
+            with suppress(SessionError):  # it was deleted in the meantime
+                names[id] = self.library.get(id).title
+        found = [Found.from_hit(hit, names[hit.session_id]) for hit in hits[:limit]]
         return FoundPage(query, found, offset + limit if len(hits) > limit else None)
 
     def _turn_result(
-        self, session: Session, interaction: InteractionWithContext, offset: int, limit: int
+        self, session: Session, found: InteractionWithContext, offset: int, limit: int
     ) -> TurnAnswer:
-        page, more = paginate_interaction(interaction.interaction, offset, limit)
-        total = self.library.count_turns(session.id)
-        return TurnAnswer(
-            interaction.turn,
-            session.title,
-            total,
-            page,
-            interaction.previous,
-            interaction.next,
-            more,
-        )
-
-
-def _session_info(session: Session) -> SessionLine:
-    return SessionLine(
-        session.id,
-        session.title,
-        session.status,
-        session.model,
-        iso_timestamp(session.created),
-        iso_timestamp(session.updated),
-        session.messages,
-    )
-
-
-def _search_result(hit: SearchHit, name: str) -> Found:
-    id = interaction_id(hit.session_id, hit.turn) if hit.turn else ""
-    return Found(
-        hit.session_id,
-        name,
-        hit.turn,
-        id,
-        hit.position,
-        hit.role,
-        hit.snippet,
-        hit.score,
-        iso_timestamp(hit.time),
-    )
+        page, more = paginate_interaction(found.interaction, offset, limit)
+        total, beside = self.library.count_turns(session.id), (found.previous, found.next)
+        return TurnAnswer(found.turn, session.title, total, page, *beside, more)
 
 
 def _parse_time(text: str | None) -> float | None:
@@ -360,3 +293,9 @@ def _parse_time(text: str | None) -> float | None:
         raise SpecError(
             f"invalid date {text!r}; use a form like 2026-11-22 or 2026-11-22T10:30Z"
         ) from None
+
+
+TOOLS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(getattr(SessionTools, name)) for name in TOOL_NAMES
+}
+"""Wrapper of each tool that validates its arguments; the first argument is a ``SessionTools``."""

@@ -20,6 +20,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, ChunkHeader, parse_chunk_row
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message, Role
+from ctxlab.sessions.common import encode_json
 from ctxlab.sessions.jsonl.files import read_first_row
 
 _T = TypeVar("_T")
@@ -66,11 +67,7 @@ def read_chunk_header(path: Path) -> ChunkHeader:
     ReadError
         If the first line is not a header.
     """
-    row = read_first_row(path, "session")
-    try:
-        return msgspec.convert(row, ChunkHeader)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ReadError(path, 1, f"invalid chunk header: {error}") from None
+    return read_first_row(path, "session", ChunkHeader)
 
 
 def parse_row(text: bytes) -> Any:
@@ -110,16 +107,20 @@ def encode_rows(messages: tuple[Message, ...]) -> str:
     str
         The rows, one per line.
 
+    Raises
+    ------
+    SessionError
+        If JSON cannot hold a message.
+
     Examples
     --------
     >>> print(encode_rows((Message("user", "hi"), Message("assistant", "hello"))), end="")
     {"more":1,"role":"user","content":"hi"}
     {"role":"assistant","content":"hello"}
     """
-    last = len(messages) - 1
     return "".join(
-        dump_json(({"more": last - n} if n < last else {}) | row_from_message(message)) + "\n"
-        for n, message in enumerate(messages)
+        encode_json(({"more": n} if n else {}) | row_from_message(message), "a message") + "\n"
+        for n, message in zip(range(len(messages) - 1, -1, -1), messages, strict=True)
     )
 
 
@@ -193,13 +194,13 @@ def read_batches(path: Path, *, sealed: bool = False) -> Iterator[list[ChunkLine
 class ChunkTail:
     """State of the newest chunk that a writer needs: the counts up to the last finished batch."""
 
-    chunk: int
+    chunk: int = 1
     "number of the chunk, from 1"
-    first_position: int
+    first_position: int = 0
     "position of the chunk's first message in the session"
-    turn: int
+    turn: int = 0
     "number of the current turn"
-    replied: bool
+    replied: bool = True
     "the assistant has replied in the current turn"
     message_count: int = 0
     "number of messages in the chunk"
@@ -239,16 +240,24 @@ class ChunkTail:
         with path.open("rb") as file:
             file.seek(tail.end_offset)
             if (rest := file.read()) and not rest.strip():  # blank lines only
-                tail.end_offset, tail.has_newline = (
-                    tail.end_offset + len(rest),
-                    rest.endswith(b"\n"),
-                )
+                tail.end_offset += len(rest)
+                tail.has_newline = rest.endswith(b"\n")
         return tail
 
     @property
     def next_position(self) -> int:
         """Position of the next message."""
         return self.first_position + self.message_count
+
+    def next_chunk(self) -> ChunkTail:
+        """Return the state in which the next chunk begins.
+
+        Returns
+        -------
+        ChunkTail
+            The state of the next chunk, without messages.
+        """
+        return ChunkTail(self.chunk + 1, self.next_position, self.turn, self.replied)
 
     def add_roles(self, *roles: Role) -> None:
         """Count further messages.

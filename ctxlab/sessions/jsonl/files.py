@@ -14,25 +14,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab._utils.private_files import FILE_MODE, make_folder, open_for_writing
 from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
-from ctxlab.sessions.common import Fsync, check_choice
+from ctxlab.sessions.common import Fsync, check_choice, file_errors
 
 CHUNK_PATTERN = re.compile(r"session-(?P<id>.+)\.(?P<number>[1-9][0-9]*)\.jsonl")
 
 _LOCK_COUNT = 64
 _LOCK_TIMEOUT = 60.0  # seconds; a lock is normally held for milliseconds
 _LOG = logging.getLogger("ctxlab.sessions")
+_T = TypeVar("_T")
 
 
-def read_first_row(path: Path, kind: str) -> dict[str, Any]:
-    """Read the first line of a session file and check its type and version.
+def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
+    """Read the first line of a session file and check its type, version and fields.
 
     Parameters
     ----------
@@ -40,16 +42,18 @@ def read_first_row(path: Path, kind: str) -> dict[str, Any]:
         File to read.
     kind : str
         Expected ``type`` of the row.
+    shape : type
+        Struct with the fields that are needed.
 
     Returns
     -------
-    dict
-        The row.
+    object
+        The row, as an instance of ``shape``.
 
     Raises
     ------
     ReadError
-        If the line has another type or version.
+        If the line has another type, version or fields.
     """
     try:
         with path.open("rb") as file:
@@ -62,7 +66,10 @@ def read_first_row(path: Path, kind: str) -> dict[str, Any]:
     if row.get("version") != CHUNK_VERSION:
         reason = f"expected session version {CHUNK_VERSION}, got {row.get('version')!r}"
         raise ReadError(path, 1, reason)
-    return row
+    try:
+        return msgspec.convert(row, shape)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ReadError(path, 1, f"invalid {kind}: {error}") from None
 
 
 class SessionFiles:
@@ -77,7 +84,7 @@ class SessionFiles:
     """
 
     def __init__(self, folder: Path, fsync: Fsync = "always") -> None:
-        check_choice("fsync", fsync, get_args(Fsync))
+        check_choice("fsync", fsync, Fsync)
         self.folder = folder
         self._fsync = fsync == "always"
 
@@ -170,26 +177,21 @@ class SessionFiles:
             If the lock cannot be taken, or if a file operation in the block fails.
         """
         which = int.from_bytes(blake2b(id.encode(), digest_size=2).digest()) % _LOCK_COUNT
-        locks = self.folder / ".locks"
-        try:
-            make_folder(locks)
-        except OSError as error:
-            raise SessionError(f"{locks}: {error.strerror or error}") from None
-        lock = FileLock(locks / f"{which:02}.lock", timeout=_LOCK_TIMEOUT, mode=FILE_MODE)
-        try:
-            lock.acquire(poll_interval=0.002)
-        except OSError as error:
-            if not isinstance(error, Timeout):
-                raise SessionError(f"{locks}: {error.strerror or error}") from None
-            reason = f"another process has held {lock.lock_file} for {_LOCK_TIMEOUT:.0f} seconds"
-            raise SessionError(f"session {id!r} cannot be written: {reason}") from None
-        try:
-            yield
-        except OSError as error:
-            where = error.filename or self.folder
-            raise SessionError(f"{where}: {error.strerror or error}") from None
-        finally:
-            lock.release()
+        folder = self.folder / ".locks"
+        lock = FileLock(folder / f"{which:02}.lock", timeout=_LOCK_TIMEOUT, mode=FILE_MODE)
+        with file_errors(self.folder):
+            make_folder(folder)
+            try:
+                lock.acquire(poll_interval=0.002)
+            except Timeout:
+                raise SessionError(
+                    f"session {id!r} cannot be written: another process has held {lock.lock_file} "
+                    f"for {_LOCK_TIMEOUT:.0f} seconds"
+                ) from None
+            try:
+                yield
+            finally:
+                lock.release()
 
     def replace(self, path: Path, content: bytes, *, modified: float | None = None) -> None:
         """Replace a file atomically: after a kill, either the old or the new content is there.
@@ -256,7 +258,7 @@ class SessionFiles:
         finally:
             os.close(handle)
 
-    def truncate(self, path: Path, end: int, backup: Path, id: str) -> None:
+    def truncate(self, path: Path, end: int, id: str, number: int = 0) -> None:
         """Cut a file at ``end``, keep the rest in a backup and log a warning.
 
         The file is replaced rather than truncated, so that concurrent readers can finish the old
@@ -268,47 +270,44 @@ class SessionFiles:
             File to cut.
         end : int
             New size in bytes.
-        backup : Path
-            File that receives the rest.
         id : str
             Session id.
+        number : int, default 0
+            Chunk number; 0 for other files.
         """
-        whole, times = path.read_bytes(), path.stat()
-        self._back_up(whole[end:], path, end, backup, id)
-        self.replace(path, whole[:end], modified=times.st_mtime)
+        whole, modified = path.read_bytes(), path.stat().st_mtime
+        self._back_up(whole[end:], path, end, id, number)
+        self.replace(path, whole[:end], modified=modified)
 
-    def repair_last_line(self, path: Path, backup: Path, id: str) -> None:
-        """Cut off an unfinished last line.
+    def repair_last_line(self, path: Path, id: str) -> None:
+        """Cut off an unfinished last line of a file that is not a chunk.
 
         Parameters
         ----------
         path : Path
             File to repair.
-        backup : Path
-            File that receives the line.
         id : str
             Session id.
         """
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
-                self.truncate(path, path.read_bytes().rfind(b"\n") + 1, backup, id)
+                self.truncate(path, path.read_bytes().rfind(b"\n") + 1, id)
 
-    def back_up_and_remove(self, path: Path, backup: Path, id: str) -> None:
-        """Remove a chunk of an unfinished batch and keep its content in a backup.
+    def remove_chunk(self, id: str, number: int) -> None:
+        """Remove a chunk of an unfinished batch, if there is one, and keep its content in a backup.
 
         Parameters
         ----------
-        path : Path
-            Chunk to remove.
-        backup : Path
-            File that receives the content.
         id : str
             Session id.
+        number : int
+            Chunk number.
         """
-        self._back_up(path.read_bytes(), path, 0, backup, id)
-        path.unlink()
-        self.sync_folder()
+        if (path := self.chunk_path(id, number)).exists():
+            self._back_up(path.read_bytes(), path, 0, id, number)
+            path.unlink()
+            self.sync_folder()
 
     def list_files(self, id: str) -> list[Path]:
         """Return all files of a session, including remains of killed processes.
@@ -323,23 +322,17 @@ class SessionFiles:
         list of Path
             The files, sorted by name.
         """
-        start, lines = f"session-{id}.", self.summaries_path(id).name
         own = re.compile(
-            re.escape(start) + r"([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)(\.new)?"
+            rf"(session-{re.escape(id)}\.([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)"
+            rf"|{re.escape(self.summaries_path(id).name)})(\.new)?"
         )
-        with os.scandir(self.folder) as entries:
-            names = [
-                e.name
-                for e in entries
-                if own.fullmatch(e.name) or e.name in (lines, f"{lines}.new")
-            ]
-        return [self.folder / name for name in sorted(names)]
+        return sorted(self.folder / name for name in os.listdir(self.folder) if own.fullmatch(name))
 
-    def _back_up(self, rest: bytes, path: Path, at: int, backup: Path, id: str) -> None:
+    def _back_up(self, rest: bytes, path: Path, at: int, id: str, number: int) -> None:
+        backup = self.torn_path(id, number)
         before = backup.read_bytes() if backup.exists() else b""
-        cut = encode_first_row(
-            "session-torn", id, file=path.name, at=at, cut=rest.decode(errors="replace")
-        )
+        text = rest.decode(errors="replace")
+        cut = encode_first_row("session-torn", id, file=path.name, at=at, cut=text)
         self.replace(backup, before + cut)
         _LOG.warning(
             "%s: cut off %d bytes of an unfinished append; they are kept in %s",

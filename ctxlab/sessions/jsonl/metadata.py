@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from ctxlab.errors import ReadError
-from ctxlab.sessions.base import AgentPlan, Session, SessionStatus, TitleChange
-from ctxlab.sessions.jsonl.files import read_first_row
+from ctxlab.sessions.base import AgentPlan, Session, SessionStatus
+from ctxlab.sessions.titles import TitleChange
 
 
 class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -48,85 +47,46 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     deleted: bool = False
     "the session is being deleted"
 
-    def replace(self, **changes: Any) -> SessionMeta:
-        """Return a copy with some fields changed.
+    @classmethod
+    def from_session(cls, session: Session) -> SessionMeta:
+        """Return the meta of a new session.
 
         Parameters
         ----------
-        **changes : object
-            New values by field name.
+        session : Session
+            The session.
 
         Returns
         -------
         SessionMeta
-            The copy.
+            Its meta, with a new ``born``.
         """
-        return msgspec.structs.replace(self, **changes)
+        return cls(born=uuid4().hex, **{name: getattr(session, name) for name in _SESSION_FIELDS})
+
+    def to_session(
+        self, id: str, messages: int, modified: float, tools: tuple[dict[str, Any], ...]
+    ) -> Session:
+        """Return the description of the session.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        messages : int
+            Number of messages.
+        modified : float
+            Modification time of the newest chunk, in seconds since 1970.
+        tools : tuple of dict
+            Tool definitions in OpenAI's format.
+
+        Returns
+        -------
+        Session
+            The session.
+        """
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _SESSION_FIELDS}
+        fields["updated"] = max(self.updated, modified)
+        return Session(id, messages=messages, tools=tools, **fields)
 
 
-def read_meta(path: Path) -> SessionMeta:
-    """Read a meta file.
-
-    Parameters
-    ----------
-    path : Path
-        The meta file.
-
-    Returns
-    -------
-    SessionMeta
-        Its content.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file does not exist.
-    ReadError
-        If the file is broken.
-    """
-    row = read_first_row(path, "session-meta")
-    try:
-        return msgspec.convert(row, SessionMeta)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ReadError(path, 1, f"invalid session meta: {error}") from None
-
-
-def session_from_meta(
-    id: str, meta: SessionMeta, messages: int, updated: float, tools: tuple[dict[str, Any], ...]
-) -> Session:
-    """Build the description of a session from its meta file.
-
-    Parameters
-    ----------
-    id : str
-        Session id.
-    meta : SessionMeta
-        Content of the meta file.
-    messages : int
-        Number of messages.
-    updated : float
-        Modification time of the newest chunk, in seconds since 1970.
-    tools : tuple of dict
-        Tool definitions in OpenAI's format.
-
-    Returns
-    -------
-    Session
-        The session.
-    """
-    return Session(
-        id=id,
-        title=meta.title,
-        model=meta.model,
-        status=meta.status,
-        created=meta.created,
-        updated=max(meta.updated, updated),
-        messages=messages,
-        agent=meta.agent,
-        file=meta.file,
-        strategy=meta.strategy,
-        system=meta.system,
-        titles=meta.titles,
-        tools=tools,
-        meta=meta.meta,
-    )
+_SESSION_FIELDS = set(SessionMeta.__struct_fields__) & set(Session.__dataclass_fields__)

@@ -12,24 +12,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import CtxlabError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import sniff
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import STATUSES, Session
+from ctxlab.sessions.base import STATUSES
 from ctxlab.sessions.common import Fsync, check_session_id
 from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, read_chunk_header
 from ctxlab.sessions.jsonl.files import CHUNK_PATTERN, encode_first_row
-from ctxlab.sessions.jsonl.legacy_format import first_timestamp, is_meta_row, read_legacy_rows
+from ctxlab.sessions.jsonl.legacy_format import (
+    LegacyRow,
+    first_timestamp,
+    is_meta_row,
+    read_legacy_rows,
+)
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
-from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
+from ctxlab.sessions.titles import single_line, title_from_messages, titles_after_change
 
 _KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "status", "tools",
          "created_at", "updated_at", "created", "updated", "format", "version"}  # fmt: skip
@@ -47,6 +54,11 @@ class MigratedSession(NamedTuple):
     chunks: int
     "number of chunks"
 
+    def __str__(self) -> str:
+        """Return what was migrated, on one line."""
+        size = f"{pluralize(self.messages, 'message')} in {pluralize(self.chunks, 'chunk')}"
+        return f"{' + '.join(self.files) or 'meta file'} → session {self.id}: {size}"
+
 
 class UnreadableLine(NamedTuple):
     """Line that could not be read; its text is kept beside the session."""
@@ -60,6 +72,10 @@ class UnreadableLine(NamedTuple):
     kept_in: str
     "name of the file that keeps the text"
 
+    def __str__(self) -> str:
+        """Return the place, the reason and the copy, on one line."""
+        return f"{self.file}:{self.line}: {self.reason}; kept in {self.kept_in}"
+
 
 class SkippedFile(NamedTuple):
     """Old file that was not migrated."""
@@ -68,6 +84,10 @@ class SkippedFile(NamedTuple):
     "name of the file"
     reason: str
     "why it was not migrated"
+
+    def __str__(self) -> str:
+        """Return the name and the reason, on one line."""
+        return f"{self.file}: not migrated: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -82,18 +102,9 @@ class MigrationReport:
     "files that were not migrated"
 
     def __str__(self) -> str:
-        return "\n".join(
-            [
-                *(
-                    f"{' + '.join(m.files) or 'meta file'} → session {m.id}: "
-                    f"{pluralize(m.messages, 'message')} in {pluralize(m.chunks, 'chunk')}"
-                    for m in self.migrated
-                ),
-                *(f"{b.file}:{b.line}: {b.reason}; kept in {b.kept_in}" for b in self.unreadable),
-                *(f"{each.file}: not migrated: {each.reason}" for each in self.skipped),
-            ]
-            or ["nothing to migrate"]
-        )
+        """Return one line per session, unreadable line and skipped file."""
+        lines = map(str, (*self.migrated, *self.unreadable, *self.skipped))
+        return "\n".join(lines) or "nothing to migrate"
 
 
 def migrate_folder(
@@ -157,10 +168,11 @@ class _Migration:
         self.files = store._files
         self.meta: dict[str, Any] = {}
         self.title = ""
-        self.unread: list[tuple[Path, int, str, str]] = []
+        self.unread: list[LegacyRow] = []
 
     def run(self) -> tuple[list[MigratedSession], list[UnreadableLine]]:
-        source = {"files": [_original_name(path) for path in self.paths]}
+        names = [_original_name(path) for path in self.paths]
+        source = {"files": names}
         with self.files.locked(self.id):
             known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
@@ -169,23 +181,20 @@ class _Migration:
                 self._remove_legacy_files()  # an earlier run was killed just before this step
                 return [], []
             times = [path.stat().st_mtime for path in self.paths]
-            now = time.time()
-            paths = [self._rename_legacy_file(path) for path in self.paths]
-            born = SessionMeta(
-                born=uuid4().hex, created=now, updated=now, source=source, deleted=True
-            )
+            self.paths = [self._rename_legacy_file(path) for path in self.paths]
+            born = uuid4().hex
             if known is None:
-                self.store._write_meta(self.id, born)
-            self._remove_partial_files(paths)
-            self.paths = paths
+                meta = SessionMeta(
+                    born=born, created=time.time(), updated=time.time(), source=source, deleted=True
+                )
+                self.store._write_meta(self.id, meta)
+            self._remove_partial_files()
             tail = self._write_chunks(max(times))
-            self._verify_chunks(tail)
+            self._verify_chunks()
             broken = self._store_unread()
-            self.store._write_meta(self.id, self._build_meta(born, times))
+            self.store._write_meta(self.id, self._build_meta(born, source, times))
             self._remove_legacy_files()
-        return [
-            MigratedSession(self.id, tuple(source["files"]), tail.next_position, tail.chunk)
-        ], broken
+        return [MigratedSession(self.id, tuple(names), tail.next_position, tail.chunk)], broken
 
     def _rename_legacy_file(self, path: Path) -> Path:
         """Rename an old file whose name collides with that of a chunk, and return its path."""
@@ -196,9 +205,9 @@ class _Migration:
         self.files.sync_folder()
         return apart
 
-    def _remove_partial_files(self, paths: list[Path]) -> None:
+    def _remove_partial_files(self) -> None:
         """Remove files that a killed run wrote, but no old file."""
-        keep = {*paths, self.files.sidecar_path(self.id, "meta")}
+        keep = {*self.paths, self.files.sidecar_path(self.id, "meta")}
         for path in self.files.list_files(self.id):
             if path not in keep:
                 path.unlink()
@@ -211,75 +220,51 @@ class _Migration:
             elif row.message is not None:
                 yield row.message
             else:
-                self.unread.append((row.path, row.line, row.broken or "", row.text))
+                self.unread.append(row)
 
     def _write_chunks(self, modified: float) -> ChunkTail:
         """Write the chunks and return the tail of the last one."""
-        begin, some = ChunkTail(1, 0, 0, True), list[Message]()
-        model = None
-
-        def put() -> ChunkTail:
-            path = self.files.chunk_path(self.id, begin.chunk)
-            text = encode_chunk(begin, self.id, model, some)
+        tail, messages = ChunkTail(chunk=0), self._iter_messages()
+        while (some := list(islice(messages, self.store.max_history))) or not tail.chunk:
+            tail = tail.next_chunk()
+            text = encode_chunk(tail, self.id, _text_field(self.meta, "model"), some)
+            path = self.files.chunk_path(self.id, tail.chunk)
             self.files.replace(path, text, modified=modified)
-            begin.add_roles(*(message.role for message in some))
-            return begin
+            tail.add_roles(*(message.role for message in some))
+            self.title = self.title or title_from_messages(some)
+        return tail
 
-        for message in self._iter_messages():
-            model = model or _text_field(self.meta, "model")
-            if len(some) == self.store.max_history:
-                put()
-                begin = ChunkTail(begin.chunk + 1, begin.next_position, begin.turn, begin.replied)
-                some = []
-            some.append(message)
-            if not self.title and message.role == "user":
-                self.title = title_from_prompt(message.text)
-        return put()
-
-    def _verify_chunks(self, tail: ChunkTail) -> None:
+    def _verify_chunks(self) -> None:
         """Raise ``SessionError`` unless the chunks hold the same messages as the old files."""
-        again = self.store._iter_messages_from(self.id, 1)
-        same = all(message == next(again, None) for message in self._iter_messages())
-        if not same or next(again, None) is not None:
+        pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id, 1))
+        if any(old != new for old, new in pairs):
             raise SessionError("the chunks differ from the old files; nothing was removed")
 
     def _store_unread(self) -> list[UnreadableLine]:
-        if not self.unread:
-            return []
         backup = self.files.torn_path(self.id, 0)
-        rows = [
-            encode_first_row(
-                "session-torn",
-                self.id,
-                file=_original_name(path),
-                line=line,
-                reason=reason,
-                cut=text,
-            )
-            for path, line, reason, text in self.unread
-        ]
-        self.files.replace(backup, b"".join(rows))
-        return [
-            UnreadableLine(_original_name(p), line, why, backup.name)
-            for p, line, why, _ in self.unread
-        ]
+        lost, rows = list[UnreadableLine](), list[bytes]()
+        for path, line, _, _, broken, text in self.unread:
+            each = UnreadableLine(_original_name(path), line, broken or "", backup.name)
+            about = {"file": each.file, "line": line, "reason": each.reason, "cut": text}
+            rows.append(encode_first_row("session-torn", self.id, **about))
+            lost.append(each)
+        if rows:
+            self.files.replace(backup, b"".join(rows))
+        return lost
 
-    def _build_meta(self, born: SessionMeta, times: list[float]) -> SessionMeta:
-        said = self.meta
+    def _build_meta(self, born: str, source: dict[str, Any], times: list[float]) -> SessionMeta:
+        said, tools = self.meta, self.meta.get("tools")
+        if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
+            self.store._write_sidecar(self.id, "tools", tools=tools)
         title = single_line(_text_field(said, "title") or "") or self.title
         created = first_timestamp(said, "created_at", "created") or min(times)
-        updated = first_timestamp(said, "updated_at", "updated") or max(times)
-        tools = said.get("tools")
-        if isinstance(tools, list) and tools and all(isinstance(tool, dict) for tool in tools):
-            path = self.files.sidecar_path(self.id, "tools")
-            self.files.replace(path, encode_first_row("session-tools", self.id, tools=tools))
         return SessionMeta(
-            born=born.born,
-            source=born.source,
+            born=born,
+            source=source,
             created=created,
-            updated=updated,
+            updated=first_timestamp(said, "updated_at", "updated") or max(times),
             title=title,
-            titles=titles_after_change(Session(self.id), title, 0, created),
+            titles=titles_after_change(self.id, (), title, 0, created),
             model=_text_field(said, "model"),
             agent=_text_field(said, "agent"),
             status=said["status"] if said.get("status") in STATUSES else "closed",
@@ -327,18 +312,14 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
 def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
     """Rebuild the meta file of a session from its chunks, if they hold any message."""
     with store._files.locked(id):
-        created, title = first.stat().st_mtime, ""
-        meta = SessionMeta(
-            born=uuid4().hex, created=created, updated=created, model=read_chunk_header(first).model
-        )
+        made, model = first.stat().st_mtime, read_chunk_header(first).model
+        meta = SessionMeta(born=uuid4().hex, created=made, updated=made, model=model)
         tail = ChunkTail.read(store._files.chunk_path(id, store._newest_chunk(id, meta)))
         if not tail.next_position or store._find_meta(id) is not None:  # still being created
             return []
-        for message in store._iter_messages_from(id, 1):
-            if message.role == "user" and (title := title_from_prompt(message.text)):
-                break
-        titles = titles_after_change(Session(id), title, 1, created)
-        store._write_meta(id, meta.replace(title=title, titles=titles))
+        title = title_from_messages(store._iter_messages_from(id, 1))
+        titles = titles_after_change(id, (), title, 1, made)
+        store._write_meta(id, replace(meta, title=title, titles=titles))
     return [MigratedSession(id, (), tail.next_position, tail.chunk)]
 
 

@@ -10,8 +10,10 @@ A session has these files:
 - ``session-ID.tools.json``: the tool definitions
 - ``lines-ID.jsonl``: the turn summaries
 
-The cost of an append, an open or a save does not grow with the session. ``ctxlab.load`` reads the
-folder, one recording per session.
+The cost of an append, an open or a save does not grow with the session. Readers take no locks. The
+header of a chunk stores the position and the turn at which it begins: a message or a turn is found by
+binary search over the headers, and the end of a session by reading its newest chunk. ``ctxlab.load``
+reads the folder, one recording per session.
 
 References
 ----------
@@ -21,41 +23,53 @@ Seed designs "Session Chunking" and "Robustness", 10.9 and 10.10.
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
+from typing_extensions import override
 
-from ctxlab._utils.jsonio import dump_json
+from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError, SessionConflict, SessionError, SpecError, UnknownSession
+from ctxlab.formats.ctxlab_sessions.chunks import ChunkHeader
 from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus
-from ctxlab.sessions.common import (
-    Fsync,
-    check_session_id,
-    check_status,
-    check_title,
-    clean_plan,
-    clean_text,
-    is_session_id,
+from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
+from ctxlab.sessions.common import Fsync, file_errors, is_session_id
+from ctxlab.sessions.jsonl.chunk_format import (
+    ChunkTail,
+    encode_chunk,
+    encode_rows,
+    read_batches,
+    read_chunk_header,
 )
-from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, encode_rows
-from ctxlab.sessions.jsonl.files import encode_first_row, read_first_row
-from ctxlab.sessions.jsonl.library import JsonlLibrary
-from ctxlab.sessions.jsonl.metadata import SessionMeta, session_from_meta
+from ctxlab.sessions.jsonl.files import SessionFiles, encode_first_row, read_first_row
+from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
-from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
+from ctxlab.sessions.titles import title_from_prompt, titles_after_change
 
 _LOG = logging.getLogger("ctxlab.sessions")
 
 
-class JsonlStore(JsonlLibrary):
+class _StoredTools(msgspec.Struct):
+    tools: tuple[dict[str, Any], ...]
+
+
+class _StoredWindow(msgspec.Struct):
+    born: str
+    position: int
+    summary: str
+    recent: list[dict[str, Any]]
+
+
+class JsonlStore(SessionStore):
     """Sessions as JSONL chunks in a folder, safe for several processes at once.
 
     Messages that are appended together stay in one chunk: if they do not fit into the newest chunk,
@@ -103,132 +117,195 @@ class JsonlStore(JsonlLibrary):
     ) -> None:
         if not isinstance(max_history, int) or max_history < 1:
             raise SpecError(f"max_history must be an integer of at least 1, got {max_history!r}")
-        super().__init__(folder, fsync)
+        self.folder = Path(folder).expanduser()
         self.max_history = max_history
         self.caps = caps or ResumeCaps(messages=min(ResumeCaps().messages, max_history))
+        self._files = SessionFiles(self.folder, fsync)
         self._tails: dict[str, tuple[str, ChunkTail]] = {}
+        self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
 
-    def create(
-        self,
-        *,
-        id: str | None = None,
-        title: str = "",
-        model: str | None = None,
-        agent: str | None = None,
-        file: str | None = None,
-        strategy: str | None = None,
-        system: bool = False,
-        tools: tuple[dict[str, Any], ...] = (),
-        meta: dict[str, Any] | None = None,
-    ) -> Session:
-        """Create a session and make it active.
+    def __repr__(self) -> str:
+        """Return the class and the folder."""
+        return f"{type(self).__name__}({str(self.folder)!r})"
 
-        Parameters
-        ----------
-        id : str, optional
-            Session id. By default, a new UUID.
-        title : str, default ''
-            Title. If empty, the first user message sets it.
-        model : str, optional
-            Name of the model.
-        agent : str, optional
-            Name of the agent that the session belongs to.
-        file : str, optional
-            File that the session is about.
-        strategy : str, optional
-            Context strategy, as text.
-        system : bool, default False
-            Create a system session, which gets no summaries and no titles.
-        tools : tuple of dict, optional
-            Tool definitions in OpenAI's format.
-        meta : dict, optional
-            Further JSON values to store with the session.
+    # --- reading -------------------------------------------------------------------------------
 
-        Returns
-        -------
-        Session
-            The new session, with status ``active``.
+    @override
+    def _iter_sessions(self, status: SessionStatus | None) -> Iterator[Session]:
+        for id in self._list_ids():
+            try:
+                yield self.get(id)
+            except UnknownSession:
+                pass  # deleted in the meantime
+            except (ReadError, SessionError) as error:
+                _LOG.warning("skipped session %r: %s", id, error)
 
-        Raises
-        ------
-        SessionError
-            If the id is invalid or taken, or if a value cannot be stored as JSON.
+    @override
+    def get(self, id: str) -> Session:
+        meta = self._load_meta(id)
+        with self._file_errors(id):
+            path = self._files.chunk_path(id, self._newest_chunk(id, meta))
+            stat = path.stat()
+            mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            known = self._end_positions.get(id)
+            if known is None or known[0] != mark:
+                known = self._end_positions[id] = mark, ChunkTail.read(path).next_position
+            path, stored = self._files.sidecar_path(id, "tools"), _StoredTools(())
+            if path.exists():
+                stored = read_first_row(path, "session-tools", _StoredTools)
+            return meta.to_session(id, known[1], stat.st_mtime, stored.tools)
+
+    @override
+    def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+        meta, start = self._load_meta(id), max(0, start)
+        header = self._find_chunk(id, meta, lambda header: header.first <= start)
+        end = None if stop is None else max(stop - header.first, 0)
+        messages = self._iter_messages_from(id, header.chunk, meta.born)
+        return islice(messages, start - header.first, end)
+
+    @override
+    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+        header = self._find_chunk(id, self._load_meta(id), lambda header: header.turn < number)
+        turns, position = TurnCounter(header.turn, header.replied), header.first
+        found: list[Message] = []
+        for message in self._iter_messages_from(id, header.chunk) if number > 0 else ():
+            now = turns.add(message)
+            if now > number:
+                break
+            if now == number:
+                found.append(message)
+            else:
+                position += 1
+        return (position, tuple(found)) if found else (self.get(id).messages, ())
+
+    @override
+    def count_turns(self, id: str) -> int:
+        meta = self._load_meta(id)
+        with self._file_errors(id):
+            return ChunkTail.read(self._files.chunk_path(id, self._newest_chunk(id, meta))).turn
+
+    @override
+    def turn_summaries(self, id: str) -> dict[int, str]:
+        self._load_meta(id)
+        found: dict[int, str] = {}
+        path = self._files.summaries_path(id)
+        if not path.exists():
+            return found
+        with self._file_errors(id), path.open("rb") as file:
+            for number, text in enumerate(file, start=1):
+                if not text.endswith(b"\n"):
+                    break  # an unfinished write
+                try:
+                    row = parse_json(text)
+                    if number > 1:
+                        found[int(row["turn"])] = str(row["line"])  # the newest of a turn counts
+                except (ValueError, TypeError, KeyError):
+                    raise ReadError(path, number, "invalid turn summary") from None
+        return found
+
+    def _list_ids(self) -> list[str]:
+        start, end, names = "session-", ".meta.json", set[str]()
+        with file_errors(self.folder), suppress(FileNotFoundError):  # nothing has been stored yet
+            names = set(os.listdir(self.folder))
+        ids = (n.removeprefix(start).removesuffix(end) for n in names if n.endswith(end))
+        return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
+
+    def _load_meta(self, id: str) -> SessionMeta:
+        """Return the meta of an existing session."""
+        meta = self._find_meta(id)
+        if meta is None or meta.deleted:
+            raise UnknownSession(id, self.folder)
+        return meta
+
+    def _find_meta(self, id: str) -> SessionMeta | None:
+        if not is_session_id(id):
+            return None
+        path = self._files.sidecar_path(id, "meta")
+        with file_errors(path), suppress(FileNotFoundError):
+            return read_first_row(path, "session-meta", SessionMeta)
+        return None
+
+    def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
+        number = meta.chunk
+        while self._files.chunk_path(id, number + 1).exists():
+            number += 1
+        return number
+
+    def _find_chunk(
+        self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
+    ) -> ChunkHeader:
+        """Return the header of the last chunk for which ``holds`` is true, by binary search."""
+        with self._file_errors(id):
+            low, high = 1, self._newest_chunk(id, meta)
+            while low < high:
+                middle = (low + high + 1) // 2
+                if holds(read_chunk_header(self._files.chunk_path(id, middle))):
+                    low = middle
+                else:
+                    high = middle - 1
+            return read_chunk_header(self._files.chunk_path(id, low))
+
+    def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
+        """Yield all messages from a chunk on, including those appended in the meantime.
+
+        ``born`` identifies the session, in case it is deleted and another one takes its id.
         """
-        id = str(uuid4()) if id is None else check_session_id(id)
-        now, title = time.time(), single_line(title)
-        made = SessionMeta(
-            born=uuid4().hex,
-            created=now,
-            updated=now,
-            title=title,
-            model=clean_text(model),
-            agent=clean_text(agent),
-            file=clean_text(file),
-            strategy=clean_text(strategy),
-            system=system,
-            titles=titles_after_change(Session(id), title, 0, now),
-            meta=meta or {},
-        )
-        self._check_encodable(made)
-        said = encode_first_row("session-tools", id, tools=tools)
+        yielded = 0
+        while True:
+            path = self._files.chunk_path(id, number)
+            following = self._files.chunk_path(id, number + 1)
+            sealed = following.exists()
+            with self._file_errors(id):
+                if born and self._load_meta(id).born != born:
+                    raise UnknownSession(id, self.folder)
+                read_chunk_header(path)  # raises if the header is missing
+                place = 0
+                for batch in read_batches(path, sealed=sealed):
+                    for line in batch:
+                        if place >= yielded:
+                            yield line.value
+                        place += 1
+                yielded = max(yielded, place)
+            if sealed:
+                number, yielded = number + 1, 0
+            elif not following.exists():
+                return
+
+    @contextmanager
+    def _file_errors(self, id: str) -> Iterator[None]:
+        """Convert file errors: a missing file means that the session was deleted."""
+        with file_errors(self.folder):
+            try:
+                yield
+            except FileNotFoundError as error:
+                if not self._files.sidecar_path(id, "meta").exists():
+                    raise UnknownSession(id, self.folder) from None
+                raise ReadError(error.filename, None, "missing file of a session") from None
+
+    # --- writing -------------------------------------------------------------------------------
+
+    @override
+    def _create(self, session: Session) -> None:
+        id, meta = session.id, SessionMeta.from_session(session)
         with self._session_lock(id, new=True):
             self._ensure_id_free(id)
-            if tools:
-                self._files.replace(self._files.sidecar_path(id, "tools"), said)
-            first = encode_chunk(ChunkTail(1, 0, 0, True), id, made.model)
+            if session.tools:
+                self._write_sidecar(id, "tools", tools=session.tools)
+            first = encode_chunk(ChunkTail(), id, meta.model)
             self._files.replace(self._files.chunk_path(id, 1), first)
-            self._write_meta(id, made)
-        return session_from_meta(id, made, 0, now, tools)
+            self._write_meta(id, meta)
 
+    @override
     def open(self, id: str) -> ResumeState:
-        """Make a session active and return the state to resume it from.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        ResumeState
-            The summary, the newest messages and the plan.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         with self._session_lock(id):
             meta = self._load_meta(id)
             window = self._update_window(id, meta, self._load_tail(id, meta))
-            self._write_meta(id, meta.replace(status="active", updated=time.time()))
+            self._write_meta(id, replace(meta, status="active", updated=time.time()))
             return window.resume_state(meta.plan)
 
+    @override
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """Add messages to the end of a session, as one atomic write.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        *messages : Message
-            Messages to add.
-        expected_position : int, optional
-            Position that the first message must get. By default, any position.
-
-        Returns
-        -------
-        int
-            Position of the first new message.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        SessionConflict
-            If the next position is not ``expected_position``. Nothing is added then.
-        """
-        text = self._encode_rows(messages)
+        text = encode_rows(messages)
         with self._session_lock(id):
             meta = self._load_meta(id)
             tail = self._load_tail(id, meta)
@@ -241,151 +318,65 @@ class JsonlStore(JsonlLibrary):
                 meta = self._apply_first_title(id, meta, tail, messages)
             if len(messages) <= self.max_history - tail.message_count:
                 path = self._files.chunk_path(id, tail.chunk)
-                tail.end_offset = self._files.append(
-                    path, text if tail.has_newline else f"\n{text}"
-                )
+                whole = text if tail.has_newline else f"\n{text}"
+                tail.end_offset = self._files.append(path, whole)
                 tail.add_roles(*(message.role for message in messages))
                 tail.has_newline = True
             else:
                 self._start_chunks(id, meta, tail, messages)
         return position
 
-    def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """Update the stored resume state at the end of a turn.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        plan : AgentPlan, optional
-            Plan that replaces the stored one. By default, the stored plan is removed.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
+    @override
+    def _save(self, id: str, plan: AgentPlan | None) -> None:
         with self._session_lock(id):
             meta = self._load_meta(id)
             tail = self._load_tail(id, meta)
             self._update_window(id, meta, tail)
-            self._write_meta(
-                id, meta.replace(plan=clean_plan(plan), updated=time.time(), chunk=tail.chunk)
-            )
+            self._write_meta(id, replace(meta, plan=plan, updated=time.time(), chunk=tail.chunk))
 
-    def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """Set the title of a session and add it to the title history.
-
-        Only the small meta file is written.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        title : str
-            New title.
-        turn : int, default 0
-            Turn that the title comes from; 0 if a user set the title.
-
-        Returns
-        -------
-        Session
-            The session with its new title.
-
-        Raises
-        ------
-        SessionError
-            If the title is empty.
-        UnknownSession
-            If no session has this id.
-        """
-        title = check_title(id, title)
+    @override
+    def _retitle(self, id: str, title: str, turn: int) -> None:
         with self._session_lock(id):
-            now, meta = time.time(), self._load_meta(id)
+            meta = self._load_meta(id)
             if title != meta.title:
-                titles = titles_after_change(
-                    Session(id, meta.title, titles=meta.titles), title, turn, now
-                )
-                self._write_meta(id, meta.replace(title=title, titles=titles, updated=now))
-        return self.get(id)
+                self._write_title(id, meta, title, turn)
 
-    def set_status(self, id: str, status: SessionStatus) -> Session:
-        """Close, archive or reactivate a session.
+    def _write_title(self, id: str, meta: SessionMeta, title: str, turn: int) -> SessionMeta:
+        now = time.time()
+        titles = titles_after_change(id, meta.titles, title, turn, now)
+        meta = replace(meta, title=title, titles=titles, updated=now)
+        self._write_meta(id, meta)
+        return meta
 
-        Parameters
-        ----------
-        id : str
-            Session id.
-        status : {'active', 'closed', 'archived'}
-            New status.
-
-        Returns
-        -------
-        Session
-            The session with its new status.
-
-        Raises
-        ------
-        UnknownName
-            If the status does not exist.
-        UnknownSession
-            If no session has this id.
-        """
-        check_status(status)
+    @override
+    def _set_status(self, id: str, status: SessionStatus) -> None:
         with self._session_lock(id):
-            self._write_meta(id, self._load_meta(id).replace(status=status, updated=time.time()))
-        return self.get(id)
+            self._write_meta(id, replace(self._load_meta(id), status=status, updated=time.time()))
 
+    @override
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        """Store the one-line summary of a turn, at the end of a file of its own.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        turn : int
-            Turn number, from 1.
-        summary : str
-            One-line summary.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
+        row = dump_json({"turn": turn, "line": repair_surrogates(summary)})
         with self._session_lock(id):
             self._load_meta(id)
             path = self._files.summaries_path(id)
             if not path.exists():
                 self._files.replace(path, encode_first_row("session-lines", id))
-            self._files.repair_last_line(path, self._files.torn_path(id, 0), id)
-            self._files.append(path, dump_json({"turn": turn, "line": clean_text(summary)}) + "\n")
+            self._files.repair_last_line(path, id)
+            self._files.append(path, f"{row}\n")
 
+    @override
     def delete(self, id: str) -> None:
-        """Delete a session with all its files.
-
-        If the process is killed in between, no readable session is left.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         with self._session_lock(id):
             meta = self._find_meta(id)
-            if meta is None or meta.deleted:
-                self._remove_files(id)
-                raise UnknownSession(id, self.folder)
-            self._write_meta(id, meta.replace(deleted=True))
+            if meta is not None and not meta.deleted:
+                # If the process is killed from here on, no readable session is left.
+                self._write_meta(id, replace(meta, deleted=True))
             self._remove_files(id)
+            if meta is None or meta.deleted:
+                raise UnknownSession(id, self.folder)
 
+    @override
     def close(self) -> None:
-        """Clear the cached state of sessions; no file is kept open between calls."""
         self._tails.clear()
         self._end_positions.clear()
 
@@ -427,10 +418,11 @@ class JsonlStore(JsonlLibrary):
         self._end_positions.pop(id, None)
 
     def _write_meta(self, id: str, meta: SessionMeta) -> None:
-        said = {"status": meta.status} | msgspec.to_builtins(meta)
-        self._files.replace(
-            self._files.sidecar_path(id, "meta"), encode_first_row("session-meta", id, **said)
-        )
+        self._write_sidecar(id, "meta", **({"status": meta.status} | msgspec.to_builtins(meta)))
+
+    def _write_sidecar(self, id: str, kind: str, **fields: Any) -> None:
+        row = encode_first_row(f"session-{kind}", id, **fields)
+        self._files.replace(self._files.sidecar_path(id, kind), row)
 
     def _load_tail(self, id: str, meta: SessionMeta) -> ChunkTail:
         """Return the state of the newest chunk on disk, after cutting off an unfinished batch."""
@@ -442,21 +434,18 @@ class JsonlStore(JsonlLibrary):
             tail = ChunkTail.read(path)
             self._tails[id] = meta.born, tail
             if size != tail.end_offset:
-                self._files.truncate(path, tail.end_offset, self._files.torn_path(id, newest), id)
+                self._files.truncate(path, tail.end_offset, id, newest)
         return tail
 
     def _apply_first_title(
         self, id: str, meta: SessionMeta, tail: ChunkTail, messages: Sequence[Message]
     ) -> SessionMeta:
         """Set the title from the first user message, and store it before the message."""
-        turns, now = TurnCounter(tail.turn, tail.replied), time.time()
+        turns = TurnCounter(tail.turn, tail.replied)
         for message in messages:
             turn = turns.add(message)
             if message.role == "user" and (title := title_from_prompt(message.text)):
-                titles = titles_after_change(Session(id, titles=meta.titles), title, turn, now)
-                meta = meta.replace(title=title, titles=titles, updated=now)
-                self._write_meta(id, meta)
-                break
+                return self._write_title(id, meta, title, turn)
         return meta
 
     def _start_chunks(
@@ -472,53 +461,38 @@ class JsonlStore(JsonlLibrary):
         for start in range(0, len(messages), self.max_history):
             some = messages[start : start + self.max_history]
             batch = first if start else 0
-            tail = ChunkTail(tail.chunk + 1, tail.next_position, tail.turn, tail.replied)
+            tail = tail.next_chunk()
             text = encode_chunk(tail, id, meta.model, some, batch)
             tail.add_roles(*(message.role for message in some))
             tail.end_offset = len(text)
             made.append((tail, text))
         for number in range(first, tail.chunk + 2):
-            if (path := files.chunk_path(id, number)).exists():
-                files.back_up_and_remove(path, files.torn_path(id, number), id)
+            files.remove_chunk(id, number)
         for each, text in reversed(made):
             files.replace(files.chunk_path(id, each.chunk), text)
         self._tails[id] = meta.born, tail
         try:
-            self._write_meta(id, meta.replace(chunk=tail.chunk, updated=time.time()))
+            self._write_meta(id, replace(meta, chunk=tail.chunk, updated=time.time()))
             self._update_window(id, meta, tail)
         except (OSError, ReadError, SessionError) as error:  # the messages are stored already
             _LOG.warning("session %r: %s; the next save will retry", id, error)
 
     def _update_window(self, id: str, meta: SessionMeta, tail: ChunkTail) -> ResumeWindow:
         """Bring the resume window up to the last message and store it."""
-        path = self._files.sidecar_path(id, "window")
-        window, position = ResumeWindow(self.caps), 0
+        path, end = self._files.sidecar_path(id, "window"), tail.next_position
+        window, position = ResumeWindow(self.caps), -1
         try:
-            row = read_first_row(path, "session-window")
-            recent = [message_from_row(each) for each in row["recent"]]
-            if row["born"] == meta.born and row["position"] <= tail.next_position:
-                window = ResumeWindow(self.caps, str(row["summary"]), recent)
-                position = row["position"]
+            row = read_first_row(path, "session-window", _StoredWindow)
+            if row.born == meta.born and row.position <= end:
+                recent = [message_from_row(each) for each in row.recent]
+                window, position = ResumeWindow(self.caps, row.summary, recent), row.position
         except FileNotFoundError:
             pass
-        except (ReadError, KeyError, TypeError, ValueError):
+        except (ReadError, TypeError, ValueError):
             _LOG.warning("%s: broken; rebuilding it from the messages", path)
-        if position < tail.next_position or not path.exists():
-            window.extend(self.read_messages(id, position, tail.next_position))
-            said: dict[str, Any] = {"born": meta.born, "position": tail.next_position}
-            said |= {"summary": window.summary}
+        if position < end:
+            window.extend(self.read_messages(id, position, end))
             rows = [row_from_message(message) for message in window.recent]
-            self._files.replace(path, encode_first_row("session-window", id, **said, recent=rows))
+            said = {"born": meta.born, "position": end, "summary": window.summary, "recent": rows}
+            self._write_sidecar(id, "window", **said)
         return window
-
-    def _encode_rows(self, messages: tuple[Message, ...]) -> str:
-        try:
-            return encode_rows(messages)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise SessionError(f"a message cannot be stored as JSON: {error}") from None
-
-    def _check_encodable(self, meta: SessionMeta) -> None:
-        try:
-            dump_json(msgspec.to_builtins(meta))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise SessionError(f"the session's meta cannot be stored as JSON: {error}") from None

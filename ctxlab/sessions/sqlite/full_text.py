@@ -7,13 +7,15 @@ finds the same messages with the index and without. Without FTS5 there is no ind
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterator
+from itertools import islice
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, message_text
-from ctxlab.sessions.base import SearchHit
 from ctxlab.sessions.text_search import (
+    SearchHit,
     contains_words,
     make_snippet,
     query_words,
@@ -156,36 +158,29 @@ def search_index(
         The hits, as ``SessionLibrary.search`` returns them.
     """
     words = query_words(query)
-    start, stop = max(0, offset), max(0, offset) + max(0, limit)
-    if not words or start == stop:
+    if not words or not limit:
         return []
-    hits = []
-    for place, (session, turn, position, message, rank) in enumerate(
-        _iter_matches(connection, words, id)
-    ):
-        if place >= stop:
-            break
-        if place >= start:
-            shown = make_snippet(message_text(message), words[:_MAX_INDEX_WORDS])
-            hits.append(
-                SearchHit(session, turn, position, message.role, shown, -rank, message.time)
-            )
-    return hits
+    shown, stop = words[:_MAX_INDEX_WORDS], min(offset + limit, sys.maxsize)
+    matches = islice(_iter_matches(connection, words, id), min(offset, stop), stop)
+    return [
+        SearchHit(*place, message.role, make_snippet(text, shown), -rank, message.time)
+        for place, message, text, rank in matches
+    ]
 
 
 def _iter_matches(
     connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
-) -> Iterator[tuple[str, int, int, Message, float]]:
+) -> Iterator[tuple[tuple[str, int, int], Message, str, float]]:
+    """Yield session, turn and position of each match, the message, its text and its rank; best first."""
     asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_INDEX_WORDS])
     others = [
         w for n, w in enumerate(words) if n >= _MAX_INDEX_WORDS or len(split_for_index(w)) > 1
     ]
-    for session, turn, position, row, rank in connection.execute(
-        _SEARCH_SQL, {"words": asked, "id": id}
-    ):
+    for *place, row, rank in connection.execute(_SEARCH_SQL, {"words": asked, "id": id}):
         try:
             message = message_from_row(parse_json(row))
         except ValueError:
             continue  # the words match, but the stored message is broken
-        if not others or contains_words(message_text(message), others):
-            yield session, turn, position, message, rank
+        text = message_text(message)
+        if not others or contains_words(text, others):
+            yield tuple(place), message, text, rank

@@ -15,9 +15,10 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import STATUSES, AgentPlan, Session, SessionStatus, TitleChange
+from ctxlab.sessions.base import STATUSES, AgentPlan, Session, SessionStatus
 from ctxlab.sessions.resume_messages import message_from_window_row
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
+from ctxlab.sessions.titles import TitleChange
 from ctxlab.strategies.summaries.extractive import extract_summary
 
 _LOG = logging.getLogger("ctxlab.sessions")
@@ -91,15 +92,12 @@ def read_titles(
     dict of str to list of TitleChange
         Title history by session id, newest first.
     """
-    asked = "SELECT * FROM titles ORDER BY session_id, place"
-    if id is not None:
-        asked = "SELECT * FROM titles WHERE session_id = ? ORDER BY place"
+    where, values = ("", ()) if id is None else ("WHERE session_id = ?", (id,))
+    asked = f"SELECT * FROM titles {where} ORDER BY session_id, place"
     found: dict[str, list[TitleChange]] = {}
-    for row in connection.execute(asked, () if id is None else (id,)):
-        change = TitleChange(
-            row["title"], from_milliseconds(row["changed_at"]), row["turn"], row["interaction_id"]
-        )
-        found.setdefault(row["session_id"], []).append(change)
+    for session_id, _, title, changed_at, turn, link in connection.execute(asked, values):
+        change = TitleChange(title, from_milliseconds(changed_at), turn, link)
+        found.setdefault(session_id, []).append(change)
     return found
 
 
@@ -123,6 +121,23 @@ def write_titles(connection: sqlite3.Connection, id: str, titles: Iterable[Title
             for place, t in enumerate(titles)
         ],
     )
+
+
+def update_session(connection: sqlite3.Connection, id: str, **values: Any) -> None:
+    """Change some columns of a session.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection in a write transaction.
+    id : str
+        Session id.
+    **values : object
+        New values by column of ``chat_sessions``.
+    """
+    columns = ", ".join(f"{name} = :{name}" for name in values)
+    asked = f"UPDATE chat_sessions SET {columns} WHERE session_id = :session_id"
+    connection.execute(asked, {**values, "session_id": id})
 
 
 def plan_from_row(row: sqlite3.Row) -> AgentPlan | None:
@@ -202,10 +217,12 @@ def write_window(connection: sqlite3.Connection, row: sqlite3.Row, window: Resum
     window : ResumeWindow
         The window.
     """
-    connection.execute(
-        "UPDATE chat_sessions SET summary = ?, recent_messages = ?, window_stop = ? "
-        "WHERE session_id = ?",
-        (window.summary, window.recent_json, row["messages"], row["session_id"]),
+    update_session(
+        connection,
+        row["session_id"],
+        summary=window.summary,
+        recent_messages=window.recent_json,
+        window_stop=row["messages"],
     )
 
 

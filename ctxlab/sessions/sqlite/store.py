@@ -9,41 +9,41 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from ctxlab._utils.jsonio import dump_json
+from typing_extensions import override
+
+from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import SessionActive, SessionConflict, SessionError, UnknownSession
 from ctxlab.llm.base import Client
 from ctxlab.messages.openai_format import row_from_message
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus
-from ctxlab.sessions.common import (
-    Fsync,
-    check_choice,
-    check_session_id,
-    check_status,
-    check_title,
-    clean_plan,
-    clean_text,
-)
+from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
+from ctxlab.sessions.common import Fsync, check_choice, encode_json
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.sessions.sqlite import full_text as fts
-from ctxlab.sessions.sqlite.library import SqliteLibrary
+from ctxlab.sessions.sqlite.connection import Database
 from ctxlab.sessions.sqlite.process_identity import current_process, is_process_alive
 from ctxlab.sessions.sqlite.rows import (
     from_milliseconds,
+    parse_stored_message,
     plan_from_row,
+    read_message_rows,
+    read_titles,
     read_window,
+    session_from_row,
     to_milliseconds,
+    update_session,
     write_titles,
     write_window,
 )
-from ctxlab.sessions.titles import single_line, title_from_prompt, titles_after_change
+from ctxlab.sessions.sqlite.schema import migrate_schema
+from ctxlab.sessions.text_search import SearchHit
+from ctxlab.sessions.titles import title_from_prompt, titles_after_change
 
 DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
@@ -51,34 +51,34 @@ DATABASE_FILE = ".ctxlab/sessions.db"
 WhenActive: TypeAlias = Literal["close", "refuse"]
 """Policy for starting or opening a session while another one is active: close the other or refuse."""
 
+_SELECT_SESSION = "SELECT * FROM chat_sessions WHERE session_id = ?"
+_SELECT_LISTED = """
+SELECT * FROM chat_sessions
+WHERE status = :status OR :status IS NULL AND status <> 'archived'
+ORDER BY updated_at DESC, rowid DESC
+"""
+_SELECT_OTHER_ACTIVE = """
+SELECT session_id, owner, updated_at FROM chat_sessions
+WHERE status = 'active' AND NOT system AND session_id <> ?
+"""
 _INSERT_SESSION = """
 INSERT INTO chat_sessions (
     session_id, title, model, status, created_at, updated_at, summary, recent_messages,
     awaiting_continuation, paused, agent, file, strategy, system, tools, meta, owner
-) VALUES (?, ?, ?, 'active', ?, ?, '', '[]', 0, 0, ?, ?, ?, ?, ?, ?, ?)
+) VALUES (
+    :id, :title, :model, 'active', :now, :now, '', '[]',
+    0, 0, :agent, :file, :strategy, :system, :tools, :meta, :owner
+)
 """
-_SELECT_ID = "SELECT 1 FROM chat_sessions WHERE session_id = ?"
 _INSERT_MESSAGE = (
     "INSERT INTO messages (session_id, position, turn, row, indexed) VALUES (?, ?, ?, ?, ?)"
 )
-_UPDATE_COUNTS = (
-    "UPDATE chat_sessions SET messages = ?, turns = ?, replied = ?, updated_at = ? "
-    "WHERE session_id = ?"
-)
-_UPDATE_PLAN = (
-    "UPDATE chat_sessions SET plan_steps = ?, current_step_index = ?, awaiting_continuation = ?, "
-    "paused = ? WHERE session_id = ?"
-)
-_SELECT_OTHER_ACTIVE = (
-    "SELECT session_id, owner, updated_at FROM chat_sessions "
-    "WHERE status = 'active' AND NOT system AND session_id <> ?"
-)
-_UPDATE_STATUS = (
-    "UPDATE chat_sessions SET status = ?, updated_at = ?, owner = ? WHERE session_id = ?"
+_SELECT_TURN = (
+    "SELECT position, row FROM messages WHERE session_id = ? AND turn = ? ORDER BY position"
 )
 
 
-class SqliteStore(SqliteLibrary):
+class SqliteStore(SessionStore):
     """Sessions of one workspace, safe for several processes and threads at once.
 
     The first session creates the database. One session of a workspace is active at a time, not
@@ -107,6 +107,8 @@ class SqliteStore(SqliteLibrary):
     ------
     SpecError
         If ``fsync`` or ``when_active`` is invalid.
+    SessionActive
+        By methods that make a session active, if another one is and ``when_active`` is ``refuse``.
 
     Examples
     --------
@@ -132,203 +134,195 @@ class SqliteStore(SqliteLibrary):
         model: str | None = None,
         index: bool = True,
     ) -> None:
-        check_choice("fsync", fsync, get_args(Fsync))
-        check_choice("when_active", when_active, get_args(WhenActive))
+        check_choice("fsync", fsync, Fsync)
+        check_choice("when_active", when_active, WhenActive)
         self.workspace = Path(workspace).expanduser().resolve()
+        self.path = self.workspace / DATABASE_FILE
         self.caps = caps or ResumeCaps()
         self._refuse_when_active = when_active == "refuse"
         self._write_summary = None if model is None else _make_summary_writer(client, model)
-        super().__init__(self.workspace / DATABASE_FILE, durable=fsync == "always", index=index)
+        self._wants_index, self._has_index = index, False
+        self._database = Database(self.path, self._on_connect, durable=fsync == "always")
 
     def __repr__(self) -> str:
+        """Return the class and the workspace."""
         return f"SqliteStore({str(self.workspace)!r})"
 
-    def create(
-        self,
-        *,
-        id: str | None = None,
-        title: str = "",
-        model: str | None = None,
-        agent: str | None = None,
-        file: str | None = None,
-        strategy: str | None = None,
-        system: bool = False,
-        tools: tuple[dict[str, Any], ...] = (),
-        meta: dict[str, Any] | None = None,
-    ) -> Session:
-        """Create a session and make it active.
+    def _on_connect(self, connection: sqlite3.Connection) -> None:
+        migrate_schema(connection, self.path)
+        if self._wants_index and not self._database.is_read_only:
+            fts.create_index(connection)
+        self._has_index = self._wants_index and fts.has_index(connection)
 
-        Parameters
-        ----------
-        id : str, optional
-            Session id. By default, a new UUID.
-        title : str, default ''
-            Title. If empty, the first user message sets it.
-        model : str, optional
-            Name of the model.
-        agent : str, optional
-            Name of the agent that the session belongs to.
-        file : str, optional
-            File that the session is about.
-        strategy : str, optional
-            Context strategy, as text.
-        system : bool, default False
-            Create a system session, which gets no summaries and no titles.
-        tools : tuple of dict, optional
-            Tool definitions in OpenAI's format.
-        meta : dict, optional
-            Further JSON values to store with the session.
+    @override
+    def close(self) -> None:
+        self._database.close()
 
-        Returns
-        -------
-        Session
-            The new session, with status ``active``.
+    # --- reading -------------------------------------------------------------------------------
 
-        Raises
-        ------
-        SessionError
-            If the id is invalid or taken, or if a value cannot be stored as JSON.
-        SessionActive
-            If another session is active and ``when_active`` is ``refuse``.
-        """
-        id = str(uuid.uuid4()) if id is None else check_session_id(id)
-        title, now = single_line(title), time.time()
-        model, agent, file, strategy = map(clean_text, (model, agent, file, strategy))
-        kept = _encode_json(list(tools), "tools"), _encode_json(meta or {}, "meta")
+    @override
+    def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
+        with self._database.read_transaction() as connection:
+            if connection is None:
+                return ()
+            rows = connection.execute(_SELECT_LISTED, {"status": status}).fetchall()
+            titles = read_titles(connection)
+        return (session_from_row(row, titles.get(row["session_id"], ())) for row in rows)
+
+    @override
+    def get(self, id: str) -> Session:
+        with self._reading_session(id) as (connection, row):
+            return session_from_row(row, read_titles(connection, id).get(id, ()))
+
+    @override
+    def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
+        with self._reading_session(id) as (_, row):
+            end = row["messages"] if stop is None else min(stop, row["messages"])
+        return self._read_pages(id, max(0, start), end, row["created_at"])
+
+    def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
+        # Read page by page, so that a slow reader holds no transaction open.
+        while start < stop:
+            with self._reading_session(id) as (connection, row):
+                rows = read_message_rows(connection, id, start, stop)
+            if not rows or row["created_at"] != created:
+                raise UnknownSession(id, self.path)  # deleted, or replaced by one with the same id
+            for position, text in rows:
+                yield parse_stored_message(id, position, text)
+            start = rows[-1][0] + 1
+
+    @override
+    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+        with self._reading_session(id) as (connection, row):
+            known = number if 1 <= number <= row["turns"] else -1
+            rows = connection.execute(_SELECT_TURN, (id, known)).fetchall()
+        first = rows[0]["position"] if rows else row["messages"]
+        return first, tuple(parse_stored_message(id, place, text) for place, text in rows)
+
+    @override
+    def count_turns(self, id: str) -> int:
+        with self._reading_session(id) as (_, row):
+            return int(row["turns"])
+
+    @override
+    def turn_summaries(self, id: str) -> dict[int, str]:
+        with self._reading_session(id) as (connection, _):
+            asked = "SELECT turn, line FROM lines WHERE session_id = ? ORDER BY turn"
+            return dict(connection.execute(asked, (id,)).fetchall())
+
+    @override
+    def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
+        """Search with the index if it is complete or can be completed; rank the hits by BM25."""
+        if id is not None:
+            self.get(id)
+        with self._database.read_transaction() as connection:
+            if connection is None:
+                return []
+            behind = connection.execute("SELECT 1 FROM messages WHERE indexed = 0 LIMIT 1")
+            if self._has_index and behind.fetchone() is None:
+                return fts.search_index(connection, query, id, limit, offset)
+        if self._has_index and not self._database.is_read_only:
+            with self._database.write_transaction() as connection:
+                fts.index_missing(connection)
+                return fts.search_index(connection, query, id, limit, offset)
+        return super()._search(query, id, limit, offset)
+
+    @contextmanager
+    def _reading_session(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
+        with self._database.read_transaction() as connection:
+            if connection is None:
+                raise UnknownSession(id, self.path)
+            yield connection, self._fetch_row(connection, id)
+
+    def _fetch_row(self, connection: sqlite3.Connection, id: str) -> sqlite3.Row:
+        try:
+            row = connection.execute(_SELECT_SESSION, (id,)).fetchone()
+        except UnicodeEncodeError:
+            row = None  # SQLite cannot encode lone surrogates
+        if row is None:
+            raise UnknownSession(id, self.path)
+        found: sqlite3.Row = row
+        return found
+
+    # --- writing -------------------------------------------------------------------------------
+
+    @override
+    def _create(self, session: Session) -> None:
+        stored = vars(session) | {
+            "tools": dump_json(session.tools),
+            "meta": dump_json(session.meta),
+            "now": to_milliseconds(session.created),
+            "owner": current_process(),
+        }
         with self._database.write_transaction() as connection:
-            if connection.execute(_SELECT_ID, (id,)).fetchone() is not None:
-                raise SessionError(f"{self.path}: session {id!r} exists already; open it instead")
-            if not system:
-                self._close_other_active(connection, id)
-            said = (
-                id,
-                title,
-                model,
-                to_milliseconds(now),
-                to_milliseconds(now),
-                agent,
-                file,
-                strategy,
-            )
-            connection.execute(_INSERT_SESSION, (*said, system, *kept, current_process()))
-            if title:
-                write_titles(connection, id, titles_after_change(Session(id), title, 0, now))
-            return self._build_session(connection, self._fetch_row(connection, id))
+            if connection.execute(_SELECT_SESSION, (session.id,)).fetchone() is not None:
+                raise SessionError(
+                    f"{self.path}: session {session.id!r} exists already; open it instead"
+                )
+            if not session.system:
+                self._close_other_active(connection, session.id)
+            connection.execute(_INSERT_SESSION, stored)
+            write_titles(connection, session.id, session.titles)
 
+    @override
     def open(self, id: str) -> ResumeState:
-        """Make a session active and return the state to resume it from.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Returns
-        -------
-        ResumeState
-            The summary, the newest messages and the plan.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        SessionActive
-            If another session is active and ``when_active`` is ``refuse``.
-        """
         with self._writing_session(id) as (connection, row):
             self._activate(connection, row)
             return read_window(connection, row, self.caps).resume_state(plan_from_row(row))
 
+    @override
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """Add messages to the end of a session, as one atomic write.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        *messages : Message
-            Messages to add.
-        expected_position : int, optional
-            Position that the first message must get. By default, any position.
-
-        Returns
-        -------
-        int
-            Position of the first new message.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        SessionConflict
-            If the next position is not ``expected_position``. Nothing is added then.
-        """
-        texts = [_encode_json(row_from_message(message), "a message") for message in messages]
+        texts = [encode_json(row_from_message(message), "a message") for message in messages]
         with self._writing_session(id) as (connection, row):
             first = int(row["messages"])
             if expected_position not in (None, first):
                 raise SessionConflict(id)
             if not messages:
                 return first
-            self._insert_messages(connection, row, messages, texts)
+            turns = TurnCounter(row["turns"], bool(row["replied"]))
+            titled = row["title"] or row["system"]
+            for position, (message, text) in enumerate(zip(messages, texts, strict=True), first):
+                turn = turns.add(message)
+                stored = (id, position, turn, text, self._has_index)
+                rowid = connection.execute(_INSERT_MESSAGE, stored).lastrowid
+                if self._has_index and rowid is not None:
+                    fts.index_message(connection, rowid, message)
+                if not titled and message.role == "user":
+                    titled = title_from_prompt(message.text)
+                    if titled:
+                        self._write_title(connection, row, titled, turn)
+            count, now = first + len(messages), _now_milliseconds()
+            update_session(
+                connection,
+                id,
+                messages=count,
+                turns=turns.number,
+                replied=turns.replied,
+                updated_at=now,
+            )
             # In a long turn without a save, bound the messages that a resume must catch up with.
-            if first + len(messages) - row["window_stop"] > 2 * self.caps.messages:
+            if count - row["window_stop"] > 2 * self.caps.messages:
                 row = self._fetch_row(connection, id)
                 write_window(connection, row, read_window(connection, row, self.caps))
             return first
 
-    def _insert_messages(
-        self,
-        connection: sqlite3.Connection,
-        row: sqlite3.Row,
-        messages: Sequence[Message],
-        texts: Sequence[str],
-    ) -> None:
-        id, first = row["session_id"], row["messages"]
-        turns, titled = (
-            TurnCounter(row["turns"], bool(row["replied"])),
-            row["title"] or row["system"],
-        )
-        for position, (message, text) in enumerate(zip(messages, texts, strict=True), first):
-            turn = turns.add(message)
-            said = (id, position, turn, text, self._has_index)
-            rowid = connection.execute(_INSERT_MESSAGE, said).lastrowid
-            if self._has_index and rowid is not None:
-                fts.index_message(connection, rowid, message)
-            if not titled and message.role == "user" and (title := title_from_prompt(message.text)):
-                self._retitle(connection, row, title, turn)
-                titled = True
-        grown = (first + len(messages), turns.number, turns.replied, _now_milliseconds(), id)
-        connection.execute(_UPDATE_COUNTS, grown)
-
-    def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """Update the stored resume state at the end of a turn.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        plan : AgentPlan, optional
-            Plan that replaces the stored one. By default, the stored plan is removed.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
-        plan = clean_plan(plan)
+    @override
+    def _save(self, id: str, plan: AgentPlan | None) -> None:
         state, window = self._summarize_window(id)
         with self._writing_session(id) as (connection, row):
             if window is None or state != (row["messages"], row["window_stop"]):
                 window = read_window(connection, row, self.caps)
             write_window(connection, row, window)
-            connection.execute(
-                "UPDATE chat_sessions SET updated_at = ? WHERE session_id = ?",
-                (_now_milliseconds(), id),
+            steps, plan = plan and dump_json(plan.steps), plan or AgentPlan()
+            update_session(
+                connection,
+                id,
+                plan_steps=steps,
+                current_step_index=plan.current,
+                awaiting_continuation=plan.awaiting_continuation,
+                paused=plan.paused,
+                updated_at=_now_milliseconds(),
             )
-            plan, listed = plan or AgentPlan(), plan and dump_json(plan.steps)
-            said = (listed, plan.current, plan.awaiting_continuation, plan.paused, id)
-            connection.execute(_UPDATE_PLAN, said)
 
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
         """Build a window whose summary a model writes, without holding a write transaction."""
@@ -340,115 +334,37 @@ class SqliteStore(SqliteLibrary):
         _ = window.summary  # call the model now, outside the write transaction
         return (row["messages"], row["window_stop"]), window
 
-    def retitle(self, id: str, title: str, turn: int = 0) -> Session:
-        """Set the title of a session and add it to the title history.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        title : str
-            New title.
-        turn : int, default 0
-            Turn that the title comes from; 0 if a user set the title.
-
-        Returns
-        -------
-        Session
-            The session with its new title.
-
-        Raises
-        ------
-        SessionError
-            If the title is empty.
-        UnknownSession
-            If no session has this id.
-        """
-        title = check_title(id, title)
+    @override
+    def _retitle(self, id: str, title: str, turn: int) -> None:
         with self._writing_session(id) as (connection, row):
-            self._retitle(connection, row, title, turn)
-            return self._build_session(connection, self._fetch_row(connection, id))
+            if title != row["title"]:
+                self._write_title(connection, row, title, turn)
 
-    def _retitle(
+    def _write_title(
         self, connection: sqlite3.Connection, row: sqlite3.Row, title: str, turn: int
     ) -> None:
-        session = self._build_session(connection, row)
-        if title == session.title:
-            return
-        now = time.time()
-        write_titles(connection, session.id, titles_after_change(session, title, turn, now))
-        connection.execute(
-            "UPDATE chat_sessions SET title = ?, updated_at = ? WHERE session_id = ?",
-            (title, to_milliseconds(now), session.id),
-        )
+        id, now = row["session_id"], time.time()
+        titles = tuple(read_titles(connection, id).get(id, ()))
+        write_titles(connection, id, titles_after_change(id, titles, title, turn, now))
+        update_session(connection, id, title=title, updated_at=to_milliseconds(now))
 
-    def set_status(self, id: str, status: SessionStatus) -> Session:
-        """Close, archive or reactivate a session.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        status : {'active', 'closed', 'archived'}
-            New status.
-
-        Returns
-        -------
-        Session
-            The session with its new status.
-
-        Raises
-        ------
-        UnknownName
-            If the status does not exist.
-        UnknownSession
-            If no session has this id.
-        SessionActive
-            If another session is active and ``when_active`` is ``refuse``.
-        """
-        check_status(status)
+    @override
+    def _set_status(self, id: str, status: SessionStatus) -> None:
         with self._writing_session(id) as (connection, row):
             if status == "active":
                 self._activate(connection, row)
             else:
-                connection.execute(_UPDATE_STATUS, (status, _now_milliseconds(), None, id))
-            return self._build_session(connection, self._fetch_row(connection, id))
+                now = _now_milliseconds()
+                update_session(connection, id, status=status, owner=None, updated_at=now)
 
+    @override
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        """Store the one-line summary of a turn.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-        turn : int
-            Turn number, from 1.
-        summary : str
-            One-line summary.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
+        line = repair_surrogates(summary)
         with self._writing_session(id) as (connection, _):
-            connection.execute(
-                "INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, clean_text(summary))
-            )
+            connection.execute("INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, line))
 
+    @override
     def delete(self, id: str) -> None:
-        """Delete a session with all its data.
-
-        Parameters
-        ----------
-        id : str
-            Session id.
-
-        Raises
-        ------
-        UnknownSession
-            If no session has this id.
-        """
         with self._writing_session(id) as (connection, _):
             if fts.has_index(connection):
                 fts.remove_session(connection, id)
@@ -463,23 +379,17 @@ class SqliteStore(SqliteLibrary):
             yield connection, self._fetch_row(connection, id)
 
     def _activate(self, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
+        id, now = row["session_id"], _now_milliseconds()
         if not row["system"]:
-            self._close_other_active(connection, row["session_id"])
-        connection.execute(
-            _UPDATE_STATUS, ("active", _now_milliseconds(), current_process(), row["session_id"])
-        )
+            self._close_other_active(connection, id)
+        update_session(connection, id, status="active", owner=current_process(), updated_at=now)
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
         """Close other active sessions, or raise ``SessionActive``."""
-        for other in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
-            if self._refuse_when_active and is_process_alive(
-                other["owner"], from_milliseconds(other["updated_at"])
-            ):
-                raise SessionActive(other["session_id"])
-            connection.execute(
-                "UPDATE chat_sessions SET status = 'closed', owner = NULL WHERE session_id = ?",
-                (other["session_id"],),
-            )
+        for other, owner, updated in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
+            if self._refuse_when_active and is_process_alive(owner, from_milliseconds(updated)):
+                raise SessionActive(other)
+            update_session(connection, other, status="closed", owner=None)
 
 
 def _make_summary_writer(client: Client | None, model: str) -> SummaryWriter:
@@ -491,10 +401,3 @@ def _make_summary_writer(client: Client | None, model: str) -> SummaryWriter:
 
 def _now_milliseconds() -> int:
     return to_milliseconds(time.time())
-
-
-def _encode_json(value: Any, what: str) -> str:
-    try:
-        return dump_json(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SessionError(f"{what} cannot be stored as JSON: {error}") from None

@@ -15,9 +15,10 @@ from ctxlab.errors import UnknownName, UnknownSession
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
-from ctxlab.sessions.base import MAX_TITLES, AgentPlan, SessionLibrary, SessionStore
+from ctxlab.sessions.base import AgentPlan, SessionLibrary, SessionStore
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.resume_window import ResumeCaps
+from ctxlab.sessions.titles import MAX_TITLES
 
 
 @pytest.fixture

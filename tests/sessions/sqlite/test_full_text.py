@@ -12,6 +12,7 @@ from generated import FACTS, conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall, message_text
 from ctxlab.sessions.sqlite.store import SqliteStore
 from ctxlab.sessions.text_search import query_words
@@ -114,7 +115,10 @@ def test_pages_join_to_the_whole(store: SqliteStore) -> None:
     assert len(whole) == 3
     pages = [store.search("parser", limit=1, offset=n) for n in range(4)]
     assert [hit for page in pages for hit in page] == whole
-    assert store.search("parser", limit=0) == store.search("parser", limit=-1) == []
+    assert store.search("parser", limit=0) == []
+    for name in ("limit", "offset"):
+        with pytest.raises(SpecError, match=f"{name} must be at least 0, got -1"):
+            store.search("parser", **{name: -1})
     assert store.search("parser", offset=10**30) == []
 
 

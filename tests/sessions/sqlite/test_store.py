@@ -15,8 +15,6 @@ import ctxlab
 from ctxlab.errors import SessionActive, SessionError, SpecError, UnknownSession
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.base import (
-    MAX_TITLE_LENGTH,
-    MAX_TITLES,
     AgentPlan,
     ResumeState,
     Session,
@@ -24,6 +22,7 @@ from ctxlab.sessions.base import (
     SessionStore,
 )
 from ctxlab.sessions.sqlite.store import SqliteStore
+from ctxlab.sessions.titles import MAX_TITLE_LENGTH, MAX_TITLES
 
 
 def test_it_is_a_store_and_a_library(store: SqliteStore) -> None:
