@@ -13,75 +13,60 @@ from pydantic_core import ArgsKwargs
 
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
-from ctxlab.serve.mcp.tools import TOOL_NAMES, SessionTools
+from ctxlab.serve.mcp.tools import TOOLS, SessionTools
 
 _MAX_ECHO_CHARACTERS = 60
 """Maximum number of characters of the input that an error repeats."""
 
 
-class ToolDispatcher:
-    """Names, schemas and functions of the tools.
+def call_tool(tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    """Call a tool and return its result; never raise.
+
+    Unexpected errors are logged and not sent, since their text may contain file names of this
+    machine.
 
     Parameters
     ----------
     tools : SessionTools
         The tools.
+    name : str
+        Name of the tool.
+    arguments : mapping
+        Arguments of the call.
+
+    Returns
+    -------
+    CallToolResult
+        The result as data and as text, or an error.
     """
-
-    def __init__(self, tools: SessionTools) -> None:
-        self._functions = tools.type_adapters()
-        self.tool_definitions = [
-            _tool_definition(name, getattr(SessionTools, name), adapter)
-            for name, adapter in self._functions.items()
-        ]
-        "definitions that are sent to clients"
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool and return its result; never raise.
-
-        Unexpected errors are logged and not sent, since their text may contain file names of this
-        machine.
-
-        Parameters
-        ----------
-        name : str
-            Name of the tool.
-        arguments : mapping
-            Arguments of the call.
-
-        Returns
-        -------
-        CallToolResult
-            The result as data and as text, or an error.
-        """
-        try:
-            answer = self._run_tool(name, arguments)
-        except Exception as error:
-            refusal = _replace_surrogates(_error_message(name, error))
-            return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
-        text = TextContent(type="text", text=_replace_surrogates(answer.text()))
-        return CallToolResult(
-            content=[text], structured_content=_replace_surrogates(asdict(answer))
-        )
-
-    def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        if name not in self._functions:
-            raise SpecError(
-                f"unknown tool {_clip_repr(name)}; the tools are {', '.join(TOOL_NAMES)}"
-            )
+    try:
+        if name not in TOOLS:
+            known = ", ".join(TOOLS)
+            raise SpecError(f"unknown tool {_clip_repr(name)}; the tools are {known}")
         provided = {key: value for key, value in arguments.items() if value is not None}
-        return self._functions[name].validate_python(ArgsKwargs((), provided))
+        answer = TOOLS[name].validate_python(ArgsKwargs((tools,), provided))
+        text, data = answer.text(), _replace_surrogates(asdict(answer))
+    except Exception as error:
+        text, data = _error_message(name, error), None
+    shown = TextContent(type="text", text=repair_surrogates(text))
+    return CallToolResult(content=[shown], structured_content=data, is_error=data is None)
 
 
-def _tool_definition(name: str, function: Any, adapter: TypeAdapter[Any]) -> Tool:
-    answers = get_type_hints(function)["return"]
-    title = name.replace("_", " ").capitalize()
+def _tool_definition(name: str, adapter: TypeAdapter[Any]) -> Tool:
+    function = getattr(SessionTools, name)
+    arguments, title = adapter.json_schema(), name.replace("_", " ").capitalize()
+    del arguments["properties"]["self"]
+    arguments["required"].remove("self")
+    if not arguments["required"]:
+        del arguments["required"]
     return Tool(
         name=name,
         title=title,
         description=" ".join((function.__doc__ or "").split()),
-        input_schema=adapter.json_schema(),
-        output_schema=TypeAdapter(answers).json_schema(mode="serialization"),
+        input_schema=arguments,
+        output_schema=TypeAdapter(get_type_hints(function)["return"]).json_schema(
+            mode="serialization"
+        ),
         annotations=ToolAnnotations(
             title=title,
             read_only_hint=True,
@@ -92,16 +77,17 @@ def _tool_definition(name: str, function: Any, adapter: TypeAdapter[Any]) -> Too
     )
 
 
+TOOL_DEFINITIONS = [_tool_definition(name, adapter) for name, adapter in TOOLS.items()]
+"""Definitions that are sent to clients."""
+
+
 def _error_message(name: str, error: Exception) -> str:
     """Describe an error and its remedy in one sentence, without file names of this machine."""
     if isinstance(error, UnknownSession):
         return f"{name}: no session {_clip_repr(error.id)}; use list_sessions to see all sessions"
     if isinstance(error, UnknownTurn):
-        there = (
-            f"its turns are numbered from 1 to {error.turns:,}"
-            if error.turns
-            else "it has no turns yet"
-        )
+        known = f"its turns are numbered from 1 to {error.turns:,}"
+        there = known if error.turns else "it has no turns yet"
         return f"{name}: session {_clip_repr(error.id)} has no turn {error.turn}: {there}"
     if isinstance(error, ValidationError):
         return f"{name}: {'; '.join(_validation_message(each) for each in error.errors())}"
@@ -114,7 +100,7 @@ def _error_message(name: str, error: Exception) -> str:
 
 def _validation_message(error: Mapping[str, Any]) -> str:
     where = ".".join(str(each) for each in error["loc"])[:_MAX_ECHO_CHARACTERS]
-    if error["type"] == "unexpected_keyword_argument":
+    if error["type"] in ("unexpected_keyword_argument", "multiple_argument_values"):  # such as self
         return f"unknown argument {_clip_repr(where)}"
     if error["type"].startswith("missing"):
         return f"missing argument {where}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ctxlab.serve.mcp.schemas import RecordedMessage, RecordedTurn
@@ -12,6 +12,7 @@ MAX_MESSAGES_PER_PAGE = 100
 """Maximum number of messages of a page."""
 
 _MAX_NAME_CHARACTERS = 200
+_SHARED_FIELDS = set(RecordedTurn.__dataclass_fields__) - {"total_characters", "messages"}
 
 
 def paginate_interaction(
@@ -42,46 +43,26 @@ def paginate_interaction(
         for message in interaction.messages
         for call in message.get("tool_calls") or ()
     }
-    shown = list[RecordedMessage]()
-    position, end, after = interaction.first_message, offset + limit, None
-    begins = 0
-    for place, message in enumerate(interaction.messages):
+    shown, begins, end, after = list[RecordedMessage](), 0, offset + limit, None
+    for place, message in enumerate(interaction.messages, interaction.first_message):
         text = message_text(message)
         stops = begins + len(text) + 1
-        if after is None and stops > offset:
-            if begins >= end or len(shown) == MAX_MESSAGES_PER_PAGE:
-                after = max(begins, offset)
-            else:
-                start = max(0, offset - begins)
-                piece = text[start : end - begins]
-                tool = message.get("name") or called.get(message.get("tool_call_id"))
-                shown.append(
-                    RecordedMessage(
-                        position + place,
-                        str(message.get("role")),
-                        _str_or_empty(tool)[:_MAX_NAME_CHARACTERS]
-                        if message.get("role") == "tool"
-                        else None,
-                        piece,
-                        start,
-                        len(text),
-                    )
-                )
-                if start + len(piece) < len(text):
-                    after = begins + start + len(piece)
+        if after is not None or stops <= offset:
+            pass
+        elif begins >= end or len(shown) == MAX_MESSAGES_PER_PAGE:
+            after = max(begins, offset)
+        else:
+            start, role, tool = max(0, offset - begins), str(message.get("role")), None
+            if role == "tool":
+                name = message.get("name") or called.get(message.get("tool_call_id"))
+                tool = _str_or_empty(name)[:_MAX_NAME_CHARACTERS]
+            piece = text[start : end - begins]
+            shown.append(RecordedMessage(place, role, tool, piece, start, len(text)))
+            if start + len(piece) < len(text):
+                after = begins + start + len(piece)
         begins = stops
-    made = RecordedTurn(
-        interaction.id,
-        interaction.session_id,
-        interaction.turn,
-        interaction.last_turn,
-        interaction.created,
-        interaction.summary,
-        interaction.total_messages,
-        begins,
-        shown,
-    )
-    return made, after
+    about = {name: getattr(interaction, name) for name in _SHARED_FIELDS}
+    return RecordedTurn(**about, total_characters=begins, messages=shown), after
 
 
 def message_text(message: Mapping[str, Any]) -> str:
@@ -108,15 +89,10 @@ def message_text(message: Mapping[str, Any]) -> str:
     """
     content = message.get("content")
     said = [content] if isinstance(content, str) else [_part_text(part) for part in content or ()]
-    return "\n".join(filter(None, [*said, *_call_lines(message.get("tool_calls") or ())]))
-
-
-def _call_lines(calls: Iterable[Mapping[str, Any]]) -> Sequence[str]:
-    made = [call.get("function") or {} for call in calls]
-    return [
-        f"→ {_str_or_empty(each.get('name'))}({_str_or_empty(each.get('arguments'))})"
-        for each in made
-    ]
+    for function in (call.get("function") or {} for call in message.get("tool_calls") or ()):
+        arguments = _str_or_empty(function.get("arguments"))
+        said.append(f"→ {_str_or_empty(function.get('name'))}({arguments})")
+    return "\n".join(filter(None, said))
 
 
 def _part_text(part: Any) -> str:

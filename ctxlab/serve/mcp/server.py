@@ -72,23 +72,21 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
     from mcp import types
 
     from ctxlab import __version__
-    from ctxlab.serve.mcp.dispatch import ToolDispatcher
+    from ctxlab.serve.mcp import dispatch
     from ctxlab.serve.mcp.tools import SessionTools
 
-    dispatcher = ToolDispatcher(
-        SessionTools(library, current_session_id or os.environ.get(SESSION_ENV_VAR))
-    )
+    tools = SessionTools(library, current_session_id or os.environ.get(SESSION_ENV_VAR))
     limiter: anyio.CapacityLimiter | None = None
 
     async def list_tools(_: ServerRequestContext[Any], __: object) -> ListToolsResult:
-        return types.ListToolsResult(tools=dispatcher.tool_definitions)
+        return types.ListToolsResult(tools=dispatch.TOOL_DEFINITIONS)
 
     async def call_tool(
         _: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
         nonlocal limiter
         limiter = limiter or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
-        called = partial(dispatcher.call, params.name, params.arguments or {})
+        called = partial(dispatch.call_tool, tools, params.name, params.arguments or {})
         return await anyio.to_thread.run_sync(called, abandon_on_cancel=True, limiter=limiter)
 
     return Server(
@@ -154,12 +152,11 @@ def serve_http(
         If the server cannot listen on the address, or if a header cannot carry the token.
     """
     app = make_http_app(make_server(library, current_session_id=current_session_id), token)
-    run_uvicorn(
-        app,
-        host,
-        port,
-        on_listening=lambda address: on_listening(address + ENDPOINT_PATH, app.token),
-    )
+
+    def listening(address: str) -> None:
+        on_listening(address + ENDPOINT_PATH, app.token)
+
+    run_uvicorn(app, host, port, on_listening=listening)
 
 
 def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:

@@ -27,7 +27,7 @@ from navigating import (
 from ctxlab.errors import SessionError
 from ctxlab.messages.types import Message
 from ctxlab.serve.mcp import SESSION_ENV_VAR, make_server
-from ctxlab.serve.mcp.dispatch import ToolDispatcher
+from ctxlab.serve.mcp.dispatch import TOOL_DEFINITIONS, call_tool
 from ctxlab.serve.mcp.tools import DEFAULT_MAX_CHARACTERS, TOOL_NAMES, SessionTools
 from ctxlab.sessions.base import SessionStore
 from ctxlab.sessions.log_library import LogLibrary
@@ -252,6 +252,7 @@ WRONG = {
     ("get_turn", "no number"): {"turn": "two"},
     ("get_turn", "nothing"): {},
     ("get_turn", "unknown argument"): {"turn": 1, "session": PARSER},
+    ("get_turn", "self"): {"turn": 1, "self": 2},
     ("get_turn", "unknown session"): {"turn": 1, "session_id": "nope"},
     ("get_turn", "an object"): {"turn": 1, "session_id": {"$ne": None}},
     ("get_turn", "negative offset"): {"turn": 1, "offset": -5},
@@ -329,13 +330,11 @@ ARGUMENTS = st.fixed_dictionaries(
 def test_any_arguments_are_answered_and_name_no_place_on_this_machine(
     store: SessionStore, name: str, arguments: dict[str, Any], data: st.DataObject
 ) -> None:
-    caller = ToolDispatcher(SessionTools(store))
-    taken = next(tool for tool in caller.tool_definitions if tool.name == name).input_schema[
-        "properties"
-    ]
+    (tool,) = [tool for tool in TOOL_DEFINITIONS if tool.name == name]
+    taken = tool.input_schema["properties"]
     given = {key: value for key, value in arguments.items() if key in taken}
     given |= {"turn": 1} if "turn" in taken and data.draw(st.booleans()) else {}
-    answer = caller.call(name, given)
+    answer = call_tool(SessionTools(store), name, given)
     said = answer.model_dump_json()
     assert "pytest" not in said
     assert "unexpected" not in said
@@ -368,7 +367,7 @@ def test_nothing_is_written_by_any_tool(kind: str, tmp_path: Path) -> None:
     before = [store.recording(id) for id in (PARSER, LONG, EARLIER)], store.sessions()
     calls = [(name, arguments) for (name, _), arguments in WRONG.items()]
     right = {"query": "parser", "turn": 1, "start": 1, "interaction_id": f"{PARSER}:1"}
-    for tool in ToolDispatcher(SessionTools(store)).tool_definitions:
+    for tool in TOOL_DEFINITIONS:
         taken = {key: right[key] for key in tool.input_schema.get("required", ())}
         calls.append((tool.name, taken))
     here(store, *calls)
