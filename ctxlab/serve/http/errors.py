@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 from starlette.exceptions import HTTPException
 
 from ctxlab._utils.jsonio import repair_surrogates
@@ -38,6 +39,7 @@ _STATUS_BY_ERROR: Sequence[tuple[type[Exception], int]] = (
     (SessionConflict, 409),
     (ModelUnavailable, 503),
     (ModelRequestRejected, 502),
+    (CtxlabError, 500),
 )
 INTERNAL_ERROR_DETAIL = "internal error; see the log of the server"
 """Detail of an unexpected error."""
@@ -64,6 +66,11 @@ _STATUS_DESCRIPTIONS = {
 }
 
 
+_EXAMPLE_PROBLEM: JsonDict = problem_details(
+    409, "session '6f9a…' of this workspace is running a turn; wait for its end"
+)
+
+
 class WrongValue(BaseModel):
     """A value that is missing or invalid."""
 
@@ -75,40 +82,13 @@ class WrongValue(BaseModel):
 class Problem(BaseModel):
     """Details of an error (RFC 9457)."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "type": "about:blank",
-                    "title": "Conflict",
-                    "status": 409,
-                    "detail": "session '6f9a…' of this workspace is running a turn; wait for its end",
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_PROBLEM]})
 
     type: str = Field(description="Always about:blank: the status is the kind of problem.")
     title: str = Field(description="Name of the status.")
     status: int
     detail: str = Field(description="What went wrong and what to do about it.")
     errors: list[WrongValue] | None = Field(None, description="With 422: each invalid value.")
-
-
-class HTTPProblem(Exception):
-    """Exception that is answered with problem details.
-
-    Parameters
-    ----------
-    status : int
-        HTTP status code.
-    detail : str
-        Explanation for the client.
-    """
-
-    def __init__(self, status: int, detail: str) -> None:
-        self.status, self.detail = status, detail
-        super().__init__(detail)
 
 
 def exception_to_problem(error: BaseException) -> dict[str, Any]:
@@ -131,15 +111,14 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
     >>> exception_to_problem(ValueError("secret"))["detail"]
     'internal error; see the log of the server'
     """
-    if isinstance(error, HTTPProblem):
-        return problem_details(error.status, error.detail)
+    if isinstance(error, HTTPException):
+        detail = _DETAIL_BY_STATUS.get(error.status_code, str(error.detail))
+        return problem_details(error.status_code, detail)
     if isinstance(error, UnknownSession):
         return problem_details(404, f"no session {error.id[:200]!r}")
     for kind, status in _STATUS_BY_ERROR:
-        if isinstance(error, kind):
+        if isinstance(error, kind) and not isinstance(error, ReadError):
             return problem_details(status, str(error))
-    if isinstance(error, CtxlabError) and not isinstance(error, ReadError):
-        return problem_details(500, str(error))
     return problem_details(500, INTERNAL_ERROR_DETAIL)
 
 
@@ -153,31 +132,20 @@ def add_problem_handlers(app: FastAPI) -> None:
     """
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return _problem_response(exception_to_problem(error))
-
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        # uvicorn logs the exception and closes the connection.
-        return _problem_response(exception_to_problem(error), {"connection": "close"})
+        headers = getattr(error, "headers", None)
+        if not isinstance(error, HTTPException | CtxlabError):
+            headers = {"connection": "close"}  # uvicorn logs the exception and closes it
+        return _problem_response(exception_to_problem(error), headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         wrong = [_invalid_value(each) for each in error.errors()]
-        said = "; ".join(
-            f"{each['where']} {each['pointer']}: {each['detail']}".replace("  ", " ")
-            for each in wrong[:3]
-        )
-        return _problem_response({**problem_details(422, said), "errors": wrong})
-
-    async def refused(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        detail = _DETAIL_BY_STATUS.get(error.status_code) or str(error.detail)
-        return _problem_response(problem_details(error.status_code, detail), error.headers)
+        said = (f"{w['where']} {w['pointer']}: {w['detail']}".replace("  ", " ") for w in wrong[:3])
+        return _problem_response({**problem_details(422, "; ".join(said)), "errors": wrong})
 
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(HTTPProblem, failed)
-    app.add_exception_handler(CtxlabError, failed)
-    app.add_exception_handler(Exception, unexpected)
+    for kind in (HTTPException, CtxlabError, Exception):
+        app.add_exception_handler(kind, failed)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -198,12 +166,9 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     >>> problem_responses(404)[404]["description"]
     'There is no such session, turn or URL.'
     """
-    schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
-        status: {
-            "description": _STATUS_DESCRIPTIONS[status],
-            "content": {PROBLEM_MEDIA_TYPE: schema},
-        }
+        status: {"description": _STATUS_DESCRIPTIONS[status], "content": content}
         for status in sorted(statuses)
     }
 
@@ -216,12 +181,7 @@ def _problem_response(
         key: repair_surrogates(value) if isinstance(value, str) else value
         for key, value in details.items()
     }
-    return JSONResponse(
-        clean,
-        status_code=details["status"],
-        headers=dict(headers or {}),
-        media_type=PROBLEM_MEDIA_TYPE,
-    )
+    return JSONResponse(clean, details["status"], headers, PROBLEM_MEDIA_TYPE)
 
 
 def _invalid_value(error: Mapping[str, Any]) -> dict[str, str]:
@@ -231,8 +191,5 @@ def _invalid_value(error: Mapping[str, Any]) -> dict[str, str]:
     detail = str(error["msg"])
     if error["type"] == "json_invalid":
         pointer, detail = "", f"not JSON, from character {keys[0] if keys else 0}"
-    return {
-        "detail": repair_surrogates(detail)[:300],
-        "where": where,
-        "pointer": repair_surrogates(pointer)[:300],
-    }
+    said = {"detail": detail, "where": where, "pointer": pointer}
+    return {key: repair_surrogates(value)[:300] for key, value in said.items()}

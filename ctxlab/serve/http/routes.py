@@ -9,15 +9,18 @@ workspace) and "Session Table of Contents" (``/api/v1``).
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import re
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from ctxlab.serve.http.errors import HTTPProblem, problem_responses
+from ctxlab.serve.http.errors import problem_responses
 from ctxlab.serve.http.schemas import (
     ChatAnswer,
     ChatRequest,
+    FirstMessage,
+    FirstTurn,
     Found,
     Health,
     Limit,
@@ -28,8 +31,9 @@ from ctxlab.serve.http.schemas import (
     SessionAnswer,
     SessionId,
     SessionRequest,
+    StatusFilter,
     TurnNumber,
-    utc_datetime,
+    WorkspacePath,
 )
 from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import (
@@ -37,7 +41,6 @@ from ctxlab.serve.http.sse import (
     EventStreamResponse,
     wait_for_outcome_or_disconnect,
 )
-from ctxlab.sessions.base import SessionStatus
 from ctxlab.sessions.table_of_contents import (
     Contents,
     InteractionWithContext,
@@ -54,10 +57,8 @@ _TOTAL_COUNT_HEADER = {
 async def _require_json(request: Request) -> None:
     """Reject a body with another content type, such as a form of a web page."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not (
-        kind.startswith("application/") and kind.endswith("+json")
-    ):
-        raise HTTPProblem(415, "send JSON with content type application/json")
+    if not re.fullmatch(r"application/(.*\+)?json", kind):
+        raise HTTPException(415, "send JSON with content type application/json")
 
 
 def _prefix_active_file(message: str, file: str | None) -> str:
@@ -93,17 +94,15 @@ def make_router(service: ChatService) -> APIRouter:
         responses=problem_responses(409, 415, 502, 503),
     )
     async def chat(said: ChatRequest, request: Request) -> ChatAnswer:
-        workspace = await asyncio.to_thread(
-            service.choose_workspace, said.workspace, said.session_id
-        )
+        choose = service.choose_workspace
+        workspace = await asyncio.to_thread(choose, said.workspace, said.session_id)
         file = said.active_file or None
-        turn_runner = await service.start_turn(
-            workspace, _prefix_active_file(said.message, file), file
-        )
-        outcome = await wait_for_outcome_or_disconnect(turn_runner, request)
+        text = _prefix_active_file(said.message, file)
+        turn = await service.start_turn(workspace, text, file)
+        outcome = await wait_for_outcome_or_disconnect(turn, request)
         return ChatAnswer(
             response=outcome.text,
-            session_id=(await turn_runner.wait_until_open()).id,
+            session_id=(await turn.wait_until_open()).id,
             active_file=file,
             finish=outcome.finish,
             iterations=outcome.iterations,
@@ -118,24 +117,15 @@ def make_router(service: ChatService) -> APIRouter:
             **problem_responses(404),  # a path with a line break matches no route
         },
     )
-    async def workspace_sessions(
-        path: Annotated[
-            str,
-            Path(
-                description="Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject.",
-                max_length=4096,
-            ),
-        ],
+    def workspace_sessions(
+        path: WorkspacePath,
         response: Response,
-        status: Annotated[
-            SessionStatus | None,
-            Query(description="Only sessions with this status. Default: all but archived ones."),
-        ] = None,
+        status: StatusFilter = None,
         limit: Limit = 1000,
         offset: Offset = 0,
     ) -> list[SessionAnswer]:
         workspace = service.get_workspace(path)
-        known = await asyncio.to_thread(workspace.store.sessions, status=status)
+        known = workspace.store.sessions(status=status)
         visible = [each for each in known if not each.system]
         response.headers["X-Total-Count"] = str(len(visible))
         return [SessionAnswer.from_session(each) for each in visible[offset : offset + limit]]
@@ -170,11 +160,10 @@ def make_router(service: ChatService) -> APIRouter:
     async def send(id: SessionId, said: MessageRequest) -> Response:
         workspace = await asyncio.to_thread(service.find_workspace, id)
         file = said.active_file or None
-        turn_runner = await service.start_turn(
-            workspace, _prefix_active_file(said.message, file), file, id
-        )
-        await turn_runner.wait_until_open()
-        return EventStreamResponse(turn_runner)
+        text = _prefix_active_file(said.message, file)
+        turn = await service.start_turn(workspace, text, file, id)
+        await turn.wait_until_open()
+        return EventStreamResponse(turn)
 
     @router.delete(
         "/sessions/{id}",
@@ -192,13 +181,12 @@ def make_router(service: ChatService) -> APIRouter:
         summary="Get the table of contents of a session, one numbered line per turn",
         responses=problem_responses(404),
     )
-    async def toc(
+    def toc(
         id: SessionId,
-        start: Annotated[int, Query(description="First turn.", ge=1, le=2**31 - 1)] = 1,
+        start: FirstTurn = 1,
         limit: Limit = 1000,
     ) -> Contents:
-        store = (await asyncio.to_thread(service.find_workspace, id)).store
-        return await asyncio.to_thread(get_contents, store, id, start=start, limit=limit)
+        return get_contents(service.find_workspace(id).store, id, start=start, limit=limit)
 
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",
@@ -207,16 +195,13 @@ def make_router(service: ChatService) -> APIRouter:
         response_model_exclude_none=True,
         responses=problem_responses(404),
     )
-    async def one_turn(
+    def one_turn(
         id: SessionId,
-        number: TurnNumber,
-        start: Annotated[
-            int, Query(description="Number of messages to skip.", ge=0, le=2**31 - 1)
-        ] = 0,
+        turn: TurnNumber,
+        start: FirstMessage = 0,
         limit: Limit = 200,
     ) -> InteractionWithContext:
-        store = (await asyncio.to_thread(service.find_workspace, id)).store
-        return await asyncio.to_thread(get_turn, store, id, number, start=start, limit=limit)
+        return get_turn(service.find_workspace(id).store, id, turn, start=start, limit=limit)
 
     @router.get(
         "/api/v1/sessions/{id}/search",
@@ -224,24 +209,11 @@ def make_router(service: ChatService) -> APIRouter:
         summary="Search a session for messages that contain all words of a query",
         responses=problem_responses(404),
     )
-    async def search(
+    def search(
         id: SessionId, q: SearchQuery, limit: Limit = 20, offset: Offset = 0
     ) -> SearchAnswer:
-        store = (await asyncio.to_thread(service.find_workspace, id)).store
-        hits = await asyncio.to_thread(store.search, q, id, limit=limit, offset=offset)
-        return SearchAnswer(
-            session_id=id,
-            query=q,
-            results=[
-                Found(
-                    turn=hit.turn,
-                    role=hit.role,
-                    snippet=hit.snippet,
-                    score=hit.score,
-                    created=None if hit.time is None else utc_datetime(hit.time),
-                )
-                for hit in hits
-            ],
-        )
+        hits = service.find_workspace(id).store.search(q, id, limit=limit, offset=offset)
+        results = [Found.from_hit(hit) for hit in hits]
+        return SearchAnswer(session_id=id, query=q, results=results)
 
     return router

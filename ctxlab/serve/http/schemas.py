@@ -14,8 +14,10 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 from ctxlab.sessions.base import Session, SessionStatus
+from ctxlab.sessions.text_search import SearchHit
 
 _ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _EXAMPLE_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
@@ -27,11 +29,18 @@ _SessionIdText = Annotated[
 _MessageText = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
+_MAX_NUMBER = 2**31 - 1
+
 SessionId = Annotated[
     str, Path(description="Session id.", min_length=1, max_length=100, pattern=_ID_PATTERN)
 ]
-TurnNumber = Annotated[
-    int, Path(alias="turn", description="Turn number, from 1.", ge=1, le=2**31 - 1)
+TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_NUMBER)]
+WorkspacePath = Annotated[
+    str,
+    Path(
+        description="Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject.",
+        max_length=4096,
+    ),
 ]
 SearchQuery = Annotated[
     str,
@@ -41,8 +50,16 @@ SearchQuery = Annotated[
         max_length=1000,
     ),
 ]
+StatusFilter = Annotated[
+    SessionStatus | None,
+    Query(description="Only sessions with this status. Default: all but archived ones."),
+]
 Limit = Annotated[int, Query(description="Maximum number of entries.", ge=1, le=1000)]
-Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=2**31 - 1)]
+Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=_MAX_NUMBER)]
+FirstTurn = Annotated[int, Query(description="First turn.", ge=1, le=_MAX_NUMBER)]
+FirstMessage = Annotated[
+    int, Query(description="Number of messages to skip.", ge=0, le=_MAX_NUMBER)
+]
 
 
 def utc_datetime(seconds: float) -> datetime:
@@ -66,6 +83,13 @@ def utc_datetime(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def _with_examples(*examples: JsonDict) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [*examples]})
+
+
+_CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
 class Health(BaseModel):
     """Sign that the server is running."""
 
@@ -75,16 +99,8 @@ class Health(BaseModel):
 class ChatRequest(BaseModel):
     """A message and the file that the user has open."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "message": "Where is the parser?",
-                    "session_id": None,
-                    "active_file": "src/main.py",
-                }
-            ]
-        }
+    model_config = _with_examples(
+        {"message": "Where is the parser?", "session_id": None, "active_file": "src/main.py"}
     )
 
     message: _MessageText
@@ -116,15 +132,9 @@ class ChatAnswer(BaseModel):
 class SessionRequest(BaseModel):
     """A workspace and the session to resume; without a session id, a new session is created."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        json_schema_extra={
-            "examples": [
-                {"workspacePath": "/home/me/project"},
-                {"workspacePath": "/home/me/project", "sessionId": _EXAMPLE_ID},
-            ]
-        },
+    model_config = _CAMEL_CASE | _with_examples(
+        {"workspacePath": "/home/me/project"},
+        {"workspacePath": "/home/me/project", "sessionId": _EXAMPLE_ID},
     )
 
     workspace_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
@@ -134,33 +144,29 @@ class SessionRequest(BaseModel):
 class SessionAnswer(BaseModel):
     """A session without its messages."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "sessionId": _EXAMPLE_ID,
-                    "title": "Where is the parser?",
-                    "model": "gpt-5-mini",
-                    "status": "active",
-                    "updatedAt": _EXAMPLE_TIME,
-                    "createdAt": _EXAMPLE_TIME,
-                    "messages": 12,
-                    "activeFile": "src/main.py",
-                }
-            ]
-        },
+    model_config = _CAMEL_CASE | _with_examples(
+        {
+            "sessionId": _EXAMPLE_ID,
+            "title": "Where is the parser?",
+            "model": "gpt-5-mini",
+            "status": "active",
+            "updatedAt": _EXAMPLE_TIME,
+            "createdAt": _EXAMPLE_TIME,
+            "messages": 12,
+            "activeFile": "src/main.py",
+        }
     )
 
-    session_id: str
+    session_id: str = Field(validation_alias="id")
     title: str
     model: str | None
     status: SessionStatus
-    updated_at: datetime
-    created_at: datetime
+    updated_at: datetime = Field(validation_alias="updated")
+    created_at: datetime = Field(validation_alias="created")
     messages: int = Field(description="Number of stored messages.")
-    active_file: str | None = Field(description="File that the session is about.")
+    active_file: str | None = Field(
+        description="File that the session is about.", validation_alias="file"
+    )
 
     @classmethod
     def from_session(cls, session: Session) -> SessionAnswer:
@@ -176,22 +182,13 @@ class SessionAnswer(BaseModel):
         SessionAnswer
             The response.
         """
-        return cls(
-            session_id=session.id,
-            title=session.title,
-            model=session.model,
-            status=session.status,
-            updated_at=utc_datetime(session.updated),
-            created_at=utc_datetime(session.created),
-            messages=session.messages,
-            active_file=session.file,
-        )
+        return cls.model_validate(session, from_attributes=True)
 
 
 class MessageRequest(BaseModel):
     """A message to a session."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Run the tests."}]})
+    model_config = _with_examples({"message": "Run the tests."})
 
     message: _MessageText
     active_file: _FilePath | None = Field(None, description="File that the user has open.")
@@ -205,6 +202,23 @@ class Found(BaseModel):
     snippet: str = Field(description="Text around the first match.")
     score: float = Field(description="Higher is better; comparable within one search only.")
     created: datetime | None = None
+
+    @classmethod
+    def from_hit(cls, hit: SearchHit) -> Found:
+        """Convert a hit of a search.
+
+        Parameters
+        ----------
+        hit : SearchHit
+            The hit.
+
+        Returns
+        -------
+        Found
+            The result.
+        """
+        created = None if hit.time is None else utc_datetime(hit.time)
+        return cls(**vars(hit), created=created)
 
 
 class SearchAnswer(BaseModel):

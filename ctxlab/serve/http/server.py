@@ -7,6 +7,7 @@ fastapi and uvicorn: ``pip install '.[serve]'`` in a clone of ctxlab.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,19 +91,14 @@ def make_app(
             f"the HTTP server needs {error.name}: run pip install '.[serve]' in a clone of ctxlab"
         ) from None
     from ctxlab.serve.http.app import build_fastapi_app
-    from ctxlab.serve.http.service import ChatService
+    from ctxlab.serve.http.service import AgentPool, ChatService
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
+    from ctxlab.sessions.sqlite.store import SqliteStore
 
-    def summaries_for(store: SessionStore) -> BackgroundSummarizer:
-        return BackgroundSummarizer(store, client, summary_model)
-
+    summaries_for = partial(BackgroundSummarizer, client=client, model=summary_model)
+    agent_pool = AgentPool(max_agents, idle_timeout)
     service = ChatService(
-        [Path(each) for each in workspaces],
-        agent_for,
-        store_for or _default_store,
-        summaries_for,
-        idle_timeout=idle_timeout,
-        max_agents=max_agents,
+        workspaces, agent_for, store_for or SqliteStore, summaries_for, agent_pool
     )
     return build_fastapi_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
 
@@ -138,14 +134,6 @@ def serve(
     from ctxlab.serve.runner import run_uvicorn
 
     try:
-        run_uvicorn(
-            app, host, port, on_listening=lambda address: on_listening(address, app.state.token)
-        )
+        run_uvicorn(app, host, port, on_listening=lambda url: on_listening(url, app.state.token))
     finally:
         app.state.service.close()
-
-
-def _default_store(workspace: Path) -> SessionStore:
-    from ctxlab.sessions.sqlite.store import SqliteStore
-
-    return SqliteStore(workspace)

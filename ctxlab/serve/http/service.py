@@ -10,12 +10,15 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from starlette.exceptions import HTTPException
+
 from ctxlab.errors import CtxlabError, SpecError, UnknownSession
-from ctxlab.serve.http.errors import HTTPProblem
 from ctxlab.serve.http.turn_runner import TurnRunner
 from ctxlab.sessions.base import Session, SessionStore
 from ctxlab.sessions.file_router import FileRouter
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
+_SHUTTING_DOWN = "the server is shutting down"
 _CANCEL_TIMEOUT = 5.0
 "seconds to wait for cancelled turns"
 
@@ -68,19 +72,6 @@ class Workspace:
         if self.active_turn is None:
             self.store.close()
 
-    def raise_if_busy(self) -> None:
-        """Raise ``HTTPProblem`` (409) if a turn is running.
-
-        Raises
-        ------
-        HTTPProblem
-            If a turn is running.
-        """
-        if (turn := self.active_turn) is not None:
-            session = turn.agent_session and turn.agent_session.id
-            which = f"session {session!r}" if session else "a session"
-            raise HTTPProblem(409, f"{which} of this workspace is running a turn; wait for its end")
-
 
 class _PooledAgent(NamedTuple):
     agent_session: AgentSession
@@ -106,6 +97,7 @@ class AgentPool:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
+        """Return the number of idle agents."""
         return len(self._agents)
 
     def put(self, agent_session: AgentSession, message_count: int) -> None:
@@ -118,19 +110,16 @@ class AgentPool:
         message_count : int
             Number of stored messages of the session.
         """
+        pooled = _PooledAgent(agent_session, message_count, time.monotonic())
         with self._lock:
-            replaced = self._agents.pop(agent_session.id, None)
-            self._agents[agent_session.id] = _PooledAgent(
-                agent_session, message_count, time.monotonic()
-            )
+            replaced = self._agents.pop(agent_session.id, pooled)
+            self._agents[agent_session.id] = pooled
             evicted = [
                 self._agents.popitem(last=False)[1] for _ in range(len(self) - self.max_agents)
             ]
-        for pooled in [
-            *evicted,
-            *([replaced] if replaced and replaced.agent_session is not agent_session else []),
-        ]:
-            _kill_processes(pooled.agent_session)
+        for each in (replaced, *evicted):
+            if each.agent_session is not agent_session:
+                _kill_processes(each.agent_session)
 
     def take(self, session_id: str, message_count: int) -> AgentSession | None:
         """Remove and return the agent of a session, if it knows all stored messages.
@@ -162,10 +151,7 @@ class AgentPool:
         session_id : str
             Session id.
         """
-        with self._lock:
-            pooled = self._agents.pop(session_id, None)
-        if pooled is not None:
-            _kill_processes(pooled.agent_session)
+        self.take(session_id, message_count=-1)
 
     def close_idle(self, idle_timeout: float | None = None) -> None:
         """Remove agents that have been idle for too long.
@@ -188,7 +174,7 @@ class ChatService:
 
     Parameters
     ----------
-    workspaces : sequence of Path
+    workspaces : sequence of Path or str
         Folders that are served.
     agent_for : callable
         Function that creates the agent of a session in a workspace.
@@ -196,10 +182,8 @@ class ChatService:
         Function that returns the store of a workspace.
     summaries_for : callable
         Function that returns the summarizer of a store.
-    idle_timeout : float, default 600.0
-        Time that an idle agent is kept in memory, in seconds.
-    max_agents : int, default 16
-        Maximum number of idle agents in memory.
+    agent_pool : AgentPool
+        Idle agents in memory.
 
     Raises
     ------
@@ -209,13 +193,11 @@ class ChatService:
 
     def __init__(
         self,
-        workspaces: Sequence[Path],
+        workspaces: Sequence[Path | str],
         agent_for: Callable[[Path], Agent],
         store_for: Callable[[Path], SessionStore],
         summaries_for: Callable[[SessionStore], BackgroundSummarizer],
-        *,
-        idle_timeout: float = 600.0,
-        max_agents: int = 16,
+        agent_pool: AgentPool,
     ) -> None:
         if not workspaces:
             raise SpecError("expected at least one workspace, got none; name the folders to serve")
@@ -225,7 +207,7 @@ class ChatService:
             if not root.is_dir():
                 raise SpecError(f"workspace {str(path)!r} is not a folder")
             self.workspaces[root] = Workspace(root, store_for, summaries_for)
-        self.agent_pool = AgentPool(max_agents, idle_timeout)
+        self.agent_pool = agent_pool
         self._agent_for = agent_for
         self._closed = False
 
@@ -250,7 +232,7 @@ class ChatService:
 
         Raises
         ------
-        HTTPProblem
+        HTTPException
             With status 403, if the workspace is not served.
         """
         try:
@@ -259,7 +241,7 @@ class ChatService:
         except (OSError, ValueError, RuntimeError):  # too long, a null byte, a link loop
             workspace = None
         if workspace is None:
-            raise HTTPProblem(403, f"{path[:200]!r} is not a workspace of this server")
+            raise HTTPException(403, f"{path[:200]!r} is not a workspace of this server")
         return workspace
 
     def find_workspace(self, session_id: str) -> Workspace:
@@ -281,11 +263,9 @@ class ChatService:
             If no workspace holds the session.
         """
         for workspace in self.workspaces.values():
-            try:
+            with suppress(UnknownSession):
                 workspace.store.get(session_id)
-            except UnknownSession:
-                continue
-            return workspace
+                return workspace
         raise UnknownSession(session_id)
 
     def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
@@ -305,7 +285,7 @@ class ChatService:
 
         Raises
         ------
-        HTTPProblem
+        HTTPException
             With status 403, if the path is not served; with 422, if several workspaces are served
             and neither argument selects one.
         """
@@ -314,11 +294,9 @@ class ChatService:
         if len(self.workspaces) == 1:
             return next(iter(self.workspaces.values()))
         if session_id:
-            try:
+            with suppress(UnknownSession):
                 return self.find_workspace(session_id)
-            except UnknownSession:
-                pass
-        raise HTTPProblem(422, "several workspaces are served; choose one with workspace")
+        raise HTTPException(422, "several workspaces are served; choose one with workspace")
 
     async def start_turn(
         self, workspace: Workspace, text: str, file: str | None, session_id: str | None = None
@@ -343,12 +321,11 @@ class ChatService:
 
         Raises
         ------
-        HTTPProblem
+        HTTPException
             With status 409, if a turn is running; with 503, if the server is shutting down.
         """
         async with workspace.lock:
-            self._raise_if_closed()
-            workspace.raise_if_busy()
+            self._raise_if_unavailable(workspace)
 
             def on_end(agent_session: AgentSession | None) -> None:
                 try:
@@ -359,9 +336,8 @@ class ChatService:
                 finally:
                     workspace.active_turn = None
 
-            turn = TurnRunner(
-                lambda: self._open_agent_session(workspace, session_id, file), on_end, text, file
-            )
+            open_session = partial(self._open_agent_session, workspace, session_id, file)
+            turn = TurnRunner(open_session, on_end, text, file)
             workspace.active_turn = turn
             try:
                 turn.start()
@@ -387,15 +363,14 @@ class ChatService:
 
         Raises
         ------
-        HTTPProblem
+        HTTPException
             With status 409, if a turn is running; with 503, if the server is shutting down or the
             agent cannot be created.
         UnknownSession
             If the workspace has no such session.
         """
         async with workspace.lock:
-            self._raise_if_closed()
-            workspace.raise_if_busy()
+            self._raise_if_unavailable(workspace)
             return await asyncio.to_thread(self._open_session_blocking, workspace, session_id)
 
     async def close_session(self, workspace: Workspace, session_id: str) -> Session:
@@ -419,12 +394,8 @@ class ChatService:
             If the workspace has no such session.
         """
         turn = workspace.active_turn
-        if (
-            turn is not None
-            and turn.agent_session is not None
-            and turn.agent_session.id == session_id
-        ):
-            turn.cancel(HTTPProblem(409, "the turn was cancelled because the session was closed"))
+        if turn is not None and turn.session_id == session_id:
+            turn.cancel(HTTPException(409, "the turn was cancelled because the session was closed"))
             await asyncio.to_thread(turn.wait, _CANCEL_TIMEOUT)
         async with workspace.lock:
             self.agent_pool.discard(session_id)
@@ -436,9 +407,10 @@ class ChatService:
     def close(self) -> None:
         """Cancel running turns, wait a few seconds for them, and close all stores."""
         self._closed = True
-        turns = list(self._active_turns())
+        running = [workspace.active_turn for workspace in self.workspaces.values()]
+        turns = [turn for turn in running if turn is not None]
         for turn in turns:
-            turn.cancel(HTTPProblem(503, "the server is shutting down"))
+            turn.cancel(HTTPException(503, _SHUTTING_DOWN))
         latest = time.monotonic() + _CANCEL_TIMEOUT
         for turn in turns:
             turn.wait(max(0.0, latest - time.monotonic()))
@@ -446,22 +418,17 @@ class ChatService:
         for workspace in self.workspaces.values():
             workspace.close()
 
-    def _active_turns(self) -> Iterator[TurnRunner]:
-        for workspace in self.workspaces.values():
-            if (turn := workspace.active_turn) is not None:
-                yield turn
-
-    def _raise_if_closed(self) -> None:
+    def _raise_if_unavailable(self, workspace: Workspace) -> None:
         if self._closed:
-            raise HTTPProblem(503, "the server is shutting down")
+            raise HTTPException(503, _SHUTTING_DOWN)
+        if (turn := workspace.active_turn) is not None:
+            which = f"session {turn.session_id!r}" if turn.session_id else "a session"
+            why = f"{which} of this workspace is running a turn; wait for its end"
+            raise HTTPException(409, why)
 
     def _open_session_blocking(self, workspace: Workspace, session_id: str | None) -> Session:
-        from ctxlab.agent.session import AgentSession
-
         if session_id is None:
-            agent_session = AgentSession.start(
-                workspace.store, self._make_agent(workspace), summarizer=workspace.summaries
-            )
+            agent_session = self._start_agent_session(workspace)
         else:
             agent_session = self._open_agent_session(workspace, session_id, None)
         self._return_to_pool(workspace, agent_session)
@@ -473,36 +440,38 @@ class ChatService:
         """Return the live session of an id or of a file, from memory or from the store."""
         from ctxlab.agent.session import AgentSession
 
-        store, summaries = workspace.store, workspace.summaries
         created: list[AgentSession] = []
 
-        def create(**told: Any) -> Session:
-            created.append(
-                AgentSession.start(store, self._make_agent(workspace), summarizer=summaries, **told)
-            )
+        def create(**about: Any) -> Session:
+            created.append(self._start_agent_session(workspace, **about))
             return created[0].session
 
-        session = (
-            workspace.file_router.route(file, create)
-            if session_id is None
-            else store.get(session_id)
-        )
+        store = workspace.store
+        if session_id is None:
+            session = workspace.file_router.route(file, create)
+        else:
+            session = store.get(session_id)
         if created:
             return created[0]
-        agent_session = self.agent_pool.take(session.id, session.messages)
-        if agent_session is None:
-            return AgentSession.resume(
-                store, session.id, self._make_agent(workspace), summarizer=summaries
-            )
+        known = self.agent_pool.take(session.id, session.messages)
+        if known is None:
+            agent, summaries = self._make_agent(workspace), workspace.summaries
+            return AgentSession.resume(store, session.id, agent, summarizer=summaries)
         if session.status != "active":
             store.open(session.id)
-        return agent_session
+        return known
+
+    def _start_agent_session(self, workspace: Workspace, **about: Any) -> AgentSession:
+        from ctxlab.agent.session import AgentSession
+
+        agent, summaries = self._make_agent(workspace), workspace.summaries
+        return AgentSession.start(workspace.store, agent, summarizer=summaries, **about)
 
     def _make_agent(self, workspace: Workspace) -> Agent:
         try:
             return self._agent_for(workspace.path)
         except CtxlabError as error:
-            raise HTTPProblem(503, str(error)) from error
+            raise HTTPException(503, str(error)) from error
 
     def _return_to_pool(self, workspace: Workspace, agent_session: AgentSession) -> None:
         self.agent_pool.put(agent_session, workspace.store.get(agent_session.id).messages)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ctxlab.agent.events import event_to_dict
-from ctxlab.serve.http.errors import HTTPProblem, exception_to_problem
+from ctxlab.serve.http.errors import exception_to_problem
 from ctxlab.serve.http.turn_runner import TurnRunner
 
 if TYPE_CHECKING:
@@ -85,32 +86,28 @@ class ErrorEvent(TurnEvent):
     detail: str
 
 
-_EVENT_TYPES = (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
+_REFERENCES = [
+    {"$ref": f"#/components/schemas/{kind.__name__}"}
+    for kind in (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
+]
+_DATA_SCHEMA = {
+    "type": "string",
+    "contentMediaType": "application/json",
+    "contentSchema": {"oneOf": _REFERENCES},
+}
+_EVENT_SCHEMA = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["text", "tool_call", "tool_result", "done", "error"]},
+        "data": _DATA_SCHEMA,
+    },
+}
 
 EVENT_STREAM_RESPONSE: dict[str, Any] = {
     "description": "Server-sent events of the turn, each with this schema; done or error is the "
     "last one.",
-    "content": {
-        "text/event-stream": {
-            "schema": {
-                "type": "object",
-                "required": ["event", "data"],
-                "properties": {
-                    "event": {"enum": ["text", "tool_call", "tool_result", "done", "error"]},
-                    "data": {
-                        "type": "string",
-                        "contentMediaType": "application/json",
-                        "contentSchema": {
-                            "oneOf": [
-                                {"$ref": f"#/components/schemas/{kind.__name__}"}
-                                for kind in _EVENT_TYPES
-                            ]
-                        },
-                    },
-                },
-            },
-        }
-    },
+    "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}},
 }
 """The response, as described in the OpenAPI document."""
 
@@ -156,7 +153,7 @@ async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> 
 
     Raises
     ------
-    HTTPProblem
+    HTTPException
         With status 503, if the client disconnected.
     """
     outcome = asyncio.ensure_future(turn.wait_for_outcome())
@@ -192,8 +189,8 @@ def _encode_event(event: dict[str, Any]) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _client_gone_problem() -> HTTPProblem:
-    return HTTPProblem(503, "the client disconnected")
+def _client_gone_problem() -> HTTPException:
+    return HTTPException(503, "the client disconnected")
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from starlette.exceptions import HTTPException
+
 from ctxlab.agent.events import AgentEvent, TurnFinished
 from ctxlab.errors import CtxlabError
-from ctxlab.serve.http.errors import INTERNAL_ERROR_DETAIL, HTTPProblem
+from ctxlab.serve.http.errors import INTERNAL_ERROR_DETAIL
 
 if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult
@@ -71,6 +73,11 @@ class TurnRunner:
     def start(self) -> None:
         """Start the thread of the turn."""
         self._thread.start()
+
+    @property
+    def session_id(self) -> str | None:
+        """Id of the session; None before it is open."""
+        return None if self.agent_session is None else self.agent_session.id
 
     async def wait_until_open(self) -> AgentSession:
         """Wait until the session is open.
@@ -196,9 +203,9 @@ class TurnRunner:
             self._on_end(whole)
         except BaseException as error:
             end = error
-        if isinstance(end, BaseException) and not isinstance(end, (CtxlabError, HTTPProblem)):
+        if isinstance(end, BaseException) and not isinstance(end, (CtxlabError, HTTPException)):
             _LOGGER.error("a turn failed", exc_info=end)
-            end = HTTPProblem(500, INTERNAL_ERROR_DETAIL)
+            end = HTTPException(500, INTERNAL_ERROR_DETAIL)
         self._ended.set()
         if isinstance(end, BaseException):
             self._call_in_loop(self._resolve_opened, end)
