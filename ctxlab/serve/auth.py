@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import json
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -175,59 +176,70 @@ class AuthMiddleware:
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Handle one ASGI request."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        refusal = self._check_headers(scope["headers"])
-        if (refusal is None or refusal[0] != 401) and ON_AUTHENTICATED_KEY in scope:
-            scope[ON_AUTHENTICATED_KEY]()
-        if scope["type"] != "http":
-            if refusal is None:
-                await self.app(scope, receive, send)
+        body: _Receive | None = receive
+        try:
+            if scope["type"] != "lifespan":
+                self._check_token(scope["headers"])
+                if ON_AUTHENTICATED_KEY in scope:
+                    scope[ON_AUTHENTICATED_KEY]()
+                _check_origin(scope["headers"])
+            if scope["type"] == "http":
+                body = await self._receive_body(scope["headers"], receive)
+        except _Refused as refusal:
+            if scope["type"] == "http":
+                await _send_problem(send, *refusal.args)
             else:
                 await send({"type": "websocket.close", "code": 1008})
-            return
-        too_long = (413, f"the body exceeds {self.max_body:,} bytes")
-        if refusal is None and _declared_length(scope["headers"]) > self.max_body:
-            refusal = too_long
-        if refusal is None:
-            try:
-                async with asyncio.timeout(self.body_timeout):
-                    body = await _read_body(receive, self.max_body)
-            except TimeoutError:
-                refusal = 408, f"the request was incomplete after {self.body_timeout:g} seconds"
-            else:
-                if body is not None and body[-1]["type"] == "http.disconnect":
-                    return  # the client is gone
-                if body is not None:
-                    await self.app(scope, _prepend_received(body, receive), send)
-                    return
-                refusal = too_long
-        await _send_problem(send, *refusal)
+        else:
+            if body is not None:
+                await self.app(scope, body, send)
 
-    def _check_headers(self, headers: _Headers) -> tuple[int, str] | None:
-        """Return the status and the reason of a refusal, or None if the headers are acceptable."""
-        values_by_header: dict[bytes, list[bytes]] = {
-            b"authorization": [],
-            b"origin": [],
-            b"host": [],
-        }
-        for name, value in headers:
-            if name in values_by_header:
-                values_by_header[name].append(value)
-        sent = values_by_header[b"authorization"]
-        scheme, _, word = (sent[0] if len(sent) == 1 else b"").partition(b" ")
-        right = hmac.compare_digest(word.strip(), self.token.encode())
-        if not right or scheme.lower() != b"bearer":
-            return 401, "send the server's token: Authorization: Bearer TOKEN"
-        hosts = {
-            _parse_hostname("//" + value.decode("latin-1")) for value in values_by_header[b"host"]
-        }
-        for value in values_by_header[b"origin"]:
-            origin = _parse_hostname(value.decode("latin-1"))
-            if not origin or not (is_loopback(origin) or origin in hosts):
-                return 403, "requests from web pages of other sites are not allowed"
-        return None
+    def _check_token(self, headers: _Headers) -> None:
+        sent = _header_values(headers, b"authorization")
+        scheme, _, word = (sent[0] if len(sent) == 1 else "").partition(" ")
+        right = hmac.compare_digest(word.strip(" \t").encode("latin-1"), self.token.encode())
+        if not right or scheme.lower() != "bearer":
+            raise _Refused(401, "send the server's token: Authorization: Bearer TOKEN")
+
+    async def _receive_body(self, headers: _Headers, receive: _Receive) -> _Receive | None:
+        """Wait for the body and return a function that yields its parts; None if the client is gone."""
+        too_long = _Refused(413, f"the body exceeds {self.max_body:,} bytes")
+        declared = filter(str.isdecimal, _header_values(headers, b"content-length"))
+        if any(
+            int(length[:18]) > self.max_body for length in declared
+        ):  # 18 digits exceed any limit
+            raise too_long
+        parts, length = deque[MutableMapping[str, Any]](), 0
+        try:
+            async with asyncio.timeout(self.body_timeout):
+                while not parts or parts[-1].get("more_body"):
+                    parts.append(await receive())
+                    length += len(parts[-1].get("body", b""))
+                    if length > self.max_body:
+                        raise too_long
+        except TimeoutError:
+            why = f"the request was incomplete after {self.body_timeout:g} seconds"
+            raise _Refused(408, why) from None
+
+        async def receive_next() -> MutableMapping[str, Any]:
+            return parts.popleft() if parts else await receive()
+
+        return None if parts[-1]["type"] == "http.disconnect" else receive_next
+
+
+class _Refused(Exception):
+    """Status and explanation of a request that fails a check."""
+
+
+def _check_origin(headers: _Headers) -> None:
+    hosts = {_parse_hostname(f"//{host}") for host in _header_values(headers, b"host")}
+    for origin in map(_parse_hostname, _header_values(headers, b"origin")):
+        if not origin or not (is_loopback(origin) or origin in hosts):
+            raise _Refused(403, "requests from web pages of other sites are not allowed")
+
+
+def _header_values(headers: _Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
 
 
 def _parse_hostname(address: str) -> str:
@@ -235,34 +247,6 @@ def _parse_hostname(address: str) -> str:
         return urlsplit(address).hostname or ""
     except ValueError:
         return ""
-
-
-def _declared_length(headers: _Headers) -> int:
-    """Return the declared length of the body; 0 if none is declared."""
-    said = [value for name, value in headers if name == b"content-length" and value.isdigit()]
-    return max((int(value[:18]) for value in said), default=0)  # 18 digits exceed any limit
-
-
-async def _read_body(receive: _Receive, limit: int) -> list[MutableMapping[str, Any]] | None:
-    """Return the received parts of a body, up to its end or a disconnect; None if it is too long."""
-    parts, length = [], 0
-    while length <= limit:
-        parts.append(part := await receive())
-        length += len(part.get("body", b""))
-        if part["type"] != "http.request" or not part.get("more_body"):
-            break
-    return parts if length <= limit else None
-
-
-def _prepend_received(received: list[MutableMapping[str, Any]], receive: _Receive) -> _Receive:
-    """Return a receive function that first yields the parts that were received already."""
-    waiting = iter(received)
-
-    async def receive_next() -> MutableMapping[str, Any]:
-        part = next(waiting, None)
-        return await receive() if part is None else part
-
-    return receive_next
 
 
 async def _send_problem(send: _Send, status: int, detail: str) -> None:

@@ -44,11 +44,8 @@ class ConnectionLimits:
         max_pending: int = _MAX_PENDING,
         pending_timeout: float = HEADER_TIMEOUT,
     ) -> None:
-        self.max_open, self.max_pending, self.pending_timeout = (
-            max_open,
-            max_pending,
-            pending_timeout,
-        )
+        self.max_open, self.max_pending = max_open, max_pending
+        self.pending_timeout = pending_timeout
         self.open: set[LimitedProtocol] = set()
         self.pending: dict[LimitedProtocol, asyncio.TimerHandle] = {}
         "pending connections, oldest first, each with the timer that closes it"
