@@ -127,9 +127,11 @@ class BackgroundSummarizer:
         self._log_lock = threading.Lock()
 
     def __enter__(self) -> BackgroundSummarizer:
+        """Return the summarizer itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close it; after an error, without waiting."""
         self.close(5.0 if kind is None else 0.0)
 
     def turn_completed(self, id: str) -> None:

@@ -83,6 +83,7 @@ class Session:
     "further JSON values"
 
     def __repr__(self) -> str:
+        """Return id, title, number of messages and status."""
         said = f"{self.title or '(no title)'}, {pluralize(self.messages, 'message')}"
         return f"<Session {self.id}: {said}, {self.status}>"
 
@@ -525,9 +526,7 @@ class SessionStore(SessionLibrary):
         """
         title = single_line(title)
         if not title:
-            raise SessionError(
-                f"session {id!r}: the new title is empty; pass a title with visible text"
-            )
+            raise SessionError(f"session {id!r}: the new title is empty; pass visible text")
         self._retitle(id, title, turn)
         return self.get(id)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import History
-from ctxlab.llm import FaultTolerantClient
+from ctxlab.llm import FaultTolerantClient, LiteLLMClient
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Message
 from ctxlab.sessions.resume_window import SummaryWriter
@@ -17,7 +17,7 @@ from ctxlab.tokens.models import find_model
 _CHARS_PER_TOKEN = 4  # typical of English prose
 
 
-def llm_summary_writer(client: Client, model: str) -> SummaryWriter:
+def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
     """Return a function that extends a summary by asking a model.
 
     The function waits for the model. If the model call fails, it extracts the summary from the
@@ -25,8 +25,8 @@ def llm_summary_writer(client: Client, model: str) -> SummaryWriter:
 
     Parameters
     ----------
-    client : Client
-        Client that sends the requests.
+    client : Client or None
+        Client that sends the requests; None means a ``LiteLLMClient``.
     model : str
         Model that writes the summary.
 
@@ -35,7 +35,7 @@ def llm_summary_writer(client: Client, model: str) -> SummaryWriter:
     SummaryWriter
         Function for ``ResumeWindow``.
     """
-    lenient = FaultTolerantClient(client)
+    lenient = FaultTolerantClient(client or LiteLLMClient())
 
     def write(previous: str, messages: Sequence[Message], limit: int) -> str:
         history = History(TokenCounter(model))

@@ -101,22 +101,16 @@ class LogIndex:
             If no format recognizes a file that was named itself.
         """
         self.skipped_files = {}
-        every = [each for path in self.paths for each in find_files(path)]
-        once = list({str(each.path): each for each in every}.values())
+        found = {str(each.path): each for path in self.paths for each in find_files(path)}
+        self._recognized = {key: it for key, it in self._recognized.items() if key in found}
         groups: dict[tuple[str, ...], list[tuple[FoundFile, _RecognizedFile]]] = {}
-        for each in once:
+        for key, each in found.items():
             looked = self._recognize_file(each)
             if looked is not None:
-                beside = each.folder if looked.group is not None else str(each.path)
+                beside = key if looked.group is None else each.folder
                 group = (beside, looked.format.name, looked.group or "")
                 groups.setdefault(group, []).append((each, looked))
-        files = [_make_log_file(these) for these in groups.values()]
-        self._recognized = {
-            key: self._recognized[key]
-            for each in once
-            if (key := str(each.path)) in self._recognized
-        }
-        return files
+        return [_make_log_file(these) for these in groups.values()]
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
         """Yield the recordings of a file in order; skip and count broken parts.
@@ -163,24 +157,21 @@ class LogIndex:
         """Detect the format of a file; return None and fill ``skipped_files`` if it has no recording."""
         key, stamp = str(each.path), _file_stamp(each.path)
         known = self._recognized.get(key)
-        if known is not None and known[0] == stamp:
-            looked = known[1]
-        else:
+        if known is None or known[0] != stamp:
             try:
                 head = FileHead.from_file(each.path)
+                if not head.first_bytes.strip():
+                    raise ReadError(each.path, None, "the file is empty")
             except ReadError as broken:
                 self._skip_file(each, broken)
-                return None
-            if not head.first_bytes.strip():
-                self._skip_file(each, ReadError(each.path, None, "the file is empty"))
                 return None
             format = match_format(head)
             group = format.group_key(head) if format and format.group_key else None
             looked = _RecognizedFile(stamp, format, group) if format else None
-            self._recognized[key] = stamp, looked
-        if looked is None:
+            known = self._recognized[key] = stamp, looked
+        if known[1] is None:
             self._skip_file(each, UnknownFormat(each.path, None, "no reader recognises it"))
-        return looked
+        return known[1]
 
     def _skip_file(self, each: FoundFile, why: ReadError) -> None:
         if each.explicit:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from typing_extensions import override
@@ -21,7 +21,7 @@ from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.base import Session, SessionLibrary, SessionStatus
 from ctxlab.sessions.log_index import LogFile, LogIndex
-from ctxlab.sessions.titles import single_line, title_from_prompt
+from ctxlab.sessions.titles import single_line, title_from_messages
 
 _LOG = logging.getLogger("ctxlab.sessions")
 _UNSAFE_CHARS = re.compile(r"[^A-Za-z0-9._]+")
@@ -38,6 +38,13 @@ class _IndexEntry:
     session: Session
     turn_starts: list[int] = field(default_factory=list)
     "positions at which turns begin; computed on first use"
+
+
+class _IndexedFile(NamedTuple):
+    ids: list[str]
+    "ids of its recordings"
+    problem: str = ""
+    "why it has no further recordings, if it is broken"
 
 
 class LogLibrary(SessionLibrary):
@@ -80,8 +87,7 @@ class LogLibrary(SessionLibrary):
         path_list = [paths] if isinstance(paths, (str, Path)) else list(paths)
         self._files = LogIndex(path_list)
         self._entries: dict[str, _IndexEntry] | None = None
-        self._indexed_files: dict[str, tuple[LogFile, list[str]]] = {}
-        self._unreadable_files: dict[LogFile, str] = {}
+        self._indexed_files: dict[LogFile, _IndexedFile] = {}
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -97,7 +103,7 @@ class LogLibrary(SessionLibrary):
     @property
     def skipped_files(self) -> dict[str, str]:
         """Files without a readable recording, with the reason."""
-        broken = {file.key: reason for file, reason in self._unreadable_files.items()}
+        broken = {file.key: it.problem for file, it in self._indexed_files.items() if it.problem}
         return {**self._files.skipped_files, **broken}
 
     @override
@@ -166,28 +172,20 @@ class LogLibrary(SessionLibrary):
     def _refresh_index(self) -> dict[str, _IndexEntry]:
         """Bring the index up to date with the files; read only what changed."""
         with self._lock:
-            files = self._files.scan()
-            there = set(files)
-            self._unreadable_files = {
-                file: why for file, why in self._unreadable_files.items() if file in there
-            }
-            known, entries = self._entries or {}, dict[str, _IndexEntry]()
-            indexed: dict[str, tuple[LogFile, list[str]]] = {}
-            new = list[LogFile]()
-            for file in files:  # known files first: they keep their ids
-                before = self._indexed_files.get(file.key)
-                if before is not None and before[0] == file:
-                    indexed[file.key] = before
-                    entries.update((id, known[id]) for id in before[1])
-                elif file not in self._unreadable_files:
-                    new.append(file)
-            for file in new:
-                indexed[file.key] = file, self._index_file(file, entries)
+            files, known = self._files.scan(), self._entries or {}
+            entries, indexed = dict[str, _IndexEntry](), dict[LogFile, _IndexedFile]()
+            # Known files first: they keep their ids.
+            for file in sorted(files, key=lambda file: file not in self._indexed_files):
+                if (same := self._indexed_files.get(file)) is None:
+                    same = self._index_file(file, entries)
+                else:
+                    entries.update((id, known[id]) for id in same.ids)
+                indexed[file] = same
             self._entries, self._indexed_files = entries, indexed
             return entries
 
-    def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> list[str]:
-        """Add the recordings of a file to ``entries`` and return their ids."""
+    def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> _IndexedFile:
+        """Add the recordings of a file to ``entries``."""
         ids = list[str]()
         try:
             for number, recording in enumerate(self._files.recordings(file)):
@@ -197,9 +195,9 @@ class LogLibrary(SessionLibrary):
                 entries[id] = _IndexEntry(file, number, _make_session(id, recording, file))
                 ids.append(id)
         except ReadError as broken:
-            self._unreadable_files[file] = broken.reason
             _LOG.warning("skipped: %s", broken)
-        return ids
+            return _IndexedFile(ids, broken.reason)
+        return _IndexedFile(ids)
 
 
 def _make_id(name: str) -> str:
@@ -217,21 +215,15 @@ def _make_session(id: str, recording: Recording, file: LogFile) -> Session:
     title, created = recording.meta.get("title"), recording.meta.get("created")
     if not isinstance(created, (int, float)) or isinstance(created, bool):
         created = min(times)
-    first = next(
-        (m for m in recording.messages if m.role == "user" and not m.extra.get("meta") and m.text),
-        None,
-    )
-    about: dict[str, Any] = {
-        "format": recording.format,
-        "source": recording.source,
-        "recording": recording.id,
-    }
+    spoken = (m for m in recording.messages if not m.extra.get("meta") and m.text)
+    title = single_line(title) if isinstance(title, str) else ""
+    about: dict[str, Any] = {"format": recording.format, "source": recording.source}
+    about["recording"] = recording.id
     if recording.skipped:
         about["skipped"] = recording.skipped
     return Session(
         id,
-        (single_line(title) if isinstance(title, str) else "")
-        or (title_from_prompt(first.text) if first else ""),
+        title or title_from_messages(spoken),
         recording.model,
         "closed",
         created,

@@ -89,9 +89,7 @@ def open_store(path: str | Path) -> SessionStore:
 
         return SqliteStore(folder)
     if folder.exists():
-        raise SessionError(
-            f"{path}: not a session store; pass the folder of a workspace or of session chunks"
-        )
+        raise SessionError(f"{path}: not a session store; pass a workspace or a folder of chunks")
     raise SessionError(f"{path}: no such folder; create it first")
 
 
@@ -123,7 +121,7 @@ def find_store(path: str | Path) -> SessionStore | None:
         elif here.name == _DATABASE.parts[0]:
             workspace = here.parent
         stored = (workspace / _DATABASE).is_file()
-        chunked = not stored and here.is_dir() and _has_chunks(here)
+        chunked = not stored and here.is_dir() and any(map(_CHUNK_FILE.fullmatch, os.listdir(here)))
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: "~user" of no user
         said = getattr(error, "strerror", None) or error
         raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
@@ -136,8 +134,3 @@ def find_store(path: str | Path) -> SessionStore | None:
 
         return JsonlStore(here)
     return None
-
-
-def _has_chunks(folder: Path) -> bool:
-    with os.scandir(folder) as entries:
-        return any(_CHUNK_FILE.fullmatch(entry.name) for entry in entries)

@@ -58,6 +58,7 @@ class MessageUnit:
         self.messages.append(result)
 
     def __len__(self) -> int:
+        """Return the number of messages, with an interrupted result for each open call."""
         return len(self.messages) + len(self.open_calls)
 
     def __iter__(self) -> Iterator[Message]:
@@ -134,24 +135,14 @@ def trim_message(message: Message, max_chars: int) -> Message:
     '{"path":"a.py","text":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…"}'
     """
     text = message.content if isinstance(message.content, str) else _content_text(message)
-    calls = message.tool_calls
-    if len(text) + sum(len(call.arguments) for call in calls) > max_chars:
-        argument_chars = sum(len(call.arguments) for call in calls)
-        text = clip_text(
-            text,
-            max(max_chars - argument_chars, max_chars // 2 if calls else max_chars),
-            TRUNCATION_MARKER,
-        )
+    calls, argument_chars = message.tool_calls, sum(len(c.arguments) for c in message.tool_calls)
+    if len(text) + argument_chars > max_chars:
+        room = max(max_chars - argument_chars, max_chars // 2 if calls else max_chars)
+        text = clip_text(text, room, TRUNCATION_MARKER)
         share = (max_chars - len(text)) // max(len(calls), 1)
         calls = tuple(ToolCall(c.id, c.name, _trim_arguments(c.arguments, share)) for c in calls)
-    return Message(
-        message.role,
-        text or (None if calls else ""),
-        calls,
-        message.tool_call_id,
-        message.name,
-        file=message.file,
-    )
+    content, kept = text or (None if calls else ""), (message.tool_call_id, message.name)
+    return Message(message.role, content, calls, *kept, file=message.file)
 
 
 def window_row_from_message(message: Message) -> dict[str, Any]:

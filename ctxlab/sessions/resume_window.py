@@ -57,6 +57,7 @@ class ResumeCaps:
     "maximum number of characters of the summary"
 
     def __post_init__(self) -> None:
+        """Raise ``SpecError`` if a maximum is too small."""
         for each in fields(self):
             if (value := getattr(self, each.name)) < (least := _MIN_CAPS[each.name]):
                 raise SpecError(f"ResumeCaps: {each.name} must be at least {least}, got {value}")

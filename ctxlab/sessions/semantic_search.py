@@ -10,8 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
 from ctxlab.context.turns import headline
 from ctxlab.errors import UnknownSession
@@ -23,15 +23,6 @@ from ctxlab.sessions.text_search import SearchHit
 
 _MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
 _BATCH_TURNS = 256
-
-
-class _Turn(NamedTuple):
-    id: str
-    number: int
-    position: int
-    first: Message
-    summary: str
-    text: str
 
 
 def search_semantically(
@@ -83,44 +74,33 @@ def search_semantically(
 
     wanted = np.asarray(embedder.embed(model, [query]).vectors[0], dtype=np.float64)
     wanted /= np.linalg.norm(wanted) or 1.0
-    named = [library.get(id)] if id is not None else library.sessions()
-    turns = _iter_turns(library, (each.id for each in named if id is not None or not each.system))
-    best: list[tuple[float, int, _Turn]] = []
-    count = 0
-    while batch := list(islice(turns, _BATCH_TURNS)):
-        made = embedder.embed(model, [turn.text for turn in batch]).vectors
-        vectors = np.asarray(made, dtype=np.float64)
-        lengths = np.linalg.norm(vectors, axis=1)
-        scores = vectors @ wanted / np.where(lengths, lengths, 1.0)
-        new = [
-            (-float(score), count + n, turn)
-            for n, (score, turn) in enumerate(zip(scores, batch, strict=True))
-        ]
-        best = heapq.nsmallest(limit, [*best, *new])
-        count += len(batch)
-    return [
-        SearchHit(
-            at.id,
-            at.number,
-            at.position,
-            at.first.role,
-            at.summary,
-            round(-score, 6),
-            at.first.time,
-        )
-        for score, _, at in best
-    ]
+    if id is None:
+        ids = [session.id for session in library.sessions() if not session.system]
+    else:
+        ids = [library.get(id).id]
+    turns = _iter_turns(library, ids)
+
+    def score_all() -> Iterator[tuple[float, SearchHit]]:
+        while batch := list(islice(turns, _BATCH_TURNS)):
+            made = embedder.embed(model, [text for _, text in batch]).vectors
+            vectors = np.asarray(made, dtype=np.float64)
+            lengths = np.linalg.norm(vectors, axis=1)
+            scores = vectors @ wanted / np.where(lengths, lengths, 1.0)
+            yield from zip(scores.tolist(), (hit for hit, _ in batch), strict=True)
+
+    best = heapq.nlargest(limit, score_all(), key=lambda scored: scored[0])
+    return [replace(hit, score=round(score, 6)) for score, hit in best]
 
 
-def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[_Turn]:
+def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[SearchHit, str]]:
+    """Yield each turn as a hit without a score, and the text to embed."""
     for id in ids:
         with suppress(UnknownSession):  # it was deleted in the meantime
             lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
             for number, messages in iter_turns(library, id, 1, position):
-                line = lines.get(number) or headline(messages)
-                yield _Turn(
-                    id, number, position, messages[0], line, f"{line}\n{_turn_text(messages)}"
-                )
+                line, first = lines.get(number) or headline(messages), messages[0]
+                hit = SearchHit(id, number, position, first.role, line, time=first.time)
+                yield hit, f"{line}\n{_turn_text(messages)}"
                 position += len(messages)
 
 

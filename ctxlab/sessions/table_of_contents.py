@@ -10,9 +10,11 @@ Seed design "Session Table of Contents and Interaction Summaries".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby, islice, takewhile
 from typing import Any
 
 from ctxlab.context.turns import TurnCounter, headline
@@ -147,14 +149,19 @@ def get_contents(
     """
     if start < 1:
         raise SpecError(f"start must be at least 1, the number of the first turn; got {start}")
-    session, total = library.get(id), library.count_turns(id)
+    session, total, lines = library.get(id), library.count_turns(id), library.turn_summaries(id)
     count = max(0, total - start + 1) if limit is None else check_not_negative("limit", limit)
-    lines, entries = library.turn_summaries(id), list[ContentsEntry]()
-    if start <= total and count:
-        for number, messages in iter_turns(library, id, start):
-            if len(entries) == count:
-                break
-            entries.append(_make_entry(id, number, messages, lines.get(number)))
+    entries = [
+        ContentsEntry(
+            number,
+            interaction_id(id, number),
+            lines.get(number) or headline(messages),
+            _first_timestamp(messages),
+            _has_prompt(messages),
+            any(m.role == "assistant" for m in messages),
+        )
+        for number, messages in islice(iter_turns(library, id, start), count)
+    ]
     formatted = "\n".join(
         f"{'' if each.has_prompt else _STEP_INDENT}{each.turn}. {each.summary}" for each in entries
     )
@@ -195,9 +202,7 @@ def get_turn(
     """
     position, messages = _read_existing_turn(library, id, number)
     lines = library.turn_summaries(id)
-    held = _InteractionBuilder(start, limit)
-    held.add(messages)
-    made = held.build(id, (number, number), position, lines)
+    made = _build_interaction(id, [(number, messages)], position, lines, start, limit)
     before, after = (_load_brief(library, id, beside, lines) for beside in (number - 1, number + 1))
     return InteractionWithContext(number, made, before, after)
 
@@ -239,25 +244,21 @@ def get_interaction(
         raise SpecError(
             f"invalid interaction id {interaction_id!r}; use SESSION:TURN, as in the contents"
         )
-    number = int(written)
-    position, there = _read_existing_turn(library, id, number)
-    first = number
-    while first > 1 and not _has_prompt(there):
+    first = int(written)
+    position, messages = _read_existing_turn(library, id, first)
+    while first > 1 and not _has_prompt(messages):
         first -= 1
-        position, there = library.read_turn(id, first)
-    lines, held, last = library.turn_summaries(id), _InteractionBuilder(start, limit), first
-    following: InteractionBrief | None = None
-    for later, messages in iter_turns(library, id, first, position):
-        if later > first and _has_prompt(messages):
-            following = _make_brief(id, later, messages, lines)
-            break
-        last = later
-        held.add(messages)
-    before = first - 1
+        position, messages = library.read_turn(id, first)
+    own = takewhile(
+        lambda turn: turn[0] == first or not _has_prompt(turn[1]),
+        iter_turns(library, id, first, position),
+    )
+    lines, before = library.turn_summaries(id), first - 1
+    made = _build_interaction(id, own, position, lines, start, limit)
     while before > 1 and not _has_prompt(library.read_turn(id, before)[1]):
         before -= 1
-    made = held.build(id, (first, last), position, lines)
-    return InteractionWithContext(first, made, _load_brief(library, id, before, lines), following)
+    beside = (_load_brief(library, id, each, lines) for each in (before, made.last_turn + 1))
+    return InteractionWithContext(first, made, *beside)
 
 
 def iter_turns(
@@ -285,14 +286,10 @@ def iter_turns(
     """
     if position is None:
         position = library.read_turn(id, start)[0]
-    turns, number, held = TurnCounter(start - 1), start, list[Message]()
-    for message in library.read_messages(id, position):
-        if turns.add(message) > number:
-            yield number, held
-            number, held = turns.number, []
-        held.append(message)
-    if held:
-        yield number, held
+    for number, messages in groupby(
+        library.read_messages(id, position), TurnCounter(start - 1).add
+    ):
+        yield number, list(messages)
 
 
 def iso_timestamp(seconds: float | None) -> str | None:
@@ -330,80 +327,55 @@ def _read_existing_turn(
     return position, messages
 
 
-def _make_entry(
-    id: str, number: int, messages: Iterable[Message], written: str | None
-) -> ContentsEntry:
-    held = list(messages)
-    return ContentsEntry(
-        number,
-        interaction_id(id, number),
-        written or headline(held),
-        _first_timestamp(held),
-        _has_prompt(held),
-        any(m.role == "assistant" for m in held),
-    )
-
-
 def _load_brief(
     library: SessionLibrary, id: str, number: int, lines: Mapping[int, str]
 ) -> InteractionBrief | None:
     messages = library.read_turn(id, number)[1] if number > 0 else ()
-    return _make_brief(id, number, messages, lines) if messages else None
-
-
-def _make_brief(
-    id: str, number: int, messages: Sequence[Message], lines: Mapping[int, str]
-) -> InteractionBrief:
+    if not messages:
+        return None
     line = lines.get(number) or headline(messages)
     return InteractionBrief(number, interaction_id(id, number), line)
 
 
-class _InteractionBuilder:
-    """Collects the fields of an interaction turn by turn, holding one page of its messages."""
-
-    def __init__(self, start: int, limit: int | None) -> None:
-        self.start = check_not_negative("start", start)
-        self.stop = None if limit is None else start + check_not_negative("limit", limit)
-        self.first: Sequence[Message] = ()
-        self.prompt: list[str] = []
-        self.response = ""
-        self.created: str | None = None
-        self.total_messages = 0
-        self.page: list[dict[str, Any]] = []
-
-    def add(self, turn: Sequence[Message]) -> None:
-        """Add the next turn."""
-        self.first = self.first or turn
-        self.created = self.created or _first_timestamp(turn)
-        for message in turn:
+def _build_interaction(
+    id: str,
+    turns: Iterable[tuple[int, Sequence[Message]]],
+    position: int,
+    lines: Mapping[int, str],
+    start: int,
+    limit: int | None,
+) -> Interaction:
+    """Join turns to an interaction, holding one page of its messages."""
+    check_not_negative("start", start)
+    stop = math.inf if limit is None else start + check_not_negative("limit", limit)
+    first = last = total = 0
+    summary, created, prompts, response, page = "", None, list[str](), "", list[dict[str, Any]]()
+    for last, messages in turns:
+        first = first or last
+        summary = summary or lines.get(first) or headline(messages)
+        created = created or _first_timestamp(messages)
+        for message in messages:
             if message.role == "user":
-                self.prompt.append(message.text)
+                prompts.append(message.text)
             elif message.role == "assistant" and message.text.strip():
-                self.response = message.text
-            if self.start <= self.total_messages and (
-                self.stop is None or self.total_messages < self.stop
-            ):
-                self.page.append(message.to_dict())
-            self.total_messages += 1
-
-    def build(
-        self, id: str, turns: tuple[int, int], position: int, lines: Mapping[int, str]
-    ) -> Interaction:
-        """Return the interaction."""
-        return Interaction(
-            id=interaction_id(id, turns[0]),
-            session_id=id,
-            turn=turns[0],
-            last_turn=turns[1],
-            created=self.created,
-            summary=lines.get(turns[0]) or headline(self.first),
-            prompt="\n".join(self.prompt),
-            response=self.response,
-            total_messages=self.total_messages,
-            first_message=position,
-            start=self.start,
-            messages=self.page,
-        )
+                response = message.text
+            if start <= total < stop:
+                page.append(message.to_dict())
+            total += 1
+    return Interaction(
+        id=interaction_id(id, first),
+        session_id=id,
+        turn=first,
+        last_turn=last,
+        created=created,
+        summary=summary,
+        prompt="\n".join(prompts),
+        response=response,
+        total_messages=total,
+        first_message=position,
+        start=start,
+        messages=page,
+    )
 
 
 def _has_prompt(messages: Iterable[Message]) -> bool:

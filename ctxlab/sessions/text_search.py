@@ -161,16 +161,8 @@ def search_messages(
         return []
     best = heapq.nsmallest(offset + limit, _iter_matches(sessions, words))
     return [
-        SearchHit(
-            id,
-            turn,
-            -back,
-            message.role,
-            make_snippet(message_text(message), words),
-            -score,
-            message.time,
-        )
-        for score, _, back, turn, id, message in best[offset:]
+        SearchHit(id, turn, -back, m.role, make_snippet(message_text(m), words), -score, m.time)
+        for score, _, back, turn, id, m in best[offset:]
     ]
 
 

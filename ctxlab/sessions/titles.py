@@ -198,13 +198,6 @@ def build_title_prompt(title: str, turn_summaries: Mapping[int, str]) -> str:
     ]
     if len(newest) > _MAX_SHOWN_TURNS:
         shown.append("...")
-    return "\n".join(
-        [
-            f'Current session title: "{title}"',
-            "",
-            f"Conversation turns (newest first, [RECENT] marks last {RECENT_TURNS} turns):",
-            *shown,
-            "",
-            _TITLE_RULES,
-        ]
-    )
+    heading = f"Conversation turns (newest first, [RECENT] marks last {RECENT_TURNS} turns):"
+    current = f'Current session title: "{title}"'
+    return "\n".join([current, "", heading, *shown, "", _TITLE_RULES])

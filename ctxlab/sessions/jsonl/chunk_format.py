@@ -167,29 +167,6 @@ def encode_chunk(
     return "".join(dump_json(row) + "\n" for row in rows).encode()
 
 
-def read_batches(path: Path, *, sealed: bool = False) -> Iterator[list[ChunkLine[Message]]]:
-    """Return an iterator over the finished batches of a chunk.
-
-    Parameters
-    ----------
-    path : Path
-        File of the chunk.
-    sealed : bool, default False
-        Another chunk follows, so this one must be complete.
-
-    Returns
-    -------
-    iterator of list of ChunkLine
-        The lines of each batch.
-
-    Raises
-    ------
-    ReadError
-        If a line is broken, unless it is the last line of a chunk that is not sealed.
-    """
-    return _iter_batches(path, 0, 0, _parse_message_row, sealed)
-
-
 @dataclass
 class ChunkTail:
     """State of the newest chunk that a writer needs: the counts up to the last finished batch."""
@@ -233,7 +210,7 @@ class ChunkTail:
             end = len(file.readline())
         tail = cls(said.chunk, said.first, said.turn, said.replied, end_offset=end)
         line = 1
-        for batch in _iter_batches(path, end, line, _parse_role, False):
+        for batch in read_batches(path, _parse_role, end, line):
             for each in batch:
                 tail.add_roles(each.value)
             tail.end_offset, line, tail.has_newline = batch[-1][1:]
@@ -274,10 +251,39 @@ class ChunkTail:
         self.message_count += len(roles)
 
 
-def _iter_batches(
-    path: Path, start: int, line: int, parse: Callable[[bytes], tuple[_T, int]], sealed: bool
+def read_batches(
+    path: Path,
+    parse: Callable[[bytes], tuple[_T, int]],
+    start: int = 0,
+    line: int = 0,
+    *,
+    sealed: bool = False,
 ) -> Iterator[list[ChunkLine[_T]]]:
-    """Yield the finished batches after the first ``line`` lines, which have ``start`` bytes."""
+    """Yield the finished batches of a chunk.
+
+    Parameters
+    ----------
+    path : Path
+        File of the chunk.
+    parse : callable
+        Function that parses a line and returns its value and the number of rows that follow.
+    start : int, default 0
+        Offset to begin at, in bytes.
+    line : int, default 0
+        Number of lines before ``start``.
+    sealed : bool, default False
+        Another chunk follows, so this one must be complete.
+
+    Yields
+    ------
+    list of ChunkLine
+        The lines of the next batch.
+
+    Raises
+    ------
+    ReadError
+        If a line is broken, unless it is the last line of a chunk that is not sealed.
+    """
     batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None
     with path.open("rb") as file:
@@ -303,7 +309,26 @@ def _iter_batches(
         raise ReadError(path, batch[-1].number, "the rest of its batch is missing")
 
 
-def _parse_message_row(text: bytes) -> tuple[Message, int]:
+def parse_message_row(text: bytes) -> tuple[Message, int]:
+    """Parse a line that holds a message.
+
+    Parameters
+    ----------
+    text : bytes
+        The line.
+
+    Returns
+    -------
+    message : Message
+        The message.
+    more : int
+        Number of rows of its batch that follow.
+
+    Raises
+    ------
+    ValueError
+        If the line is broken.
+    """
     return parse_chunk_row(parse_row(text))
 
 
@@ -311,6 +336,6 @@ def _parse_role(text: bytes) -> tuple[Role, int]:
     try:
         brief = _DECODE_BRIEF(text)
     except (msgspec.DecodeError, UnicodeError):
-        message, more = _parse_message_row(text)
+        message, more = parse_message_row(text)
         return message.role, more
     return brief.role, brief.more

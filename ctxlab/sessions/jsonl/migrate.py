@@ -300,11 +300,9 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
     """Return the first chunk of each session of the store."""
-    found = ((CHUNK_PATTERN.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
-    firsts = {chunk["id"]: path for chunk, path in found if chunk and chunk["number"] == "1"}
     return {
-        id: path
-        for id, path in firsts.items()
+        path.name.removeprefix("session-").removesuffix(".1.jsonl"): path
+        for path in sorted(folder.glob("session-?*.1.jsonl"))
         if path.is_file() and sniff(FileHead.from_file(path))
     }
 

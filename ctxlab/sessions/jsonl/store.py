@@ -47,6 +47,7 @@ from ctxlab.sessions.jsonl.chunk_format import (
     ChunkTail,
     encode_chunk,
     encode_rows,
+    parse_message_row,
     read_batches,
     read_chunk_header,
 )
@@ -260,7 +261,7 @@ class JsonlStore(SessionStore):
                     raise UnknownSession(id, self.folder)
                 read_chunk_header(path)  # raises if the header is missing
                 place = 0
-                for batch in read_batches(path, sealed=sealed):
+                for batch in read_batches(path, parse_message_row, sealed=sealed):
                     for line in batch:
                         if place >= yielded:
                             yield line.value
@@ -398,10 +399,8 @@ class JsonlStore(SessionStore):
         if meta is None and self._files.chunk_path(id, 1).exists():
             chunks = [self._files.chunk_path(id, number) for number in (1, 2)]
             if chunks[1].exists() or ChunkTail.read(chunks[0]).message_count:
-                raise SessionError(
-                    f"{chunks[0]}: the session has no meta file; run ctxlab sessions migrate to "
-                    "restore it"
-                )
+                hint = "restore it with ctxlab sessions migrate"
+                raise SessionError(f"{chunks[0]}: the session has no meta file; {hint}")
         elif meta is not None and not meta.deleted:
             raise SessionError(f"session {id!r} exists in {self.folder} already; open it instead")
         self._remove_files(id)
@@ -409,10 +408,8 @@ class JsonlStore(SessionStore):
     def _remove_files(self, id: str) -> None:
         """Remove all files of a session, its meta file last."""
         last = self._files.sidecar_path(id, "meta")
-        for path in self._files.list_files(id):
-            if path != last:
-                path.unlink(missing_ok=True)
-        last.unlink(missing_ok=True)
+        for path in sorted(self._files.list_files(id), key=lambda path: path == last):
+            path.unlink(missing_ok=True)
         self._files.sync_folder()
         self._tails.pop(id, None)
         self._end_positions.pop(id, None)

@@ -143,22 +143,14 @@ class Database:
             self._open_identities = self._file_identities()
         connection = self._connection
         if connection.in_transaction:
-            raise SessionError(
-                f"{self.path}: a transaction of this thread is already open; finish it first"
-            )
-        try:
+            raise SessionError(f"{self.path}: this thread has an open transaction; finish it first")
+        with connection:  # commits, or rolls back after an error
             connection.execute(begin)
             yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            _roll_back(connection)
-            raise
 
     def _file_identities(self) -> list[tuple[int, int]]:
-        return [
-            _file_identity(self.path),
-            _file_identity(self.path.with_name(f"{self.path.name}-wal")),
-        ]
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return [_file_identity(self.path), _file_identity(log)]
 
     def _open(self) -> sqlite3.Connection:
         folder = self.path.parent
@@ -189,23 +181,16 @@ class Database:
 
     def _make_files(self) -> None:
         """Create the folder and an empty database; SQLite gives its log the mode of the database."""
+        folder = self.path.parent
         try:
-            make_folder(self.path.parent)
-            ignored = self.path.parent / ".gitignore"
+            make_folder(folder)
+            ignored = folder / ".gitignore"
             if not ignored.exists():
                 with open_for_writing(ignored) as file:
                     file.write(b"*\n")
             create_file(self.path)
         except OSError as error:
-            raise SessionError(
-                f"{self.path.parent}: cannot create it: {error.strerror or error}"
-            ) from None
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+            raise SessionError(f"{folder}: cannot create it: {error.strerror or error}") from None
 
 
 def _file_identity(path: Path) -> tuple[int, int]:

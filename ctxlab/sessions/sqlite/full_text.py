@@ -90,10 +90,10 @@ def index_message(connection: sqlite3.Connection, rowid: int, message: Message) 
     message : Message
         Message to index.
     """
-    words = " ".join(
-        part for word in split_words(message_text(message)) for part in split_for_index(word)
+    parts = (part for word in split_words(message_text(message)) for part in split_for_index(word))
+    connection.execute(
+        "INSERT INTO messages_fts (rowid, words) VALUES (?, ?)", (rowid, " ".join(parts))
     )
-    connection.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, ?)", (rowid, words))
 
 
 def index_missing(connection: sqlite3.Connection) -> None:
@@ -176,11 +176,13 @@ def _iter_matches(
     others = [
         w for n, w in enumerate(words) if n >= _MAX_INDEX_WORDS or len(split_for_index(w)) > 1
     ]
-    for *place, row, rank in connection.execute(_SEARCH_SQL, {"words": asked, "id": id}):
+    for session, turn, position, row, rank in connection.execute(
+        _SEARCH_SQL, {"words": asked, "id": id}
+    ):
         try:
             message = message_from_row(parse_json(row))
         except ValueError:
             continue  # the words match, but the stored message is broken
         text = message_text(message)
         if not others or contains_words(text, others):
-            yield tuple(place), message, text, rank
+            yield (session, turn, position), message, text, rank

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
-from importlib import import_module
-from typing import Any
 
 # Seconds of inactivity after which a process of another machine counts as dead.
 _REMOTE_TIMEOUT = 600.0
@@ -22,8 +19,10 @@ def current_process() -> str:
     str
         The identifier.
     """
-    me = os.getpid()
-    return f"{platform.node()}/{me}/{_psutil().Process(me).create_time():.2f}"
+    import psutil  # lazy: needed for writing only
+
+    me = psutil.Process()
+    return f"{platform.node()}/{me.pid}/{me.create_time():.2f}"
 
 
 def is_process_alive(owner: str | None, last_active: float) -> bool:
@@ -51,6 +50,8 @@ def is_process_alive(owner: str | None, last_active: float) -> bool:
     >>> [is_process_alive("elsewhere!/1/0.00", time.time() - ago) for ago in (0, 601)]
     [True, False]
     """
+    import psutil
+
     try:
         host, number, start = (owner or "").split("/")
         process, began = int(number), float(start)
@@ -58,12 +59,7 @@ def is_process_alive(owner: str | None, last_active: float) -> bool:
         return False
     if host != platform.node():
         return time.time() - last_active < _REMOTE_TIMEOUT
-    psutil = _psutil()
     try:
         return bool(abs(psutil.Process(process).create_time() - began) < 1)
     except (psutil.Error, ValueError, OverflowError):
         return False
-
-
-def _psutil() -> Any:
-    return import_module("psutil")  # lazy: needed for writing only

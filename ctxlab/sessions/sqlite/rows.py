@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -15,14 +16,17 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import SessionError
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
-from ctxlab.sessions.base import STATUSES, AgentPlan, Session, SessionStatus
+from ctxlab.sessions.base import STATUSES, AgentPlan, ResumeState, Session, SessionStatus
 from ctxlab.sessions.resume_messages import message_from_window_row
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
-from ctxlab.sessions.titles import TitleChange
+from ctxlab.sessions.titles import TitleChange, titles_after_change
 from ctxlab.strategies.summaries.extractive import extract_summary
 
 _LOG = logging.getLogger("ctxlab.sessions")
-_PAGE_ROWS = 100
+_SELECT_PAGE = """
+SELECT position, row FROM messages
+WHERE session_id = ? AND position >= ? AND position < ? ORDER BY position LIMIT 100
+"""
 
 
 def to_milliseconds(seconds: float) -> int:
@@ -41,6 +45,22 @@ def to_milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
+def from_milliseconds(stored: Any) -> float:
+    """Convert a stored time to seconds.
+
+    Parameters
+    ----------
+    stored : object
+        Time in milliseconds since 1970.
+
+    Returns
+    -------
+    float
+        Time in seconds since 1970; 0 if no number is stored.
+    """
+    return stored / 1000 if isinstance(stored, (int, float)) else 0.0
+
+
 def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
     """Build the description of a session from its row.
 
@@ -57,21 +77,18 @@ def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Se
         The session.
     """
     tools, meta = _parse_json_column(row, "tools", list), _parse_json_column(row, "meta", dict)
+    same = {name: row[name] for name in ("model", "messages", "agent", "file", "strategy")}
     return Session(
         row["session_id"],
         title=str(row["title"] or ""),
-        model=row["model"],
         status=cast(SessionStatus, row["status"] if row["status"] in STATUSES else "closed"),
         created=from_milliseconds(row["created_at"]),
         updated=from_milliseconds(row["updated_at"]),
-        messages=row["messages"],
-        agent=row["agent"],
-        file=row["file"],
-        strategy=row["strategy"],
         system=bool(row["system"]),
         titles=tuple(titles),
         tools=tuple(tools or ()),
         meta=meta or {},
+        **same,
     )
 
 
@@ -99,159 +116,6 @@ def read_titles(
         change = TitleChange(title, from_milliseconds(changed_at), turn, link)
         found.setdefault(session_id, []).append(change)
     return found
-
-
-def write_titles(connection: sqlite3.Connection, id: str, titles: Iterable[TitleChange]) -> None:
-    """Replace the title history of a session.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Connection in a write transaction.
-    id : str
-        Session id.
-    titles : iterable of TitleChange
-        Title history, newest first.
-    """
-    connection.execute("DELETE FROM titles WHERE session_id = ?", (id,))
-    connection.executemany(
-        "INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (id, place, t.title, to_milliseconds(t.changed_at), t.turn, t.interaction_id)
-            for place, t in enumerate(titles)
-        ],
-    )
-
-
-def update_session(connection: sqlite3.Connection, id: str, **values: Any) -> None:
-    """Change some columns of a session.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Connection in a write transaction.
-    id : str
-        Session id.
-    **values : object
-        New values by column of ``chat_sessions``.
-    """
-    columns = ", ".join(f"{name} = :{name}" for name in values)
-    asked = f"UPDATE chat_sessions SET {columns} WHERE session_id = :session_id"
-    connection.execute(asked, {**values, "session_id": id})
-
-
-def plan_from_row(row: sqlite3.Row) -> AgentPlan | None:
-    """Return the plan of a session.
-
-    Parameters
-    ----------
-    row : sqlite3.Row
-        Row of ``chat_sessions``.
-
-    Returns
-    -------
-    AgentPlan or None
-        The plan; None if none is stored.
-    """
-    steps = _parse_json_column(row, "plan_steps", list)
-    if steps is None:
-        return None
-    current = row["current_step_index"]
-    return AgentPlan(
-        tuple(map(str, steps)),
-        current if isinstance(current, int) else None,
-        bool(row["awaiting_continuation"]),
-        bool(row["paused"]),
-    )
-
-
-def read_window(
-    connection: sqlite3.Connection,
-    row: sqlite3.Row,
-    caps: ResumeCaps,
-    write_summary: SummaryWriter = extract_summary,
-    min_dropped: int = 1,
-) -> ResumeWindow:
-    """Read the window of a session and add the messages that were appended since it was written.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Open connection.
-    row : sqlite3.Row
-        Row of ``chat_sessions``.
-    caps : ResumeCaps
-        Maximum size of the window.
-    write_summary : SummaryWriter, optional
-        Function that extends the summary. By default, it is extracted without a model.
-    min_dropped : int, default 1
-        Number of messages to drop at a time; see ``ResumeWindow``.
-
-    Returns
-    -------
-    ResumeWindow
-        The window up to the last message.
-    """
-    id, stop = row["session_id"], row["window_stop"]
-    summary = row["summary"] if isinstance(row["summary"], str) else ""
-    recent = _parse_recent_messages(row)
-    if recent is None:
-        # The messages that the window can have held; earlier ones are in the summary.
-        recent = list(_iter_readable_messages(connection, id, max(0, stop - caps.messages), stop))
-    window = ResumeWindow(
-        caps, summary, recent, write_summary=write_summary, min_dropped=min_dropped
-    )
-    window.extend(_iter_readable_messages(connection, id, stop, row["messages"]))
-    return window
-
-
-def write_window(connection: sqlite3.Connection, row: sqlite3.Row, window: ResumeWindow) -> None:
-    """Store a window that reaches to the last message of a session.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Connection in a write transaction.
-    row : sqlite3.Row
-        Row of ``chat_sessions``.
-    window : ResumeWindow
-        The window.
-    """
-    update_session(
-        connection,
-        row["session_id"],
-        summary=window.summary,
-        recent_messages=window.recent_json,
-        window_stop=row["messages"],
-    )
-
-
-def read_message_rows(
-    connection: sqlite3.Connection, id: str, start: int, stop: int
-) -> list[tuple[int, str]]:
-    """Read a page of the messages at positions ``[start, stop)``.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        Open connection.
-    id : str
-        Session id.
-    start : int
-        Position of the first message.
-    stop : int
-        Position after the last message.
-
-    Returns
-    -------
-    list of tuple of int and str
-        Position and stored JSON of up to 100 messages.
-    """
-    asked = (
-        "SELECT position, row FROM messages WHERE session_id = ? AND position >= ? "
-        f"AND position < ? ORDER BY position LIMIT {_PAGE_ROWS}"
-    )
-    return [(place, row) for place, row in connection.execute(asked, (id, start, stop))]
 
 
 def parse_stored_message(id: str, position: int, text: str) -> Message:
@@ -282,17 +146,162 @@ def parse_stored_message(id: str, position: int, text: str) -> Message:
         raise SessionError(f"message {position} of session {id!r} is broken: {error}") from None
 
 
-def _iter_readable_messages(
-    connection: sqlite3.Connection, id: str, start: int, stop: int
-) -> Iterator[Message]:
-    """Yield the messages at positions ``[start, stop)``; log and skip broken ones."""
-    while rows := read_message_rows(connection, id, start, stop):
-        for position, text in rows:
-            try:
-                yield parse_stored_message(id, position, text)
-            except SessionError as error:
-                _LOG.warning("%s; the session resumes without it", error)
-        start = rows[-1][0] + 1
+class StoredSession:
+    """Session in an open transaction.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        Connection with the transaction.
+    row : sqlite3.Row
+        Row of ``chat_sessions``.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
+        self.connection, self.row = connection, row
+        self.id: str = row["session_id"]
+
+    def update(self, **values: Any) -> None:
+        """Change some columns; ``row`` keeps the old values.
+
+        Parameters
+        ----------
+        **values : object
+            New values by column of ``chat_sessions``.
+        """
+        columns = ", ".join(f"{name} = :{name}" for name in values)
+        asked = f"UPDATE chat_sessions SET {columns} WHERE session_id = :session_id"
+        self.connection.execute(asked, {**values, "session_id": self.id})
+
+    def to_session(self) -> Session:
+        """Return the description of the session.
+
+        Returns
+        -------
+        Session
+            The session.
+        """
+        return session_from_row(self.row, read_titles(self.connection, self.id).get(self.id, ()))
+
+    def write_titles(self, titles: Iterable[TitleChange]) -> None:
+        """Replace the title history.
+
+        Parameters
+        ----------
+        titles : iterable of TitleChange
+            Title history, newest first.
+        """
+        rows = [
+            (self.id, place, t.title, to_milliseconds(t.changed_at), t.turn, t.interaction_id)
+            for place, t in enumerate(titles)
+        ]
+        self.connection.execute("DELETE FROM titles WHERE session_id = ?", (self.id,))
+        self.connection.executemany("INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def retitle(self, title: str, turn: int) -> None:
+        """Change the title and add it to the title history.
+
+        Parameters
+        ----------
+        title : str
+            New title.
+        turn : int
+            Turn that the title comes from; 0 if a user set it.
+        """
+        titles, now = self.to_session().titles, time.time()
+        self.write_titles(titles_after_change(self.id, titles, title, turn, now))
+        self.update(title=title, updated_at=to_milliseconds(now))
+
+    def resume_state(self, caps: ResumeCaps) -> ResumeState:
+        """Return the state to resume the session from.
+
+        Parameters
+        ----------
+        caps : ResumeCaps
+            Maximum size of the state.
+
+        Returns
+        -------
+        ResumeState
+            The summary, the newest messages and the plan.
+        """
+        row, plan = self.row, None
+        if (steps := _parse_json_column(row, "plan_steps", list)) is not None:
+            step, flags = row["current_step_index"], (row["awaiting_continuation"], row["paused"])
+            current = step if isinstance(step, int) else None
+            plan = AgentPlan(tuple(map(str, steps)), current, *map(bool, flags))
+        return self.read_window(caps).resume_state(plan)
+
+    def read_window(
+        self,
+        caps: ResumeCaps,
+        write_summary: SummaryWriter = extract_summary,
+        min_dropped: int = 1,
+    ) -> ResumeWindow:
+        """Read the window and add the messages that were appended since it was written.
+
+        Parameters
+        ----------
+        caps : ResumeCaps
+            Maximum size of the window.
+        write_summary : SummaryWriter, optional
+            Function that extends the summary. By default, it is extracted without a model.
+        min_dropped : int, default 1
+            Number of messages to drop at a time; see ``ResumeWindow``.
+
+        Returns
+        -------
+        ResumeWindow
+            The window up to the last message.
+        """
+        row, stop = self.row, self.row["window_stop"]
+        summary = row["summary"] if isinstance(row["summary"], str) else ""
+        recent = _parse_recent_messages(row)
+        if recent is None:
+            # The messages that the window can have held; earlier ones are in the summary.
+            recent = [*self._iter_readable_messages(max(0, stop - caps.messages), stop)]
+        options: dict[str, Any] = {"write_summary": write_summary, "min_dropped": min_dropped}
+        window = ResumeWindow(caps, summary, recent, **options)
+        window.extend(self._iter_readable_messages(stop, row["messages"]))
+        return window
+
+    def write_window(self, window: ResumeWindow) -> None:
+        """Store a window that reaches to the last message.
+
+        Parameters
+        ----------
+        window : ResumeWindow
+            The window.
+        """
+        summary, recent = window.summary, window.recent_json
+        self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])
+
+    def read_page(self, start: int, stop: int) -> list[tuple[int, str]]:
+        """Read a page of the messages at positions ``[start, stop)``.
+
+        Parameters
+        ----------
+        start : int
+            Position of the first message.
+        stop : int
+            Position after the last message.
+
+        Returns
+        -------
+        list of tuple of int and str
+            Position and stored JSON of up to 100 messages.
+        """
+        return self.connection.execute(_SELECT_PAGE, (self.id, start, stop)).fetchall()
+
+    def _iter_readable_messages(self, start: int, stop: int) -> Iterator[Message]:
+        """Yield the messages at positions ``[start, stop)``; log and skip broken ones."""
+        while rows := self.read_page(start, stop):
+            for position, text in rows:
+                try:
+                    yield parse_stored_message(self.id, position, text)
+                except SessionError as error:
+                    _LOG.warning("%s; the session resumes without it", error)
+            start = rows[-1][0] + 1
 
 
 def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
@@ -320,19 +329,3 @@ def _parse_json_column(row: sqlite3.Row, column: str, kind: type) -> Any:
         _LOG.warning("session %r: cannot read column %s: %s", row["session_id"], column, error)
         return None
     return value
-
-
-def from_milliseconds(stored: Any) -> float:
-    """Convert a stored time to seconds.
-
-    Parameters
-    ----------
-    stored : object
-        Time in milliseconds since 1970.
-
-    Returns
-    -------
-    float
-        Time in seconds since 1970; 0 if no number is stored.
-    """
-    return stored / 1000 if isinstance(stored, (int, float)) else 0.0

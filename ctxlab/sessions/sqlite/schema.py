@@ -106,32 +106,18 @@ def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
     """
     if _read_version(connection, path) == SCHEMA_VERSION:
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # commits, or rolls back after an error
+        connection.execute("BEGIN IMMEDIATE")
         # Another process may have migrated the database while this one waited.
         for number in range(_read_version(connection, path), SCHEMA_VERSION):
             for step in MIGRATIONS[number]:
                 if callable(step):
                     step(connection)
-                else:
-                    _run_script(connection, step)
+                else:  # ``executescript`` would commit the transaction
+                    for statement in step.split(";\n"):
+                        connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Execute statements one by one, since ``executescript`` would commit the transaction."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
 
 
 def _read_version(connection: sqlite3.Connection, path: Path) -> int:

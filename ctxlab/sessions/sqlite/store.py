@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -29,21 +29,16 @@ from ctxlab.sessions.sqlite import full_text as fts
 from ctxlab.sessions.sqlite.connection import Database
 from ctxlab.sessions.sqlite.process_identity import current_process, is_process_alive
 from ctxlab.sessions.sqlite.rows import (
+    StoredSession,
     from_milliseconds,
     parse_stored_message,
-    plan_from_row,
-    read_message_rows,
     read_titles,
-    read_window,
     session_from_row,
     to_milliseconds,
-    update_session,
-    write_titles,
-    write_window,
 )
 from ctxlab.sessions.sqlite.schema import migrate_schema
 from ctxlab.sessions.text_search import SearchHit
-from ctxlab.sessions.titles import title_from_prompt, titles_after_change
+from ctxlab.sessions.titles import title_from_prompt
 
 DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
@@ -140,7 +135,11 @@ class SqliteStore(SessionStore):
         self.path = self.workspace / DATABASE_FILE
         self.caps = caps or ResumeCaps()
         self._refuse_when_active = when_active == "refuse"
-        self._write_summary = None if model is None else _make_summary_writer(client, model)
+        self._write_summary: SummaryWriter | None = None
+        if model is not None:
+            from ctxlab.sessions.llm_summary import llm_summary_writer  # lazy: loads the clients
+
+            self._write_summary = llm_summary_writer(client, model)
         self._wants_index, self._has_index = index, False
         self._database = Database(self.path, self._on_connect, durable=fsync == "always")
 
@@ -171,21 +170,23 @@ class SqliteStore(SessionStore):
 
     @override
     def get(self, id: str) -> Session:
-        with self._reading_session(id) as (connection, row):
-            return session_from_row(row, read_titles(connection, id).get(id, ()))
+        with self._reading_session(id) as session:
+            return session.to_session()
 
     @override
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        with self._reading_session(id) as (_, row):
-            end = row["messages"] if stop is None else min(stop, row["messages"])
-        return self._read_pages(id, max(0, start), end, row["created_at"])
+        with self._reading_session(id) as session:
+            count, created = session.row["messages"], session.row["created_at"]
+        return self._read_pages(
+            id, max(0, start), count if stop is None else min(stop, count), created
+        )
 
     def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
         # Read page by page, so that a slow reader holds no transaction open.
         while start < stop:
-            with self._reading_session(id) as (connection, row):
-                rows = read_message_rows(connection, id, start, stop)
-            if not rows or row["created_at"] != created:
+            with self._reading_session(id) as session:
+                rows = session.read_page(start, stop)
+            if not rows or session.row["created_at"] != created:
                 raise UnknownSession(id, self.path)  # deleted, or replaced by one with the same id
             for position, text in rows:
                 yield parse_stored_message(id, position, text)
@@ -193,22 +194,22 @@ class SqliteStore(SessionStore):
 
     @override
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        with self._reading_session(id) as (connection, row):
-            known = number if 1 <= number <= row["turns"] else -1
-            rows = connection.execute(_SELECT_TURN, (id, known)).fetchall()
-        first = rows[0]["position"] if rows else row["messages"]
+        with self._reading_session(id) as session:
+            known = number if 1 <= number <= session.row["turns"] else -1
+            rows = session.connection.execute(_SELECT_TURN, (id, known)).fetchall()
+        first = rows[0]["position"] if rows else session.row["messages"]
         return first, tuple(parse_stored_message(id, place, text) for place, text in rows)
 
     @override
     def count_turns(self, id: str) -> int:
-        with self._reading_session(id) as (_, row):
-            return int(row["turns"])
+        with self._reading_session(id) as session:
+            return int(session.row["turns"])
 
     @override
     def turn_summaries(self, id: str) -> dict[int, str]:
-        with self._reading_session(id) as (connection, _):
+        with self._reading_session(id) as session:
             asked = "SELECT turn, line FROM lines WHERE session_id = ? ORDER BY turn"
-            return dict(connection.execute(asked, (id,)).fetchall())
+            return dict(session.connection.execute(asked, (id,)).fetchall())
 
     @override
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
@@ -228,26 +229,25 @@ class SqliteStore(SessionStore):
         return super()._search(query, id, limit, offset)
 
     @contextmanager
-    def _reading_session(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
+    def _reading_session(self, id: str) -> Iterator[StoredSession]:
         with self._database.read_transaction() as connection:
             if connection is None:
                 raise UnknownSession(id, self.path)
-            yield connection, self._fetch_row(connection, id)
+            yield self._fetch(connection, id)
 
-    def _fetch_row(self, connection: sqlite3.Connection, id: str) -> sqlite3.Row:
-        try:
+    def _fetch(self, connection: sqlite3.Connection, id: str) -> StoredSession:
+        row = None
+        with suppress(UnicodeEncodeError):  # SQLite cannot encode lone surrogates
             row = connection.execute(_SELECT_SESSION, (id,)).fetchone()
-        except UnicodeEncodeError:
-            row = None  # SQLite cannot encode lone surrogates
         if row is None:
             raise UnknownSession(id, self.path)
-        found: sqlite3.Row = row
-        return found
+        return StoredSession(connection, row)
 
     # --- writing -------------------------------------------------------------------------------
 
     @override
     def _create(self, session: Session) -> None:
+        id = session.id
         stored = vars(session) | {
             "tools": dump_json(session.tools),
             "meta": dump_json(session.meta),
@@ -255,26 +255,24 @@ class SqliteStore(SessionStore):
             "owner": current_process(),
         }
         with self._database.write_transaction() as connection:
-            if connection.execute(_SELECT_SESSION, (session.id,)).fetchone() is not None:
-                raise SessionError(
-                    f"{self.path}: session {session.id!r} exists already; open it instead"
-                )
+            if connection.execute(_SELECT_SESSION, (id,)).fetchone() is not None:
+                raise SessionError(f"{self.path}: session {id!r} exists already; open it instead")
             if not session.system:
-                self._close_other_active(connection, session.id)
+                self._close_other_active(connection, id)
             connection.execute(_INSERT_SESSION, stored)
-            write_titles(connection, session.id, session.titles)
+            self._fetch(connection, id).write_titles(session.titles)
 
     @override
     def open(self, id: str) -> ResumeState:
-        with self._writing_session(id) as (connection, row):
-            self._activate(connection, row)
-            return read_window(connection, row, self.caps).resume_state(plan_from_row(row))
+        with self._writing_session(id) as session:
+            self._activate(session)
+            return session.resume_state(self.caps)
 
     @override
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
         texts = [encode_json(row_from_message(message), "a message") for message in messages]
-        with self._writing_session(id) as (connection, row):
-            first = int(row["messages"])
+        with self._writing_session(id) as session:
+            row, connection, first = session.row, session.connection, int(session.row["messages"])
             if expected_position not in (None, first):
                 raise SessionConflict(id)
             if not messages:
@@ -290,33 +288,26 @@ class SqliteStore(SessionStore):
                 if not titled and message.role == "user":
                     titled = title_from_prompt(message.text)
                     if titled:
-                        self._write_title(connection, row, titled, turn)
+                        session.retitle(titled, turn)
             count, now = first + len(messages), _now_milliseconds()
-            update_session(
-                connection,
-                id,
-                messages=count,
-                turns=turns.number,
-                replied=turns.replied,
-                updated_at=now,
+            session.update(
+                messages=count, turns=turns.number, replied=turns.replied, updated_at=now
             )
             # In a long turn without a save, bound the messages that a resume must catch up with.
             if count - row["window_stop"] > 2 * self.caps.messages:
-                row = self._fetch_row(connection, id)
-                write_window(connection, row, read_window(connection, row, self.caps))
+                session = self._fetch(connection, id)
+                session.write_window(session.read_window(self.caps))
             return first
 
     @override
     def _save(self, id: str, plan: AgentPlan | None) -> None:
         state, window = self._summarize_window(id)
-        with self._writing_session(id) as (connection, row):
-            if window is None or state != (row["messages"], row["window_stop"]):
-                window = read_window(connection, row, self.caps)
-            write_window(connection, row, window)
+        with self._writing_session(id) as session:
+            if window is None or state != (session.row["messages"], session.row["window_stop"]):
+                window = session.read_window(self.caps)
+            session.write_window(window)
             steps, plan = plan and dump_json(plan.steps), plan or AgentPlan()
-            update_session(
-                connection,
-                id,
+            session.update(
                 plan_steps=steps,
                 current_step_index=plan.current,
                 awaiting_continuation=plan.awaiting_continuation,
@@ -328,75 +319,60 @@ class SqliteStore(SessionStore):
         """Build a window whose summary a model writes, without holding a write transaction."""
         if self._write_summary is None:
             return (0, 0), None
-        with self._reading_session(id) as (connection, row):
+        with self._reading_session(id) as session:
             falls = max(1, self.caps.messages // 2)
-            window = read_window(connection, row, self.caps, self._write_summary, falls)
+            window = session.read_window(self.caps, self._write_summary, falls)
         _ = window.summary  # call the model now, outside the write transaction
-        return (row["messages"], row["window_stop"]), window
+        return (session.row["messages"], session.row["window_stop"]), window
 
     @override
     def _retitle(self, id: str, title: str, turn: int) -> None:
-        with self._writing_session(id) as (connection, row):
-            if title != row["title"]:
-                self._write_title(connection, row, title, turn)
-
-    def _write_title(
-        self, connection: sqlite3.Connection, row: sqlite3.Row, title: str, turn: int
-    ) -> None:
-        id, now = row["session_id"], time.time()
-        titles = tuple(read_titles(connection, id).get(id, ()))
-        write_titles(connection, id, titles_after_change(id, titles, title, turn, now))
-        update_session(connection, id, title=title, updated_at=to_milliseconds(now))
+        with self._writing_session(id) as session:
+            if title != session.row["title"]:
+                session.retitle(title, turn)
 
     @override
     def _set_status(self, id: str, status: SessionStatus) -> None:
-        with self._writing_session(id) as (connection, row):
+        with self._writing_session(id) as session:
             if status == "active":
-                self._activate(connection, row)
+                self._activate(session)
             else:
-                now = _now_milliseconds()
-                update_session(connection, id, status=status, owner=None, updated_at=now)
+                session.update(status=status, owner=None, updated_at=_now_milliseconds())
 
     @override
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
-        line = repair_surrogates(summary)
-        with self._writing_session(id) as (connection, _):
-            connection.execute("INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", (id, turn, line))
+        line = (id, turn, repair_surrogates(summary))
+        with self._writing_session(id) as session:
+            session.connection.execute("INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", line)
 
     @override
     def delete(self, id: str) -> None:
-        with self._writing_session(id) as (connection, _):
-            if fts.has_index(connection):
-                fts.remove_session(connection, id)
-            connection.execute("DELETE FROM chat_sessions WHERE session_id = ?", (id,))
+        with self._writing_session(id) as session:
+            if fts.has_index(session.connection):
+                fts.remove_session(session.connection, id)
+            session.connection.execute("DELETE FROM chat_sessions WHERE session_id = ?", (id,))
         self._database.truncate_log()
 
     @contextmanager
-    def _writing_session(self, id: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
+    def _writing_session(self, id: str) -> Iterator[StoredSession]:
         if not self.path.exists():
             raise UnknownSession(id, self.path)  # before a transaction creates the database
         with self._database.write_transaction() as connection:
-            yield connection, self._fetch_row(connection, id)
+            yield self._fetch(connection, id)
 
-    def _activate(self, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
-        id, now = row["session_id"], _now_milliseconds()
-        if not row["system"]:
-            self._close_other_active(connection, id)
-        update_session(connection, id, status="active", owner=current_process(), updated_at=now)
+    def _activate(self, session: StoredSession) -> None:
+        if not session.row["system"]:
+            self._close_other_active(session.connection, session.id)
+        now = _now_milliseconds()
+        session.update(status="active", owner=current_process(), updated_at=now)
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
         """Close other active sessions, or raise ``SessionActive``."""
-        for other, owner, updated in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
-            if self._refuse_when_active and is_process_alive(owner, from_milliseconds(updated)):
-                raise SessionActive(other)
-            update_session(connection, other, status="closed", owner=None)
-
-
-def _make_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    from ctxlab.llm import LiteLLMClient  # lazy: needed with a model only
-    from ctxlab.sessions.llm_summary import llm_summary_writer
-
-    return llm_summary_writer(client or LiteLLMClient(), model)
+        for row in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
+            updated = from_milliseconds(row["updated_at"])
+            if self._refuse_when_active and is_process_alive(row["owner"], updated):
+                raise SessionActive(row["session_id"])
+            StoredSession(connection, row).update(status="closed", owner=None)
 
 
 def _now_milliseconds() -> int:
