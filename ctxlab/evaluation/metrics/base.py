@@ -1,23 +1,31 @@
-"""Base types of metrics: columns, scores and the ``Metric`` protocol.
+"""Base types of metrics: columns, scores and the base class ``Metric``.
 
-A metric declares its columns as data and computes them from the traces of a recording. ``measure``
-gets all configurations of one recording at once, so that shared work is done once and the rest with
-arrays. Use ``per_request_metric`` for a metric that inspects each request as it would be sent.
+A metric declares its columns and scores as data and computes the columns from the traces of a
+recording. ``measure`` gets all configurations of one recording at once, so that shared work is done
+once and the rest with arrays. Use ``per_request_metric`` for a metric that inspects each request as
+it would be sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 
 FloatArray = npt.NDArray[np.float64]
+Figures = Mapping[str, FloatArray]
+"""Arrays of shape ``(traces, requests)`` by column name."""
+Better = Literal["higher", "lower", ""]
+"""Which direction of a score is better; empty if it depends."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class Column:
 class Score:
     """A figure of a run or a configuration, computed from columns of its requests.
 
-    Scores are computed from sums, not as a mean of means: longer recordings weigh more.
+    Scores are computed from sums, not as a mean of means: longer recordings weigh more. The class
+    methods make the usual ones.
     """
 
     name: str
@@ -53,7 +62,7 @@ class Score:
     "the denominator of a ratio; empty: the number of requests"
     interval: bool = False
     "True if the leaderboard shows a bootstrap interval"
-    better: Literal["higher", "lower", ""] = ""
+    better: Better = ""
     "which direction is better; empty if it depends"
     heading: str = ""
     """heading in the printed leaderboard, in two lines; a score without one is not printed there.
@@ -62,29 +71,127 @@ class Score:
     legend: str = ""
     "explanation of the heading, printed below the leaderboard"
 
+    @classmethod
+    def share(cls, name: str, meaning: str, ratio: str) -> Score:
+        """Create a share with an interval; more is better.
 
-@runtime_checkable
-class Metric(Protocol):
+        Parameters
+        ----------
+        name, meaning : str
+            Name and description of the score.
+        ratio : str
+            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+
+        Returns
+        -------
+        Score
+            The score.
+
+        Examples
+        --------
+        >>> recall = Score.share("recall", "share of what the agent used next", "seen / arguments")
+        >>> recall.column, recall.per, recall.better
+        ('seen', 'arguments', 'higher')
+        """
+        return replace(cls.mean(name, meaning, "share", ratio, "higher"), interval=True)
+
+    @classmethod
+    def rate(cls, name: str, meaning: str, ratio: str, better: Better = "lower") -> Score:
+        """Create a share without an interval.
+
+        Parameters
+        ----------
+        name, meaning : str
+            Name and description of the score.
+        ratio : str
+            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+        better : {"lower", "higher", ""}
+            Which direction is better.
+
+        Returns
+        -------
+        Score
+            The score.
+        """
+        return cls.mean(name, meaning, "share", ratio, better)
+
+    @classmethod
+    def mean(
+        cls, name: str, meaning: str, unit: str, ratio: str, better: Better = "lower"
+    ) -> Score:
+        """Create a mean.
+
+        Parameters
+        ----------
+        name, meaning, unit : str
+            Name, description and unit of the score.
+        ratio : str
+            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+        better : {"lower", "higher", ""}
+            Which direction is better.
+
+        Returns
+        -------
+        Score
+            The score.
+        """
+        column, _, per = ratio.partition(" / ")
+        return cls(name, meaning, unit, "ratio", column, per, better=better)
+
+    @classmethod
+    def total(
+        cls, name: str, meaning: str, unit: str, column: str = "", better: Better = "lower"
+    ) -> Score:
+        """Create a sum.
+
+        Parameters
+        ----------
+        name, meaning, unit : str
+            Name, description and unit of the score.
+        column : str, optional
+            The column that is summed; the one with the name of the score if left out.
+        better : {"lower", "higher", ""}
+            Which direction is better.
+
+        Returns
+        -------
+        Score
+            The score.
+        """
+        return cls(name, meaning, unit, "sum", column or name, better=better)
+
+    def printed(self, heading: str, legend: str = "") -> Score:
+        """Return the score with a column in the printed leaderboard.
+
+        Parameters
+        ----------
+        heading : str
+            See ``Score.heading``.
+        legend : str, optional
+            Explanation of the heading.
+
+        Returns
+        -------
+        Score
+            A copy.
+        """
+        return replace(self, heading=heading, legend=legend)
+
+
+class Metric(ABC):
     """What an evaluation measures."""
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The figures of each request."""
-        ...
+    columns: tuple[Column, ...]
+    "the figures of each request"
+    scores: tuple[Score, ...]
+    "the figures of a run and of the leaderboard"
+    observers: Mapping[str, RequestObserver] = MappingProxyType({})
+    "functions, by name, that are called with each request as it is sent; often none"
+    uses_probes: bool = False
+    "True if the probes of a recording must be previewed"
 
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """The figures of a run and of the leaderboard."""
-        ...
-
-    @property
-    def observers(self) -> Mapping[str, RequestObserver]:
-        """Functions, by name, that are called with each request as it is sent; often none."""
-        ...
-
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
+    @abstractmethod
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         """Compute the columns for each trace.
 
         Parameters
@@ -99,63 +206,51 @@ class Metric(Protocol):
         mapping of str to numpy.ndarray of shape (traces, requests)
             Figures by column name.
         """
-        ...
 
 
-@dataclass(frozen=True)
-class PerRequestMetric:
-    """A metric computed by a function of each request."""
+def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
+    """Find the replays behind traces: one that never read its budget serves several budgets.
 
-    column: Column
-    "the figure that the function computes"
-    function: Callable[[Context], float]
-    "computes the figure from the context that is sent"
+    Parameters
+    ----------
+    traces : iterable of Trace
+        Traces of one recording.
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The one column."""
-        return (self.column,)
+    Returns
+    -------
+    replays : list of Trace
+        One trace per replay.
+    order : list of int
+        Index of each trace's replay.
+    """
+    traces = list(traces)
+    replays = {id(trace.context): trace for trace in traces}
+    rows = {key: row for row, key in enumerate(replays)}
+    return list(replays.values()), [rows[id(trace.context)] for trace in traces]
 
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """The mean of the column over requests."""
-        c = self.column
-        return (
-            Score(
-                f"{c.name}_mean",
-                f"mean of: {c.meaning}",
-                c.unit,
-                "ratio",
-                c.name,
-                heading=f"{c.name}\nmean",
-                legend=f"{c.name}: {c.meaning}",
-            ),
-        )
 
-    @property
-    def observers(self) -> Mapping[str, RequestObserver]:
-        """The function, by column name."""
-        return {self.column.name: self.function}
+class PerRequestMetric(Metric):
+    """A metric computed by a function of each request; its score is the mean.
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Return the values that the function computed during the replay.
+    Parameters
+    ----------
+    column : Column
+        The figure that the function computes.
+    function : callable
+        Computes the figure from the context that is sent.
+    """
 
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
+    def __init__(self, column: Column, function: Callable[[Context], float]) -> None:
+        name, meaning = column.name, column.meaning
+        score = Score.mean(f"{name}_mean", f"mean of: {meaning}", column.unit, name, better="")
+        self.columns = (column,)
+        self.scores = (score.printed(f"{name}\nmean", f"{name}: {meaning}"),)
+        self.observers = {name: function}
 
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            The figures by column name.
-        """
-        name = self.column.name
-        return {name: np.array([trace.observations[name] for trace in traces], dtype=np.float64)}
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
+        seen = {name: [trace.observations[name] for trace in traces] for name in self.observers}
+        return {name: np.array(values, dtype=np.float64) for name, values in seen.items()}
 
 
 def per_request_metric(name: str, meaning: str, unit: str) -> Callable[..., PerRequestMetric]:

@@ -10,17 +10,18 @@ that in any edited text that still contains it. Each edited text is searched onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.canaries import Canary, read_canaries
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score, distinct_replays
 from ctxlab.messages.types import Message, message_text
 
 _Bools = npt.NDArray[np.bool_]
@@ -41,7 +42,7 @@ class CanaryVisibility(NamedTuple):
     "True if both values are in view: same shape as ``in_view``"
 
 
-class CanaryMetric:
+class CanaryMetric(Metric):
     """Share of canaries in view, over all requests after each one, and at the last request.
 
     Requests soon after a canary flatter every strategy, because recent values are in view under all
@@ -67,78 +68,40 @@ class CanaryMetric:
             "canaries",
         ),
     )
-    "figures of each request"
     scores = (
-        Score(
+        Score.share(
             "survival",
             "share of canaries in view, over all requests after each one",
-            "share",
-            "ratio",
-            "canaries_kept",
-            "canaries",
-            interval=True,
-            better="higher",
+            "canaries_kept / canaries",
         ),
-        Score(
+        Score.share(
             "survival_end",
             "share of canaries in view at the end of each recording",
-            "share",
-            "ratio",
-            "canaries_end_kept",
-            "canaries_end",
-            interval=True,
-            better="higher",
-            heading="canaries kept\n(95 %)",
-            legend="canaries kept: share of canaries in view at the end of each recording",
+            "canaries_end_kept / canaries_end",
+        ).printed(
+            "canaries kept\n(95 %)",
+            "canaries kept: share of canaries in view at the end of each recording",
         ),
-        Score(
+        Score.rate(
             "stale_rate",
             "share of superseded values that are in view without the new one",
-            "share",
-            "ratio",
-            "canaries_stale",
-            "canaries_superseded",
-            better="lower",
+            "canaries_stale / canaries_superseded",
         ),
-        Score(
+        Score.rate(
             "stale_rate_end",
             "share of superseded values in view without the new one at the end of each recording",
-            "share",
-            "ratio",
-            "canaries_stale_end",
-            "canaries_superseded_end",
-            better="lower",
+            "canaries_stale_end / canaries_superseded_end",
         ),
-        Score(
+        Score.rate(
             "both_rate",
             "share of superseded values that are in view with the new one",
-            "share",
-            "ratio",
-            "canaries_both",
-            "canaries_superseded",
+            "canaries_both / canaries_superseded",
+            better="",
         ),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace; all are 0 if the recording has no canaries.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         found = measure_canary_visibility(prepared, traces)
         shape = (len(traces), len(prepared.request_positions))
         old = np.array([canary.old is not None for canary in found.canaries], dtype=bool)
@@ -194,17 +157,12 @@ def measure_canary_visibility(
         for canary in canaries
     ]
     book = _EditedTextIndex([*values, *(value for value in older if value)], requests)
-    shape = (len(traces), len(canaries), len(requests))
-    kept, old = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    kept, old = np.zeros((2, len(traces), len(canaries), len(requests)), dtype=bool)
     if canaries:
-        # Traces that share a context are one replay under several budgets.
-        seen: dict[int, _Bools] = {}
-        replaced = [value is not None for value in older]
-        for row, trace in enumerate(traces):
-            key = id(trace.context)
-            if key not in seen:
-                seen[key] = book.values_in_view(trace)
-            kept[row], old[row, replaced] = np.split(seen[key], [len(canaries)])
+        replays, order = distinct_replays(traces)
+        in_view = np.array([book.values_in_view(trace) for trace in replays])[order]
+        kept = in_view[:, : len(canaries)]
+        old[:, [value is not None for value in older]] = in_view[:, len(canaries) :]
     kept &= said
     old &= said
     return CanaryVisibility(canaries, said, kept, old & ~kept, old & kept)

@@ -13,19 +13,19 @@ the same under every strategy. If the price of a model is unknown, the cost is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.tokens.models import CachePolicy
 from ctxlab.tokens.prices import Prices
 
 
-class CostMetric:
+class CostMetric(Metric):
     """Input cost with prompt caching, including the strategy's own model calls.
 
     Prices and cache rules are those of the recording's model (``PreparedRecording.model``).
@@ -36,60 +36,20 @@ class CostMetric:
         Column("cost_usd", "input cost of the request, including the strategy's own calls", "USD"),
         Column("strategy_usd", "part of it for the strategy's own model calls", "USD"),
     )
-    "figures of each request"
     scores = (
-        Score(
-            "cost_usd",
-            "input cost of all requests, including the strategy's own calls",
-            "USD",
-            "sum",
-            "cost_usd",
-            better="lower",
-            heading="cost\n$",
-        ),
-        Score(
-            "strategy_usd",
-            "part of the cost for the strategy's own model calls",
-            "USD",
-            "sum",
-            "strategy_usd",
-            better="lower",
-            heading="strategy\n$",
-            legend="strategy $: the strategy's own model calls (included in cost)",
-        ),
-        Score(
-            "cached_share",
-            "share of tokens read from the cache",
-            "share",
-            "ratio",
-            "cached",
-            "tokens",
-            better="higher",
-            heading="cached\n%",
-            legend="cached: tokens read from the prompt cache",
-        ),
+        Score.total(
+            "cost_usd", "input cost of all requests, including the strategy's own calls", "USD"
+        ).printed("cost\n$"),
+        Score.total(
+            "strategy_usd", "part of the cost for the strategy's own model calls", "USD"
+        ).printed("strategy\n$", "strategy $: the strategy's own model calls (included in cost)"),
+        Score.rate(
+            "cached_share", "share of tokens read from the cache", "cached / tokens", "higher"
+        ).printed("cached\n%", "cached: tokens read from the prompt cache"),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         prices, cache = prepared.model.prices, prepared.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         prefix = _reachable_prefix_tokens(cache, tokens - prepared.fixed_tokens, traces)

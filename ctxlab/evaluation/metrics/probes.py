@@ -28,25 +28,31 @@ References
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import ClassVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.answer_matching import padded_words
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import (
+    Column,
+    Figures,
+    FloatArray,
+    Metric,
+    Score,
+    distinct_replays,
+)
 from ctxlab.messages.types import Message, message_text
 
 _START = attrgetter("start")
 
 
-@dataclass(frozen=True)
-class ProbeVisibility:
+class ProbeVisibility(NamedTuple):
     """Visibility of each probe in each trace: arrays of shape ``(traces, probes)``."""
 
     evidence_in_view: FloatArray
@@ -59,7 +65,7 @@ class ProbeVisibility:
     "tokens of the request, including the question"
 
 
-class ProbeMetric:
+class ProbeMetric(Metric):
     """Whether the evidence and answers of a recording's probes are in view."""
 
     columns = (
@@ -75,109 +81,64 @@ class ProbeMetric:
         Column("question_over", "questions whose request is too large", "questions"),
         Column("question_own", "tokens of the strategy's own model calls for them", "tokens"),
     )
-    "figures of each request"
     scores = (
-        Score("questions", "questions that were asked", "questions", "sum", "questions"),
-        Score(
+        Score.total("questions", "questions that were asked", "questions", better=""),
+        Score.share(
             "evidence_recall",
             "share of the evidence of questions that is in view",
-            "share",
-            "ratio",
-            "evidence_seen",
-            "evidenced",
-            interval=True,
-            better="higher",
-            heading="evidence\nrecall (95 %)",
-            legend="evidence recall: share of a question's evidence messages that is in view",
+            "evidence_seen / evidenced",
+        ).printed(
+            "evidence\nrecall (95 %)",
+            "evidence recall: share of a question's evidence messages that is in view",
         ),
-        Score(
+        Score.rate(
             "evidence_pointer_rate",
             "share of the evidence of questions that is not in view but can be fetched",
-            "share",
-            "ratio",
-            "evidence_pointed",
-            "evidenced",
-            heading="evidence\npointer %",
-            legend="evidence pointer: evidence that is not in view but can be fetched again",
+            "evidence_pointed / evidenced",
+            better="",
+        ).printed(
+            "evidence\npointer %",
+            "evidence pointer: evidence that is not in view but can be fetched again",
         ),
-        Score(
+        Score.share(
             "answer_containment",
             "share of questions with an answer in the request",
-            "share",
-            "ratio",
-            "answer_seen",
-            "answerable",
-            interval=True,
-            better="higher",
-            heading="answer in\nview (95 %)",
-            legend="answer in view: questions with an answer in the request",
+            "answer_seen / answerable",
+        ).printed(
+            "answer in\nview (95 %)", "answer in view: questions with an answer in the request"
         ),
-        Score(
+        Score.rate(
             "answer_chance",
             "share of questions with an answer in the request but no evidence in view",
-            "share",
-            "ratio",
-            "unseen_answer",
-            "unseen",
-            heading="chance\nanswer %",
-            legend="chance answer: the same for questions without evidence in view",
+            "unseen_answer / unseen",
+            better="",
+        ).printed(
+            "chance\nanswer %", "chance answer: the same for questions without evidence in view"
         ),
-        Score(
+        Score.mean(
             "question_tokens_mean",
             "mean tokens of a request that asks a question",
             "tokens",
-            "ratio",
-            "question_tokens",
-            "questions",
-            better="lower",
-            heading="question\ntokens",
-            legend="question tokens: mean tokens of requests that ask a question",
+            "question_tokens / questions",
+        ).printed(
+            "question\ntokens", "question tokens: mean tokens of requests that ask a question"
         ),
-        Score(
+        Score.rate(
             "question_overflow_rate",
             "share of requests that ask a question and are too large",
-            "share",
-            "ratio",
-            "question_over",
-            "questions",
-            better="lower",
-            heading="question\nover %",
-            legend="question over: requests that ask a question and are too large",
+            "question_over / questions",
+        ).printed(
+            "question\nover %", "question over: requests that ask a question and are too large"
         ),
-        Score(
-            "question_own",
-            "tokens of the strategy's own model calls for questions",
-            "tokens",
-            "sum",
-            "question_own",
-            better="lower",
+        Score.total(
+            "question_own", "tokens of the strategy's own model calls for questions", "tokens"
         ),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
-    uses_probes: ClassVar[bool] = True
-    "the probes of a recording must be previewed"
+    uses_probes = True
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace.
-
-        A question counts at the request after it, or at the last request.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
+        # A question counts at the request after it, or at the last request.
         probes, seen = prepared.probes, measure_probe_visibility(prepared, traces)
         every = np.ones((len(traces), len(probes)))
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
@@ -230,26 +191,18 @@ def measure_probe_visibility(
     ProbeVisibility
         Arrays of shape ``(traces, probes)``.
     """
-    shape = len(traces), len(prepared.probes)
-    evidence, pointer, tokens = (np.zeros(shape) for _ in range(3))
-    answer = np.zeros(shape, dtype=bool)
-    book = _AnswerIndex(prepared)
-    rows: dict[int, int] = {}
-    for row, trace in enumerate(traces):
-        # Traces that share a context are one replay under several budgets.
-        known = rows.setdefault(id(trace.context), row)
-        if known != row:
-            for array in (evidence, pointer, tokens, answer):
-                array[row] = array[known]
-            continue
+    replays, order = distinct_replays(traces)
+    evidence, pointer, tokens = np.zeros((3, len(replays), len(prepared.probes)))
+    answer = np.zeros(tokens.shape, dtype=bool)
+    index = _AnswerIndex(prepared)
+    for row, trace in enumerate(replays):
         for number, entries in enumerate(trace.preview_entries):
-            tokens[row, number] = sum([entry.tokens for entry in entries]) + prepared.fixed_tokens
+            at = row, number
+            tokens[at] = sum([entry.tokens for entry in entries]) + prepared.fixed_tokens
             edited = [entry for entry in entries if entry.form is not Form.VERBATIM]
-            evidence[row, number], pointer[row, number] = book.evidence_shares(
-                number, entries, edited
-            )
-            answer[row, number] = book.is_answer_in_view(number, entries, edited)
-    return ProbeVisibility(evidence, pointer, answer, tokens)
+            evidence[at], pointer[at] = index.evidence_shares(number, entries, edited)
+            answer[at] = index.is_answer_in_view(number, entries, edited)
+    return ProbeVisibility(evidence[order], pointer[order], answer[order], tokens[order])
 
 
 class _AnswerIndex:

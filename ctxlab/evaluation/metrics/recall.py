@@ -14,18 +14,26 @@ maximum over mentions answers this for all needs at once.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import ClassVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from ctxlab.context.history import Entry, Form
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import (
+    Column,
+    Figures,
+    FloatArray,
+    Metric,
+    Score,
+    distinct_replays,
+)
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text
@@ -40,8 +48,7 @@ _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class NeedVisibility:
+class NeedVisibility(NamedTuple):
     """Visibility of each need in each trace: arrays of shape ``(traces, needs)``."""
 
     in_view: _Bools
@@ -51,7 +58,7 @@ class NeedVisibility:
 
 
 @dataclass(frozen=True)
-class RecallMetric:
+class RecallMetric(Metric):
     """Share of what the next action uses that is in view, near and far."""
 
     far_tokens: int = FAR_TOKENS
@@ -70,88 +77,43 @@ class RecallMetric:
         Column("near_seen", "near arguments in view", "arguments"),
         Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
     )
-    "figures of each request"
     scores = (
-        Score(
-            "recall",
-            "share of what the agent used next that is in view",
-            "share",
-            "ratio",
-            "seen",
-            "arguments",
-            interval=True,
-            better="higher",
-            heading="recall\n",
-            legend="recall: what the agent used next that was still in view (availability: an upper "
-            "bound)",
+        Score.share(
+            "recall", "share of what the agent used next that is in view", "seen / arguments"
+        ).printed(
+            "recall\n",
+            "recall: what the agent used next that was still in view (availability: an upper bound)",
         ),
-        Score(
+        Score.share(
             "recall_near",
             "recall of what was last mentioned recently",
-            "share",
-            "ratio",
-            "near_seen",
-            "near_arguments",
-            interval=True,
-            better="higher",
+            "near_seen / near_arguments",
         ),
-        Score(
+        Score.share(
             "recall_far",
-            "recall of what was last mentioned more than 4,000 tokens before",
-            "share",
-            "ratio",
-            "far_seen",
-            "far_arguments",
-            interval=True,
-            better="higher",
-            heading="far recall\n(95 %)",
-            legend=f"far recall: recall of what was last mentioned over {FAR_TOKENS:,} tokens before, "
+            f"recall of what was last mentioned more than {FAR_TOKENS:,} tokens before",
+            "far_seen / far_arguments",
+        ).printed(
+            "far recall\n(95 %)",
+            f"far recall: recall of what was last mentioned over {FAR_TOKENS:,} tokens before, "
             "with its interval over clusters",
         ),
-        Score(
+        Score.rate(
             "pointer_rate",
             "share of what the agent used next that is not in view but can be fetched again",
-            "share",
-            "ratio",
-            "pointed",
-            "arguments",
-            heading="pointer\n%",
-            legend="pointer: not in view but can be fetched again",
-        ),
-        Score(
+            "pointed / arguments",
+            better="",
+        ).printed("pointer\n%", "pointer: not in view but can be fetched again"),
+        Score.rate(
             "lost_rate",
             "share of what the agent used next that is neither in view nor fetchable",
-            "share",
-            "ratio",
-            "lost",
-            "arguments",
-            better="lower",
-            heading="lost\n%",
-            legend="lost: neither in view nor fetchable",
-        ),
-        Score("far_arguments", "arguments behind recall_far", "arguments", "sum", "far_arguments"),
+            "lost / arguments",
+        ).printed("lost\n%", "lost: neither in view nor fetchable"),
+        Score.total("far_arguments", "arguments behind recall_far", "arguments", better=""),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         needs = prepared.needs
         found = measure_need_visibility(needs, traces)
         far = needs.gap_tokens > self.far_tokens
@@ -201,33 +163,24 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
         Arrays of shape ``(traces, needs)``.
     """
     if not len(needs):
-        nothing = np.zeros((len(traces), 0), dtype=bool)
-        return NeedVisibility(nothing, nothing)
-    # Traces that share a context are one replay under several budgets.
-    contexts = {id(trace.context): trace for trace in traces}
-    rows = {key: row for row, key in enumerate(contexts)}
-    found = _compute_need_visibility(needs, list(contexts.values()))
-    order = [rows[id(trace.context)] for trace in traces]
-    return NeedVisibility(found.in_view[order], found.fetchable[order])
-
-
-def _compute_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
-    book = _EditedEntityIndex(needs)
+        return NeedVisibility(*np.zeros((2, len(traces), 0), dtype=bool))
+    replays, order = distinct_replays(traces)
+    index = _EditedEntityIndex(needs)
     requests = len(needs.request_positions)
-    died = np.array([trace.context.dropped_at for trace in traces])
-    life = np.minimum(died[:, needs.mentions], requests)
-    for row, trace in zip(life, traces, strict=True):
-        book.extend_lifetimes(row, trace)
+    dropped = np.array([trace.context.dropped_at for trace in replays])
+    life = np.minimum(dropped[:, needs.mentions], requests)
+    for row, trace in zip(life, replays, strict=True):
+        index.extend_lifetimes(row, trace)
     seen = _last_visible_request(needs, life, requests) > needs.request
     pointer = np.zeros_like(seen)
-    for row, trace in enumerate(traces):
-        book.mark_fetchable(pointer[row], trace)
+    for row, trace in enumerate(replays):
+        index.mark_fetchable(pointer[row], trace)
         for entry in trace.context.edited_entries:
             if entry.is_aggregate:
-                book.mark_summary_entities(seen[row], entry)
+                index.mark_summary_entities(seen[row], entry)
         for request, entries in trace.forked_requests.items():
-            book.mark_forked_request(seen[row], pointer[row], request, entries)
-    return NeedVisibility(seen, pointer & ~seen)
+            index.mark_forked_request(seen[row], pointer[row], request, entries)
+    return NeedVisibility(seen[order], (pointer & ~seen)[order])
 
 
 def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
@@ -265,13 +218,9 @@ class _EditedEntityIndex:
                 return frozenset()
             among = [self.mention_entity[row] for row in rows]
         key = (id(entry.message), entry.start, entry.stop)
-        known = self.entities_cache.get(key)
-        if known is None:
-            known = self.entities_cache[key] = (
-                entry,
-                self.needs.find_entities(entry.message, among),
-            )
-        return known[1]
+        if key not in self.entities_cache:  # keep the entry alive, so that its id is not reused
+            self.entities_cache[key] = entry, self.needs.find_entities(entry.message, among)
+        return self.entities_cache[key][1]
 
     def extend_lifetimes(self, life: _Ints, trace: Trace) -> None:
         """Extend a mention's life if the message that replaced its own still contains it."""
@@ -284,14 +233,11 @@ class _EditedEntityIndex:
 
     def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
         """Mark the needs that a summary keeps in view while it is present."""
-        kept = self.entities_in_entry(entry)
-        if not kept:
-            return
-        needs = self.needs
-        rows = slice(*self.need_rows_between(entry.since, entry.until))
-        known = np.zeros(len(needs.entities), dtype=bool)
-        known[list(kept)] = True
-        seen[rows] |= known[needs.entity[rows]]
+        if kept := self.entities_in_entry(entry):
+            rows = self.need_rows(entry)
+            known = np.zeros(len(self.needs.entities), dtype=bool)
+            known[list(kept)] = True
+            seen[rows] |= known[self.needs.entity[rows]]
 
     def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
         """Mark the needs whose messages a stub or a table of contents points to."""
@@ -309,22 +255,19 @@ class _EditedEntityIndex:
             # Otherwise the message was dropped before, and there is a gap between.
             late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
-            pointer |= (
-                _last_visible_request(needs, until[needs.mentions][None], requests)[0]
-                > needs.request
-            )
+            life = until[needs.mentions][None]
+            pointer |= _last_visible_request(needs, life, requests)[0] > needs.request
         for entry, position in late:
-            rows = slice(*self.need_rows_between(entry.since, entry.until))
+            rows = self.need_rows(entry)
             for row in self.rows_by_position.get(position, ()):
-                inside = (needs.entity[rows] == self.mention_entity[row]) & (
-                    needs.last_mention_row[rows] >= row
-                )
-                pointer[rows] |= inside
+                same = needs.entity[rows] == self.mention_entity[row]
+                pointer[rows] |= same & (needs.last_mention_row[rows] >= row)
 
-    def need_rows_between(self, since: int, until: int) -> tuple[int, int]:
-        """Return the row range of the needs of the requests from ``since`` to ``until``."""
+    def need_rows(self, entry: Entry) -> slice:
+        """Return the rows of the needs of the requests in which an entry is present."""
         last = len(self.request_offsets) - 1
-        return self.request_offsets[min(since, last)], self.request_offsets[min(until, last)]
+        since, until = (self.request_offsets[min(r, last)] for r in (entry.since, entry.until))
+        return slice(since, until)
 
     def mark_forked_request(
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]

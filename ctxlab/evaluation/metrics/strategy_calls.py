@@ -9,18 +9,21 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ctxlab.context.context import Ledger
+from ctxlab.errors import ModelUnavailable
 from ctxlab.evaluation.engine import Trace
-from ctxlab.llm.base import ModelCall
+from ctxlab.evaluation.metrics.base import distinct_replays
+from ctxlab.llm.base import ModelCall, Reply
 
 _FALLBACK = re.compile(r"(\w+) fallback: (?:part \d+ of \d+: )?(.*)", re.DOTALL)
 _WRITTEN = re.compile(r"(summary|contents)(?: rejected: .*)?", re.DOTALL)
 _NUMBERS = re.compile(r"\d[\d,.]*")
 _MAX_REASONS = 10
 "maximum number of fallback reasons listed per strategy"
+_NO_CALLS = {"calls": 0, "cached": 0, "attempts": 0, "tokens": 0, "usd": 0.0}
 
 
 class GeneratedText(NamedTuple):
@@ -73,45 +76,7 @@ def list_generated_texts(context: Ledger) -> list[GeneratedText]:
             if reason or turn in asked:
                 found.append(GeneratedText(turn, match[1], reason))
     found += [GeneratedText(turn, kind, reason) for (turn, kind), reason in failed.items()]
-    told = {each.request for each in found}
-    return found + [GeneratedText(turn, "") for turn in sorted(asked - told)]
-
-
-class CallTotals(NamedTuple):
-    """Totals of the calls of one model; tokens and dollars exclude cached calls."""
-
-    calls: int = 0
-    "number of calls"
-    cached: int = 0
-    "number of calls answered from disk"
-    attempts: int = 0
-    "number of HTTP requests"
-    tokens: int = 0
-    "prompt and completion tokens"
-    usd: float = 0.0
-    "cost; nan if the price of a call is unknown"
-
-    def plus(self, call: ModelCall) -> CallTotals:
-        """Return the totals with one more call.
-
-        Parameters
-        ----------
-        call : ModelCall
-            The call to add.
-
-        Returns
-        -------
-        CallTotals
-            The new totals.
-        """
-        new = not call.cached
-        return CallTotals(
-            self.calls + 1,
-            self.cached + call.cached,
-            self.attempts + call.attempts,
-            self.tokens + new * (call.prompt_tokens + call.completion_tokens),
-            self.usd + (call.usd if new else 0.0),
-        )
+    return found + [GeneratedText(turn, "") for turn in sorted(asked - {t.request for t in found})]
 
 
 class StrategyCalls(NamedTuple):
@@ -138,10 +103,9 @@ def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
     StrategyCalls
         The calls and the texts.
     """
-    once = {id(trace.context): trace for trace in traces}
     spent: list[ModelCall] = []
     made: dict[str, list[GeneratedText]] = {}
-    for trace in once.values():
+    for trace in distinct_replays(traces)[0]:
         for account in (trace.context, *trace.preview_ledgers):
             spent += account.model_calls
             if found := list_generated_texts(account):
@@ -153,36 +117,45 @@ class StrategyCallTotals:
     """Totals of the model calls of a run, recording by recording."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, CallTotals] = {}
-        "totals by model"
-        self.text_counts: dict[str, Counter[str]] = {}
-        "number of texts of each kind, by strategy"
-        self.fallback_reasons: dict[str, Counter[str]] = {}
-        "number of fallbacks by reason, by strategy; reasons that differ only in numbers are merged"
-        self._first_wordings: dict[str, str] = {}
-        self._fallback_kinds: dict[str, Counter[str]] = {}
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._texts: dict[str, list[GeneratedText]] = {}
+        self._wordings: dict[str, str] = {}
 
-    def add(self, asked: StrategyCalls) -> None:
+    def add(self, made: StrategyCalls) -> None:
         """Add the calls of one recording.
 
         Parameters
         ----------
-        asked : StrategyCalls
+        made : StrategyCalls
             Calls and texts of the recording.
         """
-        for call in asked.calls:
-            self.calls[call.model] = self.calls.get(call.model, CallTotals()).plus(call)
-        for strategy, made in asked.texts_by_strategy.items():
-            self.text_counts.setdefault(strategy, Counter()).update(each.kind for each in made)
-            failed = [each for each in made if each.reason]
-            self._fallback_kinds.setdefault(strategy, Counter()).update(
-                each.kind for each in failed
-            )
-            reasons = self.fallback_reasons.setdefault(strategy, Counter())
-            for each in failed:
-                # "(512 of 400)" and "(90 of 80)" are one reason; keep the wording of the first.
-                alike = _NUMBERS.sub("#", each.reason)
-                reasons[self._first_wordings.setdefault(alike, each.reason)] += 1
+        for call in made.calls:
+            totals = self._calls.setdefault(call.model, _NO_CALLS.copy())
+            totals["calls"] += 1
+            totals["cached"] += call.cached
+            totals["attempts"] += call.attempts
+            if not call.cached:
+                totals["tokens"] += call.prompt_tokens + call.completion_tokens
+                totals["usd"] += call.usd
+        for strategy, texts in made.texts_by_strategy.items():
+            self._texts.setdefault(strategy, []).extend(map(self._merge_reason, texts))
+
+    def add_replies(self, model: str, replies: Iterable[Reply | ModelUnavailable]) -> None:
+        """Add the replies of a model that is asked about a recording.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model.
+        replies : iterable of Reply or ModelUnavailable
+            Its replies.
+        """
+        self.add(StrategyCalls([ModelCall.from_reply(0, model, reply) for reply in replies], {}))
+
+    def _merge_reason(self, text: GeneratedText) -> GeneratedText:
+        """Count reasons such as "(512 of 400)" and "(90 of 80)" as one, in the words of the first."""
+        alike = _NUMBERS.sub("#", text.reason)
+        return text._replace(reason=self._wordings.setdefault(alike, text.reason))
 
     def manifest(self) -> dict[str, Any]:
         """Return the totals for the manifest.
@@ -190,23 +163,20 @@ class StrategyCallTotals:
         Returns
         -------
         dict
-            ``calls`` by model, and ``fallbacks`` by strategy if there are any.
+            ``calls`` by model: tokens and dollars exclude cached calls, and ``usd`` is None if a
+            price is unknown. ``fallbacks`` by strategy if there are any.
         """
-        return {
-            "calls": {model: _totals_to_dict(calls) for model, calls in self.calls.items()},
-            "fallbacks": {
-                strategy: {
-                    "kinds": dict(self._fallback_kinds[strategy]),
-                    "written": self.text_counts[strategy].total(),
-                    "fallbacks": reasons.total(),
-                    "reasons": dict(reasons.most_common(_MAX_REASONS)),
+        fallbacks = {}
+        for strategy, texts in self._texts.items():
+            if failed := [text for text in texts if text.reason]:
+                fallbacks[strategy] = {
+                    "kinds": dict(Counter(text.kind for text in failed)),
+                    "written": len(texts),
+                    "fallbacks": len(failed),
+                    "reasons": dict(Counter(t.reason for t in failed).most_common(_MAX_REASONS)),
                 }
-                for strategy, reasons in self.fallback_reasons.items()
-                if reasons
-            },
+        calls = {
+            model: totals | {"usd": None if math.isnan(totals["usd"]) else totals["usd"]}
+            for model, totals in self._calls.items()  # JSON has no nan
         }
-
-
-def _totals_to_dict(calls: CallTotals) -> Mapping[str, Any]:
-    fields = calls._asdict()
-    return {**fields, "usd": None if math.isnan(calls.usd) else calls.usd}  # JSON has no nan
+        return {"calls": calls, "fallbacks": fallbacks}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
 
-class UsageMetric:
+class UsageMetric(Metric):
     """Tokens of each request, compared with the limit minus the reserve."""
 
     columns = (
@@ -31,16 +31,9 @@ class UsageMetric:
         Column("written", "texts, such as summaries, that a model should write", "texts"),
         Column("fallbacks", "those of them that were written partly or fully without it", "texts"),
     )
-    "figures of each request"
     scores = (
-        Score(
-            "tokens_mean",
-            "mean tokens per request",
-            "tokens",
-            "ratio",
-            "tokens",
-            better="lower",
-            heading="tokens\nmean",
+        Score.mean("tokens_mean", "mean tokens per request", "tokens", "tokens").printed(
+            "tokens\nmean"
         ),
         Score(
             "tokens_peak",
@@ -49,104 +42,28 @@ class UsageMetric:
             "max",
             "tokens",
             better="lower",
-            heading="tokens\npeak",
+        ).printed("tokens\npeak"),
+        Score.total("tokens_total", "tokens of all requests", "tokens", "tokens"),
+        Score.mean("messages_mean", "mean messages per request", "messages", "messages", better=""),
+        Score.rate("overflow_rate", "share of requests that are too large", "overflow").printed(
+            "over\n%", "over: requests larger than the limit minus the reserve"
         ),
-        Score(
-            "tokens_total",
-            "tokens of all requests",
-            "tokens",
-            "sum",
-            "tokens",
-            better="lower",
+        Score.rate("panic_rate", "share of requests that panic had to shorten", "panicked"),
+        Score.rate("stuck_rate", "share of requests that cannot be made to fit", "stuck"),
+        Score.total("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
+        Score.total("strategy_calls", "the strategy's own model calls", "calls"),
+        Score.total(
+            "fallbacks", "texts of the strategy that were written without its model", "texts"
         ),
-        Score(
-            "messages_mean",
-            "mean messages per request",
-            "messages",
-            "ratio",
-            "messages",
-        ),
-        Score(
-            "overflow_rate",
-            "share of requests that are too large",
-            "share",
-            "ratio",
-            "overflow",
-            better="lower",
-            heading="over\n%",
-            legend="over: requests larger than the limit minus the reserve",
-        ),
-        Score(
-            "panic_rate",
-            "share of requests that panic had to shorten",
-            "share",
-            "ratio",
-            "panicked",
-            better="lower",
-        ),
-        Score(
-            "stuck_rate",
-            "share of requests that cannot be made to fit",
-            "share",
-            "ratio",
-            "stuck",
-            better="lower",
-        ),
-        Score(
-            "strategy_tokens",
-            "tokens of the strategy's own model calls",
-            "tokens",
-            "sum",
-            "strategy_tokens",
-            better="lower",
-        ),
-        Score(
-            "strategy_calls",
-            "the strategy's own model calls",
-            "calls",
-            "sum",
-            "strategy_calls",
-            better="lower",
-        ),
-        Score(
-            "fallbacks",
-            "texts of the strategy that were written without its model",
-            "texts",
-            "sum",
-            "fallbacks",
-            better="lower",
-        ),
-        Score(
+        Score.rate(
             "fallback_rate",
             "share of the strategy's texts that were written without its model",
-            "share",
-            "ratio",
-            "fallbacks",
-            "written",
-            better="lower",
+            "fallbacks / written",
         ),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)

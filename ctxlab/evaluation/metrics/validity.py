@@ -7,56 +7,30 @@ is checked message by message (``ctxlab.messages.validation``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
-from ctxlab.evaluation.metrics.base import Column, FloatArray, Score
+from ctxlab.evaluation.engine import PreparedRecording, Trace
+from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 
 
-class ValidityMetric:
+class ValidityMetric(Metric):
     """Requests that violate the rules of the recording's provider (``PreparedRecording.provider``)."""
 
     columns = (
         Column("faults", "violations of the provider's API rules in the request", "faults"),
         Column("invalid", "1 if the provider would reject the request", "0 or 1"),
     )
-    "figures of each request"
     scores = (
-        Score(
-            "invalid_rate",
-            "share of requests that the provider would reject",
-            "share",
-            "ratio",
-            "invalid",
-            better="lower",
-            heading="invalid\n%",
-            legend="invalid: requests that the provider would reject",
-        ),
+        Score.rate(
+            "invalid_rate", "share of requests that the provider would reject", "invalid"
+        ).printed("invalid\n%", "invalid: requests that the provider would reject"),
     )
-    "figures of a run and of the leaderboard"
-    observers: ClassVar[Mapping[str, RequestObserver]] = {}
-    "no observers are needed"
 
-    def measure(
-        self, prepared: PreparedRecording, traces: Sequence[Trace]
-    ) -> Mapping[str, FloatArray]:
-        """Compute ``columns`` for each trace.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            The recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
-        """
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         faults = np.array([trace.violation_counts for trace in traces], dtype=np.float64)
         return {"faults": faults, "invalid": (faults > 0).astype(np.float64)}
 
