@@ -122,12 +122,8 @@ def command(
     Answers are cached: the same command run again calls no model and prints the same results.
     """
     from ctxlab.cli.render.next_action import next_action_json, next_action_text
-    from ctxlab.evaluation.probing.next_action import (
-        DEFAULT_NEXT_ACTION_STRATEGIES,
-        estimate_cost,
-        plan_next_action,
-        run,
-    )
+    from ctxlab.evaluation.experiment import ExperimentGrid
+    from ctxlab.evaluation.probing.next_action import DEFAULT_NEXT_ACTION_STRATEGIES, NextActionPlan
 
     spec = make_spec(
         paths,
@@ -142,20 +138,19 @@ def command(
         format=format,
         on_error=on_error,
     )
-    plan = plan_next_action(
-        spec.strategies,
-        spec.limits,
-        spec.model,
-        answer_model=answer_model,
-        requests=requests_per_recording,
-        replicates=replicates,
-        tools=None if tools is None else _read_tool_definitions(tools),
-        include_text_only=include_text_only,
-        only_changed=only_changed,
-        max_tokens=max_tokens,
-        reserve=spec.reserve,
-        profile=spec.profiles,
-        seed=spec.seed,
+    grid = ExperimentGrid.from_arguments(
+        spec.strategies, spec.limits, spec.model, spec.reserve, (), spec.profiles
+    )
+    plan = NextActionPlan(
+        grid,
+        answer_model,
+        requests_per_recording,
+        replicates,
+        None if tools is None else _read_tool_definitions(tools),
+        include_text_only,
+        only_changed,
+        max_tokens,
+        spec.seed,
     )
     if not dry_run:
         with suggest_on_error_skip(spec.on_error):
@@ -163,7 +158,7 @@ def command(
     client = make_client(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with suggest_on_error_skip(spec.on_error), note_kept_answers_on_cancel(spec):
-        before = apply_to_recordings(spec, lambda found: estimate_cost(plan, found, client, bar))
+        (before,) = apply_to_recordings(spec, lambda found: plan.estimate_cost(found, client, bar))
         cost = estimate_text(before, plan.answer_model, spec.calls)
         print_note(f"{pluralize(before.questions, 'question')}{cost}")
         note_cost_terms(spec, max_cost)
@@ -171,7 +166,7 @@ def command(
             if json:
                 print_result(estimate_json([(plan.answer_model, before)]))
             return
-        found = run(plan, spec.recordings(), client, spec.data, bar, total=before.questions)
+        found = plan.run(spec.recordings(), client, spec.data, bar, before.questions)
     add_spec_to_manifest(found, spec)
     note_strategy_calls(found.manifest)
     note_counting_model(found.manifest["recordings"], spec.model)
@@ -179,7 +174,7 @@ def command(
         print_result(next_action_json(found) if json else next_action_text(found))
 
 
-def _read_tool_definitions(path: Path) -> list[dict[str, Any]]:
+def _read_tool_definitions(path: Path) -> tuple[dict[str, Any], ...]:
     from ctxlab._utils.jsonio import parse_json
 
     try:
@@ -194,4 +189,4 @@ def _read_tool_definitions(path: Path) -> list[dict[str, Any]]:
         raise SpecError(
             f"{path}: expected a JSON list of tool definitions, as objects in OpenAI's format"
         )
-    return found
+    return tuple(found)

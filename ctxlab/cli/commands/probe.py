@@ -111,8 +111,7 @@ def command(
     """
     from ctxlab.cli.render.probe import qa_json, qa_text
     from ctxlab.evaluation.experiment import ExperimentGrid
-    from ctxlab.evaluation.probing.qa import DEFAULT_QA_STRATEGIES, estimate_cost, run
-    from ctxlab.evaluation.probing.qa_plan import DEFAULT_MAX_TOKENS, QAPlan
+    from ctxlab.evaluation.probing.qa import DEFAULT_MAX_TOKENS, DEFAULT_QA_STRATEGIES, QAPlan
 
     spec = make_spec(
         paths,
@@ -130,30 +129,25 @@ def command(
     grid = ExperimentGrid.from_arguments(
         spec.strategies, spec.limits, spec.model, spec.reserve, (), spec.profiles
     )
-    judges = tuple(judge_model or ())
     most = DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
-    plan = QAPlan(grid, answer_model, judges, replicates, most)
+    plan = QAPlan(grid, answer_model, tuple(judge_model or ()), replicates, most)
     if not dry_run:
         with suggest_on_error_skip(spec.on_error):
             check_output_folder(out, spec.recordings, spec.model_choice, "exam", answer_model)
     client = make_client(spec, max_cost, concurrency)
     bar = False if no_progress else None
     with suggest_on_error_skip(spec.on_error), note_kept_answers_on_cancel(spec):
-        before = apply_to_recordings(spec, lambda found: estimate_cost(plan, found, client, bar))
-        questions = pluralize(before.answers.questions, "question")
-        print_note(f"{questions}{estimate_text(before.answers, answer_model, spec.calls)}")
-        for judge, each in zip(judges, before.judges, strict=True):
-            print_note(
-                f"{pluralize(each.questions, 'verdict')}{estimate_text(each, judge, spec.calls)}"
-            )
+        before = apply_to_recordings(spec, lambda found: plan.estimate_cost(found, client, bar))
+        for number, (name, each) in enumerate(zip(plan.models, before, strict=True)):
+            asked = pluralize(each.questions, "verdict" if number else "question")
+            print_note(f"{asked}{estimate_text(each, name, spec.calls)}")
         note_cost_terms(spec, max_cost)
         if dry_run:
             if json:
-                models = (answer_model, *judges)
-                parts = zip(models, (before.answers, *before.judges), strict=True)
-                print_result(estimate_json(parts))
+                print_result(estimate_json(zip(plan.models, before, strict=True)))
             return
-        found = run(plan, spec.recordings(), client, spec.data, bar, before.reply_count)
+        total = sum(each.questions for each in before)
+        found = plan.run(spec.recordings(), client, spec.data, bar, total)
     add_spec_to_manifest(found, spec)
     note_strategy_calls(found.manifest)
     note_counting_model(found.manifest["recordings"], spec.model)

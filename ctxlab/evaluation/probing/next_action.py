@@ -9,39 +9,34 @@ difference to ``full`` on the same requests shows the effect of a strategy.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing
-from typing import Any
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import pandas as pd
+import numpy as np
+from typing_extensions import override
 
-from ctxlab._utils.progress import track
-from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.context.context import Context
+from ctxlab.errors import SpecError
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
-from ctxlab.evaluation.metrics.strategy_calls import (
-    StrategyCalls,
-    StrategyCallTotals,
-    collect_strategy_calls,
-)
-from ctxlab.evaluation.probing.next_action_plan import NextActionPlan, NextActionRequests
+from ctxlab.evaluation.metrics.base import Figures
+from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
 from ctxlab.evaluation.probing.next_action_scores import (
+    COUNTED,
     NEXT_ACTION_COLUMNS,
     NEXT_ACTION_SCORES,
-    compare_answers,
-    compute_next_action_columns,
+    compare_answer,
+    count_equal_pairs,
+    format_calls,
 )
+from ctxlab.evaluation.probing.plan import Answer, ProbingPlan, ProbingRequests, Row, SentMessages
 from ctxlab.evaluation.probing.results import NextActionResults
-from ctxlab.evaluation.results import Results, ResultsBuilder
-from ctxlab.llm.base import Client, ModelCall, Reply
-from ctxlab.llm.batch import (
-    RequestEstimate,
-    add_cache_hint,
-    build_cost_limited_client,
-    cache_only_client,
-    estimate_requests,
-    iter_replies,
-)
+from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
+from ctxlab.messages.validation import is_valid
+from ctxlab.tokens.models import rules_provider
 from ctxlab.tokens.profiles import TokenProfile
 
 DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
@@ -152,263 +147,249 @@ def evaluate_next_action(
     ([1.0], ['read({"path": "a.py"})'])
     """
     check_recordings(recordings)
-    wanted = plan_next_action(
-        strategies, limits, model, answer_model=answer_model, requests=requests,
-        replicates=replicates, tools=tools, include_text_only=include_text_only,
-        only_changed=only_changed, max_tokens=max_tokens, reserve=reserve, profile=profile, seed=seed,
-    )  # fmt: skip
-    if client is None or max_cost is not None:
-        client = build_cost_limited_client(max_cost, client=client)
-    return run(wanted, recordings, client, data, progress)
-
-
-def plan_next_action(
-    strategies: StrategyLike | Iterable[StrategyLike],
-    limits: float | str | Iterable[float | str],
-    model: str | None = None,
-    *,
-    answer_model: str,
-    requests: int = 20,
-    replicates: int = 1,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    include_text_only: bool = False,
-    only_changed: bool = False,
-    max_tokens: int | None = _DEFAULT_MAX_TOKENS,
-    reserve: int = 0,
-    profile: TokenProfile | Iterable[TokenProfile] | None = None,
-    seed: int = 0,
-) -> NextActionPlan:
-    """Create the plan of ``evaluate_next_action``.
-
-    Parameters
-    ----------
-    strategies : Strategy, str, callable or iterable of them
-        One or several strategies.
-    limits : float, str or iterable of them
-        One or several limits, in tokens or as fractions.
-    model : str, optional
-        Model whose tokenizer applies to the limits.
-    answer_model : str
-        Model that is asked.
-    requests : int, default 20
-        Requests sampled from each recording; 0 takes all.
-    replicates : int, default 1
-        How often each request is sent.
-    tools : sequence of mapping, optional
-        Tool definitions in OpenAI's format.
-    include_text_only : bool, default False
-        Sample from all requests.
-    only_changed : bool, default False
-        Sample only requests that some configuration would change.
-    max_tokens : int, optional
-        Maximum tokens of a reply, 4096 by default. None sets no limit.
-    reserve : int, default 0
-        Tokens kept for the reply.
-    profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family.
-    seed : int, default 0
-        Seed of the sample.
-
-    Returns
-    -------
-    NextActionPlan
-        The plan.
-
-    Raises
-    ------
-    SpecError
-        If an argument is not valid.
-    """
-    for name, value, least in (("requests", requests, 0), ("replicates", replicates, 1)):
-        if value < least:
-            raise SpecError(f"{name} must be at least {least}, got {value}")
-    if max_tokens is not None and max_tokens < 1:
-        raise SpecError(f"max_tokens must be at least 1, got {max_tokens}")
-    if not answer_model:
-        raise SpecError("answer_model is empty; name the model that answers")
-    tool_definitions = None if tools is None else tuple(dict(tool) for tool in tools)
     grid = ExperimentGrid.from_arguments(strategies, limits, model, reserve, (), profile)
-    return NextActionPlan(
+    definitions = None if tools is None else tuple(dict(tool) for tool in tools)
+    plan = NextActionPlan(
         grid,
         answer_model,
         requests,
         replicates,
-        tool_definitions,
+        definitions,
         include_text_only,
         only_changed,
         max_tokens,
         seed,
     )
+    return plan.run(recordings, client, data, progress, max_cost=max_cost)
 
 
-def estimate_cost(
-    plan: NextActionPlan,
-    recordings: Iterable[Recording],
-    client: Client,
-    progress: bool | None = None,
-) -> RequestEstimate:
-    """Estimate the cost of a plan without asking anything; cached replies are free.
+@dataclass(frozen=True)
+class NextActionRequests(ProbingRequests):
+    """The requests of one recording; empty if it has no tool call."""
 
-    Model calls of strategies are not included. Contexts that are not cached yet are approximated by
-    those that the strategies build without their model.
+    positions: Sequence[int]
+    "positions of the recorded messages that the model should produce, in order"
+    is_changed: list[list[bool]]
+    "by configuration and position, True if the messages differ from the recorded ones"
+    tools: tuple[dict[str, Any], ...]
+    "tool definitions sent with each request"
+    tool_origin: Literal["recorded", "derived", "given"]
+    "origin of the tool definitions: the recording, its calls, or the caller"
+    eligible_count: int
+    "number of requests from which the sample was drawn"
+    invalid_count: int
+    "number of calls whose recorded history is not a valid request"
+
+    @property
+    def tool_tokens(self) -> int:
+        """Tokens of tool definitions beyond those that the replay counted."""
+        counter = self.prepared.counter
+        return counter.count_tools(self.tools) - counter.count_tools(self.prepared.recording.tools)
+
+
+@dataclass(frozen=True)
+class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
+    """Which requests of each recording are sent, to which model, and how often."""
+
+    grid: ExperimentGrid
+    "strategies, limits and counting models"
+    answer_model: str
+    "the model that is asked"
+    requests: int = 20
+    "requests sampled from each recording; 0 takes all"
+    replicates: int = 1
+    "how often each request is sent"
+    tools: tuple[dict[str, Any], ...] | None = None
+    "definitions for every recording; None takes the recorded ones, or derives them from the calls"
+    include_text_only: bool = False
+    "include requests at which the recorded agent called no tool"
+    only_changed: bool = False
+    "sample only requests that some configuration would send differently from the recording"
+    max_tokens: int | None = _DEFAULT_MAX_TOKENS
+    "maximum tokens of a reply"
+    seed: int = 0
+    "seed of the sample"
+    results = NextActionResults
+    columns = NEXT_ACTION_COLUMNS
+    scores = NEXT_ACTION_SCORES
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if self.requests < 0:
+            raise SpecError(f"requests must be at least 0, got {self.requests}")
+
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        return {
+            "answer_model": self.answer_model,
+            "requests": self.requests,
+            "replicates": self.replicates,
+            "texts": self.include_text_only,
+            "differing": self.only_changed,
+            "max_tokens": self.max_tokens,
+            "seed": self.seed,
+            "tools": None if self.tools is None else list(self.tools),
+        }
+
+    @override
+    def describe(self, batch: NextActionRequests) -> dict[str, Any]:
+        first = batch.prepared.recording.messages[:1]
+        return {
+            **super().describe(batch),
+            "drawn": len(batch.positions),
+            "eligible": batch.eligible_count,
+            "unsound": batch.invalid_count,
+            "system": any(message.role == "system" for message in first),
+            "tools": batch.tool_origin,
+            "tool_names": len(batch.tools),
+            "tool_tokens": batch.tool_tokens,
+        }
+
+    @override
+    def explain_nothing(self, recordings: Sequence[Mapping[str, Any]]) -> str:
+        if not recordings:
+            return "nothing to ask: there are no recordings"
+        if unsound := sum(recording["unsound"] for recording in recordings):
+            return f"nothing to ask: the provider would reject all {unsound:,} recorded requests"
+        if self.only_changed:
+            return "no strategy changes any request; set a smaller limit to see a difference"
+        return "no recording contains a tool call, so there is no action to compare with"
+
+    @override
+    def make_requests(
+        self, recording: Recording, client: Client | None = None
+    ) -> NextActionRequests:
+        prepared = PreparedRecording.from_recording(recording, self.grid.model_choice, client)
+        messages, provider = recording.messages, rules_provider(self.answer_model)
+        known_valid = prepared.valid and prepared.provider == provider
+        turns = [
+            position
+            for position in prepared.request_positions
+            if self.include_text_only or messages[position].tool_calls
+        ]
+        valid = [p for p in turns if known_valid or is_valid(messages[:p], provider)]
+        seed = self.seed, zlib.crc32(recording.id.encode("utf-8", "surrogatepass"))
+        wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
+
+        def observe(context: Context) -> SentMessages | None:
+            """Return the messages that are sent; None if they are unchanged or not needed."""
+            if context.history_length not in wanted:
+                return None
+            sent = tuple(context.messages)
+            return None if sent == messages[: context.history_length] else sent
+
+        traces = self.replay(prepared, {"sent": observe}) if wanted else []
+        edited = [
+            dict(zip(prepared.request_positions, trace.observations["sent"], strict=True))
+            for trace in traces
+        ]
+        if self.only_changed:
+            eligible = [p for p in valid if any(each[p] is not None for each in edited)]
+        else:
+            eligible = valid
+        positions = sample_stretches(eligible, self.requests, seed)
+        sent = [
+            [messages[:p] if (changed := each[p]) is None else changed for p in positions]
+            for each in edited
+        ]
+        tools, origin = self._tools(recording)
+        index, requests = self.number_requests(sent, lambda _: tools)
+        return NextActionRequests(
+            prepared,
+            traces if positions else [],
+            index,
+            requests,
+            self.replicates,
+            positions,
+            [[each[p] is not None for p in positions] for each in edited],
+            tools,
+            origin,
+            len(eligible),
+            len(turns) - len(valid),
+        )
+
+    def _tools(
+        self, recording: Recording
+    ) -> tuple[tuple[dict[str, Any], ...], Literal["recorded", "derived", "given"]]:
+        if self.tools is not None:
+            return self.tools, "given"
+        if recording.tools:
+            return recording.tools, "recorded"
+        return infer_tool_definitions(recording.messages), "derived"
+
+    @override
+    def score(
+        self,
+        batch: NextActionRequests,
+        replies: Sequence[Answer],
+        verdicts: Sequence[Mapping[Any, Answer]],
+    ) -> tuple[list[Row], Figures]:
+        requests = {p: number for number, p in enumerate(batch.prepared.request_positions)}
+        added, rows = batch.tool_tokens, list[Row]()
+        for c, q, replicate, reply in batch.arrange(replies):
+            (strategy, limit), position = self.grid.configurations[c], batch.positions[q]
+            recorded = batch.prepared.recording.messages[position].tool_calls
+            budget, tokens = batch.traces[c].budget, batch.traces[c].tokens[requests[position]]
+            row: Row = {
+                "strategy": strategy,
+                "limit": float(limit),
+                "position": position,
+                "differs": batch.is_changed[c][q],
+                "tokens": float(tokens + added),
+                "overflow": tokens > budget.limit - budget.reserve,
+                "recorded": format_calls(recorded),
+                "replicate": replicate,
+            }
+            rows.append(row | compare_answer(recorded, reply))
+        return rows, self._sum_replicates(batch, rows, replies)
+
+    def _sum_replicates(
+        self, batch: NextActionRequests, rows: Sequence[Row], replies: Sequence[Answer]
+    ) -> Figures:
+        """Compute the columns of each request."""
+        found = {name: np.nansum(batch.stack(rows, name), axis=2) for name in COUNTED}
+        found["usd"] = batch.stack(rows, "usd").sum(axis=2)  # an unknown price makes the sum nan
+        for name in ("position", "differs", "tokens", "overflow"):
+            found[name] = batch.stack(rows, name)[:, :, 0]
+        question = np.array(batch.request_index)
+        alike = [
+            count_equal_pairs(replies[first : first + self.replicates])
+            for first in range(0, len(replies), self.replicates)
+        ]
+        # The last entry is for index -1: no request.
+        found["pairs"], found["alike"] = np.moveaxis(
+            np.array([*alike, (0.0, 0.0)])[question], -1, 0
+        )
+        found["invalid"] = (question < 0).astype(np.float64)
+        return {name: found[name] for name in NEXT_ACTION_COLUMNS}
+
+
+def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int]) -> tuple[int, ...]:
+    """Draw one candidate from each of ``count`` equal stretches, so that late ones are included.
 
     Parameters
     ----------
-    plan : NextActionPlan
-        The plan.
-    recordings : iterable of Recording
-        The recordings.
-    client : Client
-        Client of the run; its cache is read.
-    progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+    candidates : sequence of int
+        The candidates, in order.
+    count : int
+        Number of stretches; 0 takes all candidates.
+    seed : sequence of int
+        Seed of the sample.
 
     Returns
     -------
-    RequestEstimate
-        Number and cost of the requests.
+    tuple of int
+        The sample, in order.
+
+    Examples
+    --------
+    >>> sample_stretches(range(100), 4, (0,)), sample_stretches([3, 5], 4, (0,))
+    ((21, 40, 62, 81), (3, 5))
     """
-    nobody, seen, total = cache_only_client(client), set[str](), RequestEstimate()
-    for recording in track(recordings, "recordings examined", None, progress):
-        total = total.plus(
-            estimate_requests(plan.make_requests(recording, nobody).requests, client, seen)
-        )
-    return total
-
-
-def run(
-    plan: NextActionPlan,
-    recordings: Iterable[Recording],
-    client: Client,
-    data: Sequence[str] = (),
-    progress: bool | None = None,
-    total: int | None = None,
-) -> NextActionResults:
-    """Run a plan, one recording at a time.
-
-    Parameters
-    ----------
-    plan : NextActionPlan
-        What to ask.
-    recordings : iterable of Recording
-        The recordings.
-    client : Client
-        Answers the requests.
-    data : sequence of str, optional
-        Where the recordings come from, for the manifest.
-    progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
-    total : int, optional
-        Expected number of replies, for the progress bar.
-
-    Returns
-    -------
-    NextActionResults
-        One row per sampled request, and all answers.
-
-    Raises
-    ------
-    SpecError
-        If there is no request to ask.
-    """
-    table, call_totals = (
-        ResultsBuilder(NEXT_ACTION_COLUMNS, plan.grid.configurations),
-        StrategyCallTotals(),
-    )
-    answers: list[dict[str, Any]] = []
-    work = _answer_recordings(plan, recordings, client, table, call_totals, answers)
-    with add_cache_hint(client), closing(work):
-        for _ in track(work, "questions answered", total, progress):
-            pass
-    if not answers:
-        raise SpecError(_no_requests_reason(plan, table))
-    manifest = {
-        **plan.grid.manifest(data, table.recordings),
-        **call_totals.manifest(),
-        "agreement": _manifest_settings(plan),
-    }
-    del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
-    found = Results.from_builder(table, NEXT_ACTION_SCORES, manifest)
-    return NextActionResults(
-        found.requests, found.scores, found.manifest, _answers_frame(answers, plan)
-    )
-
-
-def _answer_recordings(
-    plan: NextActionPlan,
-    recordings: Iterable[Recording],
-    client: Client,
-    table: ResultsBuilder,
-    call_totals: StrategyCallTotals,
-    answers: list[dict[str, Any]],
-) -> Generator[int, None, None]:
-    """Ask recording after recording; yield once for each reply and store the results."""
-    for recording in recordings:
-        batch = plan.make_requests(recording, client)
-        table.add_recording(_describe_recording(plan, batch))
-        if not batch.positions:
-            continue
-        replies: dict[int, Reply | ModelUnavailable] = {}
-        with closing(iter_replies(batch.requests, client)) as each:
-            for place, reply in each:
-                replies[place] = reply
-                yield place
-        said = [replies[place] for place in range(len(batch.requests))]
-        rows = list(compare_answers(batch, said, plan.replicates))
-        limits = [trace.budget.limit for trace in batch.traces]
-        table.add_columns(limits, compute_next_action_columns(batch, rows, said, plan.replicates))
-        call_totals.add(collect_strategy_calls(batch.traces))
-        call_totals.add(
-            StrategyCalls([ModelCall.from_reply(0, plan.answer_model, reply) for reply in said], {})
-        )
-        names = {key: table.recordings[-1][key] for key in ("recording", "cluster")}
-        answers += [{**names, **row} for row in rows]
-
-
-def _describe_recording(plan: NextActionPlan, batch: NextActionRequests) -> dict[str, Any]:
-    """Return the recording's manifest entry with the number of sampled requests and tools."""
-    return {
-        **batch.prepared.manifest_entry,
-        "drawn": len(batch.positions),
-        "eligible": batch.eligible_count,
-        "unsound": batch.invalid_count,
-        "system": any(
-            message.role == "system" for message in batch.prepared.recording.messages[:1]
-        ),
-        "tools": batch.tool_origin,
-        "tool_names": len(batch.tools),
-        "tool_tokens": batch.tool_tokens,
-    }
-
-
-def _manifest_settings(plan: NextActionPlan) -> dict[str, Any]:
-    return {
-        "answer_model": plan.answer_model,
-        "requests": plan.requests,
-        "replicates": plan.replicates,
-        "texts": plan.include_text_only,
-        "differing": plan.only_changed,
-        "max_tokens": plan.max_tokens,
-        "seed": plan.seed,
-        "tools": None if plan.tools is None else list(plan.tools),
-    }
-
-
-def _answers_frame(answers: list[dict[str, Any]], plan: NextActionPlan) -> pd.DataFrame:
-    """Return the answers with strategy and limit instead of the configuration's index."""
-    frame = pd.DataFrame(answers)
-    labels = [plan.grid.configurations[number] for number in frame.pop("configuration")]
-    frame.insert(2, "strategy", [strategy for strategy, _ in labels])
-    frame.insert(3, "limit", [float(limit) for _, limit in labels])
-    return frame
-
-
-def _no_requests_reason(plan: NextActionPlan, table: ResultsBuilder) -> str:
-    """Return why there is no request to ask."""
-    if not table.recordings:
-        return "nothing to ask: there are no recordings"
-    if unsound := sum(recording["unsound"] for recording in table.recordings):
-        return f"nothing to ask: the provider would reject all {unsound:,} recorded requests"
-    if plan.only_changed:
-        return "no strategy changes any request; set a smaller limit to see a difference"
-    return "no recording contains a tool call, so there is no action to compare with"
+    if not 0 < count < len(candidates):
+        return tuple(candidates)
+    edges = np.arange(count + 1) * len(candidates) // count
+    picked = np.random.default_rng(seed).integers(edges[:-1], edges[1:])
+    return tuple(candidates[int(i)] for i in picked)

@@ -9,48 +9,44 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from typing_extensions import override
 
-from ctxlab._utils.progress import track
 from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
-from ctxlab.evaluation.metrics.base import FloatArray
-from ctxlab.evaluation.metrics.strategy_calls import (
-    StrategyCalls,
-    StrategyCallTotals,
-    collect_strategy_calls,
-)
+from ctxlab.evaluation.metrics.base import Figures, Score
+from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.probing.judge import judge_request, parse_verdict
-from ctxlab.evaluation.probing.qa_plan import DEFAULT_MAX_TOKENS, QAPlan, QARequests
+from ctxlab.evaluation.probing.plan import Answer, ProbingPlan, ProbingRequests, Row
+from ctxlab.evaluation.probing.qa_prompts import (
+    format_question,
+    inline_speaker_names,
+    request_tools,
+)
 from ctxlab.evaluation.probing.qa_scores import (
+    REPLY_COLUMNS,
+    classify_reply,
     column_names,
-    compute_qa_columns,
+    grade_reply,
     judge_score_name,
     make_scores,
-    score_replies,
 )
 from ctxlab.evaluation.probing.results import QAResults
-from ctxlab.evaluation.results import Results, ResultsBuilder
-from ctxlab.llm.base import Client, ModelCall, Reply, Request
-from ctxlab.llm.batch import (
-    RequestEstimate,
-    add_cache_hint,
-    build_cost_limited_client,
-    cache_only_client,
-    estimate_requests,
-    iter_replies,
-)
-from ctxlab.messages.types import Recording, check_recordings
+from ctxlab.llm.base import Client, Reply, Request
+from ctxlab.llm.batch import RequestEstimate, cache_only_client, estimate_requests
+from ctxlab.messages.types import Message, Recording, check_recordings
 
 DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
 """Strategies compared by default: the ceiling, a window, and the floor."""
 
-_Replies = list[Reply | ModelUnavailable]
+DEFAULT_MAX_TOKENS = 1024
+"""Maximum tokens of a reply: an answer takes about twenty, reasoning before it some hundreds."""
 
 
 def run_qa(
@@ -130,261 +126,181 @@ def run_qa(
     grid = ExperimentGrid.from_arguments(strategies, limits, model, reserve, ())
     named = (judges,) if isinstance(judges, str) else tuple(judges)
     plan = QAPlan(grid, answer_model, named, replicates, max_tokens)
-    asked = (
-        client
-        if client is not None and max_cost is None
-        else build_cost_limited_client(max_cost, client=client)
-    )
-    return run(plan, recordings, asked, data, progress)
+    return plan.run(recordings, client, data, progress, max_cost=max_cost)
 
 
 @dataclass(frozen=True)
-class CostEstimate:
-    """Estimated number and cost of the replies of a QA run."""
+class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
+    """What to ask, which models, and how often."""
 
-    answers: RequestEstimate
-    "estimate for the answering model"
-    judges: tuple[RequestEstimate, ...] = ()
-    "estimate for each judge; replies that are not cached count with their maximum length"
+    grid: ExperimentGrid
+    "strategies, limits and counting models"
+    answer_model: str
+    "the model that answers"
+    judges: tuple[str, ...] = ()
+    "models that judge the replies"
+    replicates: int = 1
+    "how often each question is asked"
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    "maximum tokens of a reply"
+    results = QAResults
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if len(set(self.judges)) < len(self.judges):
+            raise SpecError("judges must be different models: a model agrees with itself")
 
     @property
-    def reply_count(self) -> int:
-        """Number of replies and verdicts, if all requests succeed."""
-        return self.answers.questions + sum(each.questions for each in self.judges)
+    @override
+    def models(self) -> tuple[str, ...]:
+        return self.answer_model, *self.judges
 
     @property
-    def usd(self) -> float:
-        """Maximum cost in USD; nan if a price is unknown."""
-        return self.answers.usd + sum(each.usd for each in self.judges)
+    @override
+    def columns(self) -> list[str]:
+        return column_names(self.judges)
 
+    @property
+    @override
+    def scores(self) -> tuple[Score, ...]:
+        return make_scores(self.judges)
 
-def estimate_cost(
-    plan: QAPlan, recordings: Iterable[Recording], client: Client, progress: bool | None = None
-) -> CostEstimate:
-    """Estimate the maximum cost of a QA run without asking anything; cached replies are free.
+    @property
+    @override
+    def settings(self) -> dict[str, Any]:
+        names = ("answer_model", "judges", "replicates", "max_tokens")
+        return {name: getattr(self, name) for name in names} | {"judges": list(self.judges)}
 
-    Model calls of strategies are not included. Contexts that are not cached yet are approximated by
-    those that the strategies build without their model.
-
-    Parameters
-    ----------
-    plan : QAPlan
-        The plan of the run.
-    recordings : iterable of Recording
-        The recordings.
-    client : Client
-        Client of the run; its cache is read.
-    progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
-
-    Returns
-    -------
-    CostEstimate
-        Number and cost of the replies.
-    """
-    nobody, seen = cache_only_client(client), set[str]()
-    answers, judges = RequestEstimate(), [RequestEstimate() for _ in plan.judges]
-    for recording in track(recordings, "recordings examined", None, progress):
-        qa_requests = plan.make_requests(recording, nobody)
-        answers = answers.plus(estimate_requests(qa_requests.requests, client, seen))
-        if not plan.judges:
-            continue
-        replies = nobody.complete_all(qa_requests.requests)
-        for number, judge in enumerate(plan.judges):
-            there = plan.judge_requests(qa_requests, judge, replies)
-            missing = _unjudged_requests(plan, qa_requests, judge, replies)
-            found = estimate_requests(there.values(), client, seen).plus(
-                estimate_requests(missing, cache_only_client(None))
-            )
-            judges[number] = judges[number].plus(found)
-    return CostEstimate(answers, tuple(judges))
-
-
-def run(
-    plan: QAPlan,
-    recordings: Iterable[Recording],
-    client: Client,
-    data: Sequence[str] = (),
-    progress: bool | None = None,
-    total: int | None = None,
-) -> QAResults:
-    """Run a plan, one recording at a time.
-
-    Parameters
-    ----------
-    plan : QAPlan
-        What to ask.
-    recordings : iterable of Recording
-        The recordings, with probes.
-    client : Client
-        Answers the requests.
-    data : sequence of str, optional
-        Where the recordings come from, for the manifest.
-    progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
-    total : int, optional
-        Expected number of replies, for the progress bar.
-
-    Returns
-    -------
-    QAResults
-        Scores of each question, and all replies.
-
-    Raises
-    ------
-    SpecError
-        If no recording has a question.
-    """
-    table, call_totals = (
-        ResultsBuilder(column_names(plan.judges), plan.grid.configurations),
-        StrategyCallTotals(),
-    )
-    frames: list[pd.DataFrame] = []
-    with closing(_answer_recordings(plan, recordings, client, table, call_totals, frames)) as each:
-        for _ in track(each, "questions answered", total, progress):
-            pass
-    if not frames:
-        raise SpecError(
+    @override
+    def explain_nothing(self, recordings: Sequence[Mapping[str, Any]]) -> str:
+        return (
             "no recording contains a question; use LoCoMo, LongMemEval, or native recordings with "
             "probes"
         )
-    settings = {
-        "answer_model": plan.answer_model,
-        "judges": list(plan.judges),
-        "replicates": plan.replicates,
-        "max_tokens": plan.max_tokens,
-    }
-    manifest = {
-        **plan.grid.manifest(data, table.recordings),
-        **call_totals.manifest(),
-        "exam": settings,
-    }
-    del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
-    found = Results.from_builder(table, make_scores(plan.judges), manifest)
-    answers = pd.concat(frames, ignore_index=True)
-    return QAResults(found.requests, found.scores, found.manifest, answers)
 
+    @override
+    def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
+        prepared = PreparedRecording.from_recording(
+            recording, self.grid.model_choice, client, format_question
+        )
+        traces = self.replay(prepared) if prepared.probes else []
+        made: dict[int, tuple[Message, Message]] = {}
+        sent = [
+            [
+                inline_speaker_names((e.message for e in entries), made)
+                for entries in t.preview_entries
+            ]
+            for t in traces
+        ]
+        index, requests = self.number_requests(sent, partial(request_tools, recording))
+        return ProbingRequests(prepared, traces, index, requests, self.replicates)
 
-def _answer_recordings(
-    plan: QAPlan,
-    recordings: Iterable[Recording],
-    client: Client,
-    table: ResultsBuilder,
-    call_totals: StrategyCallTotals,
-    frames: list[pd.DataFrame],
-) -> Generator[None, None, None]:
-    """Ask recording after recording; yield once for each reply and verdict."""
-    with add_cache_hint(client):
-        for recording in recordings:
-            qa_requests = plan.make_requests(recording, client)
-            table.add_recording(qa_requests.prepared.manifest_entry)
-            if not qa_requests.probes:
-                continue
-            replies: _Replies = []
-            yield from _collect_replies(qa_requests.requests, client, replies)
-            call_totals.add(collect_strategy_calls(qa_requests.traces))
-            call_totals.add(_reply_calls(plan.answer_model, replies))
-            verdicts: list[dict[tuple[int, str], float]] = []
-            for judge in plan.judges:
-                wanted = plan.judge_requests(qa_requests, judge, replies)
-                said: _Replies = []
-                yield from _collect_replies(list(wanted.values()), client, said)
-                call_totals.add(_reply_calls(judge, said))
-                verdicts.append(dict(zip(wanted, map(_verdict_value, said), strict=True)))
-            names = {key: table.recordings[-1][key] for key in ("recording", "cluster")}
-            frames.append(_score_recording(plan, qa_requests, replies, verdicts, table, names))
+    @override
+    def judge_requests(
+        self, batch: ProbingRequests, replies: Sequence[Answer]
+    ) -> list[dict[tuple[int, str], Request]]:
+        said = dict.fromkeys(
+            (q, reply.text.strip())
+            for _, q, _, reply in batch.arrange(replies)
+            if isinstance(reply, Reply) and reply.text.strip()
+        )
+        probes = batch.prepared.probes
+        return [
+            {(q, text): judge_request(judge, probes[q], text, self.max_tokens) for q, text in said}
+            for judge in self.judges
+        ]
 
+    @override
+    def estimate_batch(
+        self, batch: ProbingRequests, client: Client, seen: set[str]
+    ) -> list[RequestEstimate]:
+        estimates = super().estimate_batch(batch, client, seen)
+        if not self.judges:
+            return estimates
+        replies = cache_only_client(client).complete_all(batch.requests)
+        # A reply that is not available yet counts with its maximum length.
+        missing = dict.fromkeys(
+            (batch.request_index[c][q], r, q)
+            for c, q, r, reply in batch.arrange(replies)
+            if isinstance(reply, ModelUnavailable)
+        )
+        longest, nobody = " a" * self.max_tokens, cache_only_client(None)
+        for judge, there in zip(self.judges, self.judge_requests(batch, replies), strict=True):
+            unknown = (
+                judge_request(judge, batch.prepared.probes[q], longest, self.max_tokens)
+                for _, _, q in missing
+            )
+            found = estimate_requests(there.values(), client, seen)
+            estimates.append(found.plus(estimate_requests(unknown, nobody)))
+        return estimates
 
-def _collect_replies(
-    requests: Sequence[Request], client: Client, replies: _Replies
-) -> Generator[None, None, None]:
-    found: dict[int, Reply | ModelUnavailable] = {}
-    with closing(iter_replies(requests, client)) as each:
-        for place, reply in each:
-            found[place] = reply
-            yield
-    replies += [found[place] for place in range(len(requests))]
+    @override
+    def score(
+        self,
+        batch: ProbingRequests,
+        replies: Sequence[Answer],
+        verdicts: Sequence[Mapping[tuple[int, str], Answer]],
+    ) -> tuple[list[Row], Figures]:
+        rows, grade = [], cache(grade_reply)
+        for c, q, r, reply in batch.arrange(replies):
+            probe, (strategy, limit) = batch.prepared.probes[q], self.grid.configurations[c]
+            outcome, why = classify_reply(reply)
+            text = reply.text if isinstance(reply, Reply) else ""
+            row: Row = {"probe": probe.id, "category": probe.category or ""}
+            row |= {"strategy": strategy, "limit": float(limit), "replicate": r}
+            row |= {"outcome": outcome, "why": why, "reply": text}
+            row |= dict.fromkeys(REPLY_COLUMNS, np.nan)
+            if isinstance(reply, Reply):
+                bill = float(reply.usage.total_input), float(reply.usage.output), reply.usd
+                row |= zip(REPLY_COLUMNS, (*grade(text, probe.answers), *bill), strict=True)
+            for number, said in enumerate(verdicts, 1):
+                # The rubric counts an empty reply as incorrect, so judges are not asked.
+                verdict = 0.0 if outcome == "empty" else _verdict(said.get((q, text.strip())))
+                row[judge_score_name(number)] = verdict
+            rows.append(row)
+        return rows, self._sum_replicates(batch, rows)
 
-
-def _score_recording(
-    plan: QAPlan,
-    qa_requests: QARequests,
-    replies: _Replies,
-    verdicts: Sequence[Mapping[tuple[int, str], float]],
-    table: ResultsBuilder,
-    names: Mapping[str, str],
-) -> pd.DataFrame:
-    """Add the columns of a recording to the table; return its answers."""
-    of, probes = qa_requests.arrange_replies(replies), qa_requests.probes
-    reply_scores = score_replies(probes, of)
-    flat = [reply for row in of for again in row for reply in again]
-    texts = [reply.text if isinstance(reply, Reply) else "" for reply in flat]
-    shape = reply_scores["f1"].shape
-    numbers = np.broadcast_to(np.arange(shape[1])[None, :, None], shape).ravel()
-    empty = np.array(
-        [isinstance(r, Reply) and not t.strip() for r, t in zip(flat, texts, strict=True)]
-    )
-    judgements: list[FloatArray] = []
-    for said in verdicts:
-        found = [said.get((int(q), t.strip()), np.nan) for q, t in zip(numbers, texts, strict=True)]
-        # The rubric counts an empty reply as incorrect, so judges are not asked.
-        judgements.append(np.where(empty, 0.0, np.array(found)).reshape(shape))
-    room = np.array([trace.budget.limit - trace.budget.reserve for trace in qa_requests.traces])
-    table.add_columns(
-        [trace.budget.limit for trace in qa_requests.traces],
-        compute_qa_columns(
-            probes, reply_scores, empty.reshape(shape), qa_requests.visibility, room, judgements
-        ),
-    )
-    outcomes = [_classify_reply(reply) for reply in flat]
-    labels = np.broadcast_to(np.arange(shape[0])[:, None, None], shape).ravel()
-    return pd.DataFrame(
-        {
-            **{name: [value] * len(flat) for name, value in names.items()},
-            "probe": [probes[q].id for q in numbers],
-            "category": [probes[q].category or "" for q in numbers],
-            "strategy": [plan.grid.configurations[c][0] for c in labels],
-            "limit": [float(plan.grid.configurations[c][1]) for c in labels],
-            "replicate": np.broadcast_to(np.arange(shape[2])[None, None, :], shape).ravel(),
-            "outcome": [outcome for outcome, _ in outcomes],
-            "why": [why for _, why in outcomes],
-            "reply": texts,
-            **{name: array.ravel() for name, array in reply_scores.items()},
-            **{judge_score_name(n): array.ravel() for n, array in enumerate(judgements, 1)},
+    def _sum_replicates(self, batch: ProbingRequests, rows: Sequence[Row]) -> Figures:
+        """Compute the columns of each question; unanswered replicates have nan scores."""
+        probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
+        scores = {name: batch.stack(rows, name) for name in REPLY_COLUMNS}
+        room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
+        answered, abstained = ~np.isnan(scores["abstained"]), scores["abstained"]
+        has_answer = np.array([bool(probe.answers) for probe in probes])[:, None]
+        one = np.ones(answered.shape[:2])
+        each = {
+            "asked": np.ones(answered.shape),
+            "answered": answered,
+            "unanswered": ~answered,
+            "empty": np.array([row["outcome"] == "empty" for row in rows]).reshape(answered.shape),
+            "graded": answered & has_answer,
+            "word_for_word": scores["exact"],
+            "f1_points": scores["f1"],
+            "holding": scores["contains"],
+            "gave_up": np.where(has_answer, abstained, 0),
+            "unanswerable": answered & ~has_answer,
+            "declined": np.where(has_answer, 0, abstained),
+            "prompt_tokens": scores["prompt"],
+            "completion_tokens": scores["completion"],
         }
-    )
+        for number, _ in enumerate(self.judges, 1):
+            verdicts = batch.stack(rows, judge_score_name(number))
+            each |= {f"passed_{number}": verdicts, f"verdicts_{number}": ~np.isnan(verdicts)}
+        summed = {name: np.nansum(a.astype(np.float64), axis=2) for name, a in each.items()}
+        # An unknown price makes the sum nan.
+        summed["usd"] = np.where(answered, scores["usd"], 0.0).sum(axis=2)
+        return {
+            **summed,
+            "questions": one,
+            "over": (seen.request_tokens > room[:, None]).astype(np.float64),
+            "evidenced": one * [bool(probe.evidence) for probe in probes],
+            "evidence_seen": seen.evidence_in_view,
+            "answerable": one * has_answer[:, 0],
+            "answer_seen": (seen.answer_in_view & has_answer[:, 0]).astype(np.float64),
+        }
 
 
-def _classify_reply(reply: Reply | ModelUnavailable | None) -> tuple[str, str]:
-    """Return the outcome of a question, and the reason."""
-    if reply is None:
-        return "invalid", "the provider would reject the request"
-    if isinstance(reply, ModelUnavailable):
-        return "unanswered", str(reply)
-    if reply.text.strip():
-        return "answered", reply.finish or ""
-    return "empty", "it calls a tool" if reply.message.tool_calls else reply.finish or ""
-
-
-def _verdict_value(reply: Reply | ModelUnavailable) -> float:
+def _verdict(reply: Answer | None) -> float:
     correct = parse_verdict(reply.text).correct if isinstance(reply, Reply) else None
     return np.nan if correct is None else float(correct)
-
-
-def _unjudged_requests(
-    plan: QAPlan, qa_requests: QARequests, judge: str, replies: _Replies
-) -> Iterable[Request]:
-    """Return the longest possible judge request for each reply that is not available yet."""
-    filler = " a" * plan.max_tokens
-    asked = {
-        (at, r, number): probe
-        for row in qa_requests.request_index
-        for number, (at, probe) in enumerate(zip(row, qa_requests.probes, strict=True))
-        for r in range(plan.replicates)
-        if at >= 0 and not isinstance(replies[at * plan.replicates + r], Reply)
-    }
-    return (judge_request(judge, probe, filler, plan.max_tokens) for probe in asked.values())
-
-
-def _reply_calls(model: str, replies: _Replies) -> StrategyCalls:
-    return StrategyCalls([ModelCall.from_reply(0, model, reply) for reply in replies], {})

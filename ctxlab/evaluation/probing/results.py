@@ -22,7 +22,7 @@ _KINDS = {
 _EVALUATION = ("evaluation", "ctxlab.Results.load")
 
 
-@dataclass
+@dataclass(repr=False)
 class AnsweredResults(Results):
     """``Results`` whose rows are probes of a model; each kind of run has its own manifest key."""
 
@@ -30,6 +30,8 @@ class AnsweredResults(Results):
     "one row per answer: probe × strategy × limit × replicate"
     kind: ClassVar[str]
     "manifest key of this kind of run"
+    note: ClassVar[str]
+    "how to read the leaderboard, printed below it in a notebook"
 
     def equals(self, other: Results) -> bool:
         """Check that two results have the same figures and answers.
@@ -91,17 +93,26 @@ class AnsweredResults(Results):
             raise ReadError(folder, None, f"not a saved {expected}: {error}") from None
         return cls(saved.requests, saved.scores, saved.manifest, answers)
 
+    def __repr__(self) -> str:
+        """Return the model and the number of answers."""
+        model = self.manifest[self.kind]["answer_model"]
+        return f"<{type(self).__name__} of {model}: {len(self.answers):,} answers>"
 
-@dataclass
+    def _repr_html_(self) -> str:
+        shown = self.leaderboard().to_html(index=False, float_format=lambda v: f"{v:,.3g}")
+        return f"{shown}<p>{self.note}</p>"
+
+
 class QAResults(AnsweredResults):
-    """Scores of replies: one row per question in ``requests``, one per reply in ``answers``."""
+    """Scores of replies: one row per question in ``requests``, one per reply in ``answers``.
 
-    answers: pd.DataFrame
-    """one row per question × strategy × limit × replicate: probe, category, ``outcome`` (answered,
-    empty, unanswered, invalid) and ``why``, the reply, its scores (nan if there is nothing to
-    score), the verdict of each judge, and the tokens and price billed for it"""
-    kind: ClassVar[str] = "exam"
-    "manifest key of this kind of run"
+    ``answers`` has one row per question × strategy × limit × replicate: probe, category,
+    ``outcome`` (answered, empty, unanswered, invalid) and ``why``, the reply, its scores (nan if
+    there is nothing to score), the verdict of each judge, and the tokens and price billed for it.
+    """
+
+    kind = "exam"
+    note = "Off-policy replay; scores depend on model and context: compare with full."
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
         """Add the spread over replicates (``…_sd``) to the leaderboard if there are several."""
@@ -154,32 +165,23 @@ class QAResults(AnsweredResults):
             )
         return found
 
-    def __repr__(self) -> str:
-        asked = self.manifest["exam"]
-        return f"<QAResults of {asked['answer_model']}: {len(self.answers):,} replies>"
-
-    def _repr_html_(self) -> str:
-        shown = self.leaderboard()
-        note = "Off-policy replay; scores depend on model and context: compare with full."
-        return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
-
 
 FULL_HISTORY = "full()"
 """Name of full history, the ceiling, in results."""
 
 
-@dataclass
 class NextActionResults(AnsweredResults):
-    """How often the next call equals the recorded one; one row per sampled request in ``requests``."""
+    """How often the next call equals the recorded one; one row per sampled request in ``requests``.
 
-    answers: pd.DataFrame
-    """one row per request × strategy × limit × replicate: ``position`` in the recording,
-    ``outcome`` (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and what was
-    ``said``, the agreement (``name``, ``arguments``, ``both``, ``leaves``, ``entities``: shares,
-    nan if there is nothing to compare), ``tokens`` as counted, and the tokens and price billed for
-    it"""
-    kind: ClassVar[str] = "agreement"
-    "manifest key of this kind of run"
+    ``answers`` has one row per request × strategy × limit × replicate: ``position`` in the
+    recording, ``outcome`` (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and
+    what was ``said``, the agreement (``name``, ``arguments``, ``both``, ``leaves``, ``entities``:
+    shares, nan if there is nothing to compare), ``tokens`` as counted, and the tokens and price
+    billed for it.
+    """
+
+    kind = "agreement"
+    note = "Off-policy; a call other than the recorded one may be as good: compare with full."
 
     def difference_to_full(self, score: str = "agrees_both") -> pd.DataFrame:
         """Compare each strategy with full history at every limit.
@@ -205,12 +207,3 @@ class NextActionResults(AnsweredResults):
         ]
         whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=wanted)
         return whole.rename(columns=heads)
-
-    def __repr__(self) -> str:
-        asked = self.manifest["agreement"]
-        return f"<NextActionResults of {asked['answer_model']}: {len(self.answers):,} answers>"
-
-    def _repr_html_(self) -> str:
-        shown = self.leaderboard()
-        note = "Off-policy; a call other than the recorded one may be as good: compare with full."
-        return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"

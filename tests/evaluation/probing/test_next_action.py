@@ -19,7 +19,7 @@ from running import a_recording
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.comparison.paired import compare_strategies
-from ctxlab.evaluation.probing.next_action_plan import sample_stretches
+from ctxlab.evaluation.probing.next_action import sample_stretches
 from ctxlab.evaluation.probing.results import NextActionResults
 from ctxlab.formats import load
 from ctxlab.llm import ScriptedClient

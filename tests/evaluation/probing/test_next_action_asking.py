@@ -12,7 +12,8 @@ from continuing import MODEL, RECORDINGS, SCRIPT, WINDOW, asked, board
 from talking import Call, Fault, Refusal, Talker, talking
 
 from ctxlab.errors import ModelRequestRejected
-from ctxlab.evaluation.probing.next_action import estimate_cost, plan_next_action, run
+from ctxlab.evaluation.experiment import ExperimentGrid
+from ctxlab.evaluation.probing.next_action import NextActionPlan
 from ctxlab.llm import CachedClient, LiteLLMClient
 from ctxlab.messages.types import Message
 
@@ -126,17 +127,18 @@ def test_an_answer_that_was_cut_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_a_forecast_asks_nothing_and_knows_what_is_on_disk(tmp_path: Path) -> None:
-    plan = plan_next_action(["full", WINDOW], 100_000, answer_model=MODEL, requests=4)
+    grid = ExperimentGrid.from_arguments(["full", WINDOW], 100_000, None, 0, ())
+    plan = NextActionPlan(grid, MODEL, requests=4)
     with talking(reply) as server:
         client = client_of(server, tmp_path)
-        before = estimate_cost(plan, RECORDINGS, client, False)
+        (before,) = plan.estimate_cost(RECORDINGS, client, False)
         assert server.attempts == 0
-        run(plan, RECORDINGS[:3], client, progress=False)
-        after = estimate_cost(plan, RECORDINGS, client, False)
+        plan.run(RECORDINGS[:3], client, progress=False)
+        (after,) = plan.estimate_cost(RECORDINGS, client, False)
         done = server.answered
         prompt = server.prompt
-        run(plan, RECORDINGS, client, progress=False)
-        whole = estimate_cost(plan, RECORDINGS, client, False)
+        plan.run(RECORDINGS, client, progress=False)
+        (whole,) = plan.estimate_cost(RECORDINGS, client, False)
     assert before.known == 0
     assert before.questions == server.answered
     assert (after.questions, after.known) == (before.questions, done)
@@ -146,15 +148,16 @@ def test_a_forecast_asks_nothing_and_knows_what_is_on_disk(tmp_path: Path) -> No
 
 
 def test_a_forecast_does_not_ask_for_strategies_either(tmp_path: Path) -> None:
-    plan = plan_next_action(
-        f"rolling_summary(model='{MODEL}') | panic()", 3000, answer_model=MODEL, requests=2
+    strategy = f"rolling_summary(model='{MODEL}') | panic()"
+    plan = NextActionPlan(
+        ExperimentGrid.from_arguments(strategy, 3000, None, 0, ()), MODEL, requests=2
     )
     with talking(
         lambda call: "## Goal\nRepair." if not call.body.get("tools") else reply(call)
     ) as server:
         client = client_of(server, tmp_path)
-        estimate_cost(plan, RECORDINGS[:1], client, False)
+        plan.estimate_cost(RECORDINGS[:1], client, False)
         assert server.attempts == 0
-        found = run(plan, RECORDINGS[:1], client, progress=False)
+        found = plan.run(RECORDINGS[:1], client, progress=False)
         assert server.attempts > found.answers["asked"].sum()
     assert found.manifest["calls"][MODEL]["calls"] >= server.answered

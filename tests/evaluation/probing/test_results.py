@@ -17,8 +17,7 @@ from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.experiment import ExperimentGrid, evaluate
 from ctxlab.evaluation.metrics.probes import ProbeMetric
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
-from ctxlab.evaluation.probing.qa import estimate_cost, run_qa
-from ctxlab.evaluation.probing.qa_plan import QAPlan
+from ctxlab.evaluation.probing.qa import QAPlan, run_qa
 from ctxlab.evaluation.probing.qa_prompts import format_question
 from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.evaluation.results import Results
@@ -267,17 +266,17 @@ def test_what_is_foreseen_bounds_what_it_takes(tmp_path: Path) -> None:
     plan = QAPlan(grid, MODEL, (JUDGE,), 2)
     with talking(honest) as server:
         asked = client(server, tmp_path)
-        before = estimate_cost(plan, RECORDINGS, asked)
+        before = plan.estimate_cost(RECORDINGS, asked)
         assert server.attempts == 0
         found = sat(asked, judges=JUDGE, replicates=2)
         calls = found.manifest["calls"]
-        assert before.answers.questions == sum(c.model == "gpt-4o-mini" for c in server.calls)
-        after = estimate_cost(plan, RECORDINGS, asked)
-    assert calls[MODEL]["usd"] < before.answers.usd
-    assert calls[JUDGE]["usd"] < before.judges[0].usd
-    assert after.answers.known == after.answers.questions
-    assert after.judges[0].known == after.judges[0].questions == calls[JUDGE]["calls"]
-    assert after.usd == 0
+        assert before[0].questions == sum(c.model == "gpt-4o-mini" for c in server.calls)
+        after = plan.estimate_cost(RECORDINGS, asked)
+    assert calls[MODEL]["usd"] < before[0].usd
+    assert calls[JUDGE]["usd"] < before[1].usd
+    assert after[0].known == after[0].questions
+    assert after[1].known == after[1].questions == calls[JUDGE]["calls"]
+    assert sum(each.usd for each in after) == 0
 
 
 def test_strategies_that_ask_share_the_cost_limit(tmp_path: Path) -> None:
