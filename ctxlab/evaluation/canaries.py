@@ -93,10 +93,8 @@ class CanaryKind(NamedTuple):
     "roles as ``_canary_role`` returns them"
     superseded_statement: str = ""
     "the earlier sentence, if the value supersedes another one"
-    value_format: str = "{}"
-    "format of a value"
-    separators: tuple[str, str] = (" ", " ")
-    "separator of the value's two words, before and after formatting"
+    value_format: str = "{} {}"
+    "format of the two words of a value"
 
 
 _INPUT_ROLES = ("user", "output")
@@ -120,8 +118,7 @@ CANARY_KINDS: dict[str, CanaryKind] = {
         "The plans for the {thing} of the {place} are kept in {value} for now.",
         "In which file are the plans for the {thing} of the {place} kept?",
         ("output", "assistant"),
-        value_format="plans/{}.md",
-        separators=(" ", "_"),
+        value_format="plans/{}_{}.md",
     ),
     "superseded": CanaryKind(
         "Correction: the {thing} of the {place} is looked after by the {value} group now.",
@@ -182,16 +179,15 @@ class CanaryPlanter:
     "seed of words and order"
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
-            raise SpecError(f"n: expected at least 1 canary, got {self.n!r}")
-        if self.n > len(_TOPICS):
-            raise SpecError(f"n: expected at most {len(_TOPICS)} canaries, got {self.n}")
+        """Check the settings."""
+        if type(self.n) is not int or not 1 <= self.n <= len(_TOPICS):
+            raise SpecError(f"n: expected 1 to {len(_TOPICS)} canaries, got {self.n!r}")
         for name in self.kinds:
             if name not in CANARY_KINDS:
                 raise UnknownName("kind of canary", name, CANARY_KINDS)
         for share in self.depths:
-            known = isinstance(share, (int, float)) and not isinstance(share, bool)
-            if not known or not 0 <= share <= 1:
+            is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
+            if not is_number or not 0 <= share <= 1:
                 raise SpecError(f"depths: expected shares from 0 to 1, got {share!r}")
         if not self.kinds or not self.depths:
             raise SpecError("expected at least one kind of canary and one depth")
@@ -223,29 +219,25 @@ class CanaryPlanter:
         messages, probes, made = list(recording.messages), list(recording.probes), []
         taken = {probe.id for probe in probes}
         for number, ((name, depth), (thing, place)) in enumerate(zip(turns, topics, strict=True)):
-            kind, about, id = (
-                CANARY_KINDS[name],
-                {"thing": thing, "place": place},
-                f"canary-{number}",
-            )
+            kind, id = CANARY_KINDS[name], f"canary-{number}"
             while id in taken:
                 id += "+"
             old = old_position = None
-            position = free.take_nearest(depth, kind.roles, 1 if kind.superseded_statement else 0)
-            if kind.superseded_statement:
-                old, old_position = (
-                    next(values),
-                    free.take_nearest_before(position, depth / 2, kind.roles),
-                )
-                said = kind.superseded_statement.format(**about, value=old)
+            if not kind.superseded_statement:
+                position = free.take_nearest(free.positions, depth, kind.roles)
+            else:  # leave a message for the older value, which is said first
+                position = free.take_nearest(free.positions[1:], depth, kind.roles)
+                earlier = free.positions[: bisect_left(free.positions, position)]
+                old, old_position = next(values), free.take_nearest(earlier, depth / 2, kind.roles)
+                said = kind.superseded_statement.format(thing=thing, place=place, value=old)
                 messages[old_position] = _append_sentence(messages[old_position], said)
-            value = kind.value_format.format(next(values)).replace(*kind.separators)
-            said = kind.statement.format(**about, value=value)
+            value = kind.value_format.format(*next(values).split())
+            said = kind.statement.format(thing=thing, place=place, value=value)
             messages[position] = _append_sentence(messages[position], said)
             role, at = messages[position].role, round(free.depth_by_position[position], 4)
             nearest = min(self.depths, key=lambda share: abs(share - at))
             made.append(Canary(id, name, value, position, role, at, nearest, old, old_position))
-            asked = kind.question.format(**about)
+            asked = kind.question.format(thing=thing, place=place)
             probes.append(Probe(id, asked, (value,), (position,), category=f"canary:{name}"))
         meta = recording.meta | {_META_KEY: msgspec.to_builtins(made)}
         return msgspec.structs.replace(
@@ -374,8 +366,7 @@ class _FreeMessages:
         head = next((i for i, m in enumerate(messages[:last]) if m.role != "system"), last)
         sizes = [len(message_text(message)) for message in messages[head:last]]
         whole = max(sum(sizes), 1)
-        ends = accumulate(sizes)
-        self.depth_by_position = {head + i: end / whole for i, end in enumerate(ends)}
+        self.depth_by_position = {head + i: end / whole for i, end in enumerate(accumulate(sizes))}
         "position → where the message ends, as a share of the text"
         self.role_by_position = {
             i: role for i in self.depth_by_position if (role := _canary_role(messages[i]))
@@ -385,26 +376,15 @@ class _FreeMessages:
         self.positions = sorted(self.role_by_position)
         "free positions"
 
-    def take_nearest(self, depth: float, roles: Sequence[str], skip_first: int = 0) -> int:
-        """Take the free message nearest to a depth, after the first ``skip_first`` ones."""
-        return self._pop_nearest(self.positions[skip_first:], depth, roles)
+    def take_nearest(self, free: Sequence[int], depth: float, roles: Sequence[str]) -> int:
+        """Take the message nearest to a depth, if possible one with a fitting role."""
 
-    def take_nearest_before(self, position: int, depth: float, roles: Sequence[str]) -> int:
-        """Take the free message nearest to a depth, before a position."""
-        return self._pop_nearest(
-            self.positions[: bisect_left(self.positions, position)], depth, roles
-        )
-
-    def _pop_nearest(self, candidates: Sequence[int], depth: float, roles: Sequence[str]) -> int:
         def away(position: int) -> tuple[float, int]:
             return abs(self.depth_by_position[position] - depth), position
 
-        near = [
-            i
-            for i in candidates
-            if self.role_by_position[i] in roles and away(i)[0] <= _DEPTH_TOLERANCE
-        ]
-        position = min(near or candidates, key=away)
+        near = [p for p in free if away(p)[0] <= _DEPTH_TOLERANCE]
+        fitting = [p for p in near if self.role_by_position[p] in roles]
+        position = min(fitting or free, key=away)
         self.positions.remove(position)
         return position
 
@@ -427,10 +407,8 @@ def _canary_role(message: Message) -> str | None:
 def _append_sentence(message: Message, sentence: str) -> Message:
     """Append a sentence to the text of a message."""
     content = message.content
-    if not content:
-        return message.replace(content=sentence)
-    if isinstance(content, str):
-        return message.replace(content=_join_sentence(content, sentence))
+    if not content or isinstance(content, str):
+        return message.replace(content=_join_sentence(content or "", sentence))
     parts: list[ContentPart] = list(content)
     places = [i for i, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
     if places:
@@ -443,7 +421,7 @@ def _append_sentence(message: Message, sentence: str) -> Message:
 
 def _join_sentence(text: str, sentence: str) -> str:
     """Append a sentence to prose on the same line, and to text with lines on a new line."""
-    if text[-1:].isspace():
+    if not text or text[-1].isspace():
         return text + sentence
     return f"{text}\n{sentence}" if "\n" in text else f"{text} {sentence}"
 

@@ -102,10 +102,11 @@ def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.D
     """
     if _no_verdict_reason(leaderboard):
         return leaderboard.iloc[:0]
-    usable = leaderboard[usable_rows(leaderboard) & (control_names(leaderboard) == "")]
-    keeps = usable[
-        usable["recall_far"] >= min_recall * _full_history_recall(leaderboard) - _ROUNDING_TOLERANCE
-    ]
+    control = control_names(leaderboard)
+    full = leaderboard[control == "full"]
+    goal = min_recall * (float(full["recall_far"].max()) if len(full) else 1.0)
+    usable = leaderboard[usable_rows(leaderboard) & (control == "")]
+    keeps = usable[usable["recall_far"] >= goal - _ROUNDING_TOLERANCE]
     return keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable")
 
 
@@ -139,30 +140,28 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
         return f"No strategy {goal}: {why}."
     keeps = qualifying_rows(leaderboard, min_recall)
     if keeps.empty:
-        nearest = usable.sort_values("recall_far", kind="stable").iloc[-1]
-        chance = _random_drop_warning(nearest, leaderboard[control == "random_drop"])
-        row = f"{_format_row(nearest)}{chance}{_fallback_warning(nearest)}"
-        return f"No strategy {goal}; the nearest is {row}."
-    best = keeps.iloc[0]
+        best, saving = usable.sort_values("recall_far", kind="stable").iloc[-1], ""
+        verdict = f"No strategy {goal}; the nearest is"
+    else:
+        best, verdict = keeps.iloc[0], f"The cheapest strategy that {goal} is"
+        saving = _format_saving(best, leaderboard[control == "full"])
     chance = _random_drop_warning(best, leaderboard[control == "random_drop"])
-    saving = _format_saving(best, leaderboard[control == "full"])
-    row = f"{_format_row(best)}{saving}{chance}{_fallback_warning(best)}"
-    return f"The cheapest strategy that {goal} is {row}."
+    return f"{verdict} {_format_row(best)}{saving}{chance}{_fallback_warning(best)}."
 
 
 def _no_verdict_reason(board: pd.DataFrame) -> str:
     """Return why the data does not support a verdict; empty if it does."""
     if not set(board) >= _REQUIRED_COLUMNS:
         return "No recommendation: it needs the metrics usage, validity, cost and recall."
-    if not board["far_arguments"].max() > 0:
+    far = board["far_arguments"].max()
+    if not far > 0:
         return (
             "These agents used nothing that was last mentioned long before, so far recall cannot tell "
             "the strategies apart."
         )
-    if board["far_arguments"].max() < _MIN_FAR_ARGUMENTS:
+    if far < _MIN_FAR_ARGUMENTS:
         return (
-            f"Far recall rests on only {board['far_arguments'].max():,.0f} arguments, too few to tell "
-            "the strategies apart."
+            f"Far recall rests on only {far:,.0f} arguments, too few to tell the strategies apart."
         )
     control = control_names(board)
     if (control != "").all():
@@ -171,12 +170,6 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
     if len(full) and not full["overflow_rate"].max() > 0:
         return "Full history fits at every request under every limit, so no strategy is needed."
     return ""
-
-
-def _full_history_recall(board: pd.DataFrame) -> float:
-    """Return the far recall of full history; 1 if it was not evaluated."""
-    full = board[control_names(board) == "full"]
-    return float(full["recall_far"].max()) if len(full) else 1.0
 
 
 def format_limit(limit: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from ctxlab.messages.entities import (
 from ctxlab.messages.types import Message, find_request_positions, message_text
 
 _Ints = npt.NDArray[np.int64]
+_Use: TypeAlias = tuple[int, int, int]
+"""Request, argument and entity of a use."""
 
 _MAX_PASSAGE_CHARS = 160
 
@@ -79,24 +81,21 @@ class NeedIndex:
         self, history: History, tool_definitions: str = "", include_text: bool | None = None
     ) -> None:
         self.history = history
-        self.request_positions = find_request_positions(
-            [entry.message for entry in history.entries]
-        )
-        texts = [_MessageText(entry.message) for entry in history.entries]
+        messages = [entry.message for entry in history.entries]
+        self.request_positions = find_request_positions(messages)
+        self._texts = texts = [_MessageText(message) for message in messages]
         if include_text is None:
             include_text = not any(text.arguments for text in texts)
         self.arguments: list[ToolArgument] = []
         uses, entities = self._collect_uses(texts, include_text)
-        self._texts = texts
         found = _find_mentions(texts, entities, uses, self.request_positions, tool_definitions)
         self._build_arrays(uses, entities, found)
 
     def _collect_uses(
         self, texts: Sequence[_MessageText], include_text: bool
-    ) -> tuple[list[tuple[int, int, int]], list[Entity]]:
-        """Return ``(request, argument, entity)`` of each use, and the distinct entities."""
-        numbers: dict[str, int] = {}
-        entities: list[Entity] = []
+    ) -> tuple[list[_Use], list[Entity]]:
+        """Return the uses, and the distinct entities."""
+        entities: dict[str, tuple[int, Entity]] = {}
         uses = []
         for request, position in enumerate(self.request_positions):
             text = texts[position]
@@ -107,26 +106,20 @@ class NeedIndex:
                 actions.append(("", "text", find_entities(text.content)))
             for tool, path, used in actions:
                 for entity in used:
-                    number = numbers.setdefault(entity.text, len(entities))
-                    if number == len(entities):
-                        entities.append(entity)
+                    number, _ = entities.setdefault(entity.text, (len(entities), entity))
                     uses.append((request, len(self.arguments), number))
                 self.arguments.append(ToolArgument(request, tool, path))
-        return uses, entities
+        return uses, [entity for _, entity in entities.values()]
 
     def _build_arrays(
-        self,
-        uses: Sequence[tuple[int, int, int]],
-        entities: Sequence[Entity],
-        found: Sequence[list[int]],
+        self, uses: Sequence[_Use], entities: Sequence[Entity], found: Sequence[list[int]]
     ) -> None:
         roles = [entry.message.role for entry in self.history.entries]
         before, positions = self.history.tokens_before, self.request_positions
         numbers: dict[int, int] = {}  # keep only entities that are needed
         rows = []
         for request, argument, number in uses:
-            places = found[number]
-            here = positions[request]
+            places, here = found[number], positions[request]
             count = bisect_left(places, here)
             if not count or roles[places[0]] == "system":
                 continue  # it is new, or in the system prompt and cannot be lost
@@ -143,6 +136,7 @@ class NeedIndex:
         self.last_mention_row: _Ints = self.mention_offsets[self.entity] + counts - 1
 
     def __len__(self) -> int:
+        """Return the number of needs."""
         return len(self.request)
 
     @cached_property
@@ -154,22 +148,6 @@ class NeedIndex:
     def mention_entity(self) -> _Ints:
         """``mention_entity[m]`` is the entity of mention ``m``."""
         return np.repeat(np.arange(len(self.entities)), np.diff(self.mention_offsets))
-
-    def mention_positions(self, need: int) -> list[int]:
-        """Return the positions that mention a need's entity before its use.
-
-        Parameters
-        ----------
-        need : int
-            Index of the need.
-
-        Returns
-        -------
-        list of int
-            Positions, oldest first.
-        """
-        first = self.mention_offsets[self.entity[need]]
-        return [int(place) for place in self.mentions[first : self.last_mention_row[need] + 1]]
 
     def get_need(self, i: int) -> Need:
         """Return a need in readable form.
@@ -210,18 +188,10 @@ class NeedIndex:
         body = message_text(message)
         if candidates is None:
             words = (*ascii_words(body), b"")
-            candidates = [
-                number for word in words for number in self._entities_by_word.get(word, ())
-            ]
-        entities = self.entities
+            candidates = [n for word in words for n in self._entities_by_word.get(word, ())]
+        texts = ((n, self.entities[n].text) for n in candidates)
         # The plain substring search is fast and excludes most candidates.
-        return frozenset(
-            [
-                n
-                for n in candidates
-                if entities[n].text in body and contains_entity(body, entities[n].text)
-            ]
-        )
+        return frozenset([n for n, text in texts if text in body and contains_entity(body, text)])
 
     @cached_property
     def _entities_by_word(self) -> dict[bytes, list[int]]:
@@ -247,11 +217,9 @@ class NeedIndex:
         request = bisect_left(self.request_positions, position)
         if request == len(self.request_positions) or self.request_positions[request] != position:
             return []
-        rows = range(self.request_offsets[request], self.request_offsets[request + 1])
-        return [
-            (int(self.mentions[self.last_mention_row[i]]), self.entities[self.entity[i]].text)
-            for i in rows
-        ]
+        rows = slice(self.request_offsets[request], self.request_offsets[request + 1])
+        last = self.mentions[self.last_mention_row[rows]].tolist()
+        return [(p, self.entities[n].text) for p, n in zip(last, self.entity[rows], strict=True)]
 
     def passage(self, position: int, text: str) -> str:
         """Return the line that contains a text, shortened around it if it is long.
@@ -298,7 +266,7 @@ class _MessageText:
 def _find_mentions(
     texts: Sequence[_MessageText],
     entities: Sequence[Entity],
-    uses: Iterable[tuple[int, int, int]],
+    uses: Iterable[_Use],
     positions: Sequence[int],
     tool_definitions: str,
 ) -> list[list[int]]:
@@ -319,18 +287,15 @@ def _find_mentions(
         if not text.full_text.isascii():
             foreign.append(position)
     tool_words = ascii_words(tool_definitions) if tool_definitions else set()
-    found: list[list[int]] = []
-    nowhere: list[int] = []
+    found = []
     for entity, own, end in zip(entities, words, last_use, strict=True):
-        needle = entity.text
         # Search by the entity's rarest word; one without ASCII words can only be in non-ASCII text.
-        places = min((postings.get(word, nowhere) for word in own), key=len, default=foreign)
+        places = min((postings.get(word, []) for word in own), key=len, default=foreign)
         places = places[: bisect_left(places, end)]
-        if len(own) == 1 and needle.encode("ascii", "replace") in own:
-            kept = places  # the entity is one word, and the index matches whole words
-        else:
-            kept = [place for place in places if contains_entity(texts[place].full_text, needle)]
-        if own <= tool_words and kept and contains_entity(tool_definitions, needle):
-            kept = []
-        found.append(kept)
+        if len(own) > 1 or entity.text.encode("ascii", "replace") not in own:
+            # It is more than one whole word of the index.
+            places = [p for p in places if contains_entity(texts[p].full_text, entity.text)]
+        if places and own <= tool_words and contains_entity(tool_definitions, entity.text):
+            places = []
+        found.append(places)
     return found

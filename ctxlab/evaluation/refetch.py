@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 from msgspec import structs
@@ -31,6 +31,9 @@ from ctxlab.tokens.model_choice import ModelChoice
 
 _AGE_EDGES = (8_000, 32_000)
 "tokens since something was last fetched, at which age groups are split"
+
+_ToolUse: TypeAlias = tuple[int, FetchTarget | None, str | None]
+"""The request, the target and the file of a tool call."""
 
 _COLUMNS = (
     *("recording", "cluster", "point", "how", "kind", "key", "times", "gap", "seen", "named"),
@@ -123,34 +126,33 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
         ("looked at first, if used: result gone", beside, "content", "looked", "recording"),
         ("looked at first, if used: result gone", beside, "content", "looked", "recording, age"),
     ]
-    rows = []
-    for question, rows_of, rule, outcome, matched in asked:
-        found = _compare_groups(rows_of, rule, outcome, matched, within_requests)
-        rows.append({"question": question, "matched": matched, **found._asdict()})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"question": question, "matched": matched}
+        | _compare_groups(things, kept, outcome, matched, within_requests)._asdict()
+        for question, things, kept, outcome, matched in asked
+    )
 
 
 def _compare_groups(
-    things: pd.DataFrame, rule: str, outcome: str, matched: str, within_requests: int | None
+    things: pd.DataFrame, kept: str, outcome: str, matched: str, within_requests: int | None
 ) -> StratifiedDifference:
+    """Compare the targets for which ``kept`` is False with those for which it is True."""
     near = float("inf") if within_requests is None else within_requests
-    things = things[things[rule].notna()]
+    unit, _, age = matched.partition(", ")
+    things = things[things[kept].notna()]
     if outcome == "looked":
         things = things[things["used"] < near]
         hit = things["first"] != "edits"
     else:
-        if matched.startswith("recording") and within_requests is not None:
-            things = things[
-                things["span"] >= within_requests
-            ]  # otherwise the two groups are observed for different times
+        if unit == "recording" and within_requests is not None:
+            # Otherwise the two groups are observed for different times.
+            things = things[things["span"] >= within_requests]
         hit = things["again"] < near
-    by = ["recording", "point"] if matched.startswith("compaction") else ["recording"]
-    strata = things[by]
-    if matched.endswith("age"):
-        strata = strata.assign(
-            age=pd.cut(things["gap"], [-1, *_AGE_EDGES, float("inf")]).astype(str)
-        )
-    return stratified_difference(hit, ~things[rule].astype(bool), strata, things["cluster"])
+    strata = things[["recording", "point"] if unit == "compaction" else ["recording"]]
+    if age:
+        ages = pd.cut(things["gap"], [-1, *_AGE_EDGES, float("inf")])
+        strata = strata.assign(age=ages.astype(str))
+    return stratified_difference(hit, ~things[kept].astype(bool), strata, things["cluster"])
 
 
 def with_simulated_compactions(
@@ -182,18 +184,14 @@ def with_simulated_compactions(
         A copy with simulated compactions.
     """
     prepared = PreparedRecording.from_recording(recording, ModelChoice(model))
-    made = [
-        Compaction(
-            prepared.request_positions[entry.since],
-            summary=entry.message.text,
-            kept=tuple(range(entry.stop, prepared.request_positions[entry.since])),
-        )
-        for entry in replay_trace(
-            prepared, parse_strategy(strategy), prepared.make_budget(limit)
-        ).context.edited_entries
-        if entry.form is Form.SUMMARY
-    ]
-    return structs.replace(recording, compactions=tuple(made))
+    trace = replay_trace(prepared, parse_strategy(strategy), prepared.make_budget(limit))
+    summaries = [e for e in trace.context.edited_entries if e.form is Form.SUMMARY]
+    starts = [prepared.request_positions[entry.since] for entry in summaries]
+    made = tuple(
+        Compaction(start, summary=entry.message.text, kept=tuple(range(entry.stop, start)))
+        for start, entry in zip(starts, summaries, strict=True)
+    )
+    return structs.replace(recording, compactions=made)
 
 
 class _ObservedRequest(NamedTuple):
@@ -207,14 +205,6 @@ class _ObservedRequest(NamedTuple):
     "the request at which the next compaction takes effect, or one past the last"
 
 
-class _ToolUse(NamedTuple):
-    """The target and the file of one tool call."""
-
-    request: int
-    fetched: FetchTarget | None
-    path: str | None
-
-
 def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[dict[str, Any]]:
     points = _find_observed_requests(prepared, control_every)
     if not points:
@@ -224,19 +214,21 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
     def observe(sent: Context) -> Sequence[Entry]:
         return tuple(sent.entries) if sent.request_index in wanted else ()
 
-    trace = replay_trace(
-        prepared,
-        recorded(),
-        prepared.make_budget(prepared.longest_request_tokens + 1),
-        {"sent": observe},
-    )
-    acts = _list_tool_uses(prepared)
+    budget = prepared.make_budget(prepared.longest_request_tokens + 1)
+    trace = replay_trace(prepared, recorded(), budget, {"sent": observe})
+    uses = [
+        (request, parse_fetch_target(call), (file := parse_file_access(call)) and file.path)
+        for request, position in enumerate(prepared.request_positions)
+        for call in prepared.history[position].tool_calls
+    ]
     before = prepared.history.tokens_before
     for number, point in enumerate(points):
         sent = trace.observations["sent"][point.request]
         texts = [message_text(entry.message) for entry in sent]
         verbatim = {entry.start for entry in sent if entry.form is Form.VERBATIM}
         for thing, results in _fetched_before(prepared, point).items():
+            is_file = thing.kind == "file"
+            entities = [thing.key] if is_file else [e.text for e in find_entities(thing.key)]
             yield {
                 "recording": prepared.recording.id,
                 "cluster": prepared.recording.cluster or prepared.recording.id,
@@ -246,11 +238,11 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
                 "key": thing.key,
                 "times": len(results),
                 "gap": before[prepared.request_positions[point.request]] - before[results[-1] + 1],
-                "seen": _all_in_view(texts, _required_tokens(thing)),
-                "named": _all_in_view(texts, _file_names(thing)),
+                "seen": _all_in_view(texts, entities),  # as in reference recall
+                "named": _all_in_view(texts, [posixpath.basename(thing.key)] if is_file else []),
                 "content": not verbatim.isdisjoint(results),
                 "span": point.until - point.request,
-                **_first_reuse(acts, point, thing),
+                **_first_reuse(uses, point, thing),
             }
 
 
@@ -258,37 +250,21 @@ def _find_observed_requests(
     prepared: PreparedRecording, control_every: int | None
 ) -> list[_ObservedRequest]:
     """Return the requests after compactions, and optionally requests without one."""
-    requests = len(prepared.request_positions)
-    made = [
-        (bisect_left(prepared.request_positions, c.position), c)
-        for c in prepared.history.compactions
-    ]
-    ends = [*(request for request, _ in made[1:]), *([requests] if made else [])]
+    requests, made = len(prepared.request_positions), prepared.history.compactions
+    starts = [bisect_left(prepared.request_positions, each.position) for each in made]
     points = [
-        _ObservedRequest(request, each.kind, 0, end)
-        for (request, each), end in zip(made, ends, strict=True)
-        if request < end
+        _ObservedRequest(start, each.kind, 0, end)
+        for start, each, end in zip(starts, made, [*starts[1:], requests], strict=False)
+        if start < end
     ]
     if control_every is not None:
-        begins = [(0, 0), *((request, each.position) for request, each in made)]
-        for (begin, since), (end, _) in zip(begins, [*begins[1:], (requests, 0)], strict=True):
+        begins = zip([0, *starts], [0, *(each.position for each in made)], strict=True)
+        for (begin, since), end in zip(begins, [*starts, requests], strict=True):
             points += [
-                _ObservedRequest(r, "none", since, end)
-                for r in range(begin + control_every, end, control_every)
+                _ObservedRequest(request, "none", since, end)
+                for request in range(begin + control_every, end, control_every)
             ]
     return points
-
-
-def _list_tool_uses(prepared: PreparedRecording) -> list[_ToolUse]:
-    return [
-        _ToolUse(
-            request,
-            parse_fetch_target(call),
-            touch.path if (touch := parse_file_access(call)) else None,
-        )
-        for request, position in enumerate(prepared.request_positions)
-        for call in prepared.history[position].tool_calls
-    ]
 
 
 def _fetched_before(
@@ -305,17 +281,6 @@ def _fetched_before(
     return found
 
 
-def _required_tokens(thing: FetchTarget) -> list[str]:
-    """Return the entities that must be in view, as in reference recall."""
-    if thing.kind == "file":
-        return [thing.key]
-    return [entity.text for entity in find_entities(thing.key)]
-
-
-def _file_names(thing: FetchTarget) -> list[str]:
-    return [posixpath.basename(thing.key)] if thing.kind == "file" else []
-
-
 def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
     if not words:
         return None
@@ -323,26 +288,25 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 
 
 def _first_reuse(
-    acts: Sequence[_ToolUse], point: _ObservedRequest, thing: FetchTarget
+    uses: Sequence[_ToolUse], point: _ObservedRequest, thing: FetchTarget
 ) -> dict[str, Any]:
     """Return when a target is first fetched and used again within the observed span."""
     again = used = first = None
-    for act in acts:
-        if not point.request <= act.request < point.until:
+    for request, fetched, path in uses:
+        if not point.request <= request < point.until:
             continue
-        same, on = act.fetched == thing, act.request - point.request
-        again = on if same and again is None else again
-        if used is None and thing.kind == "file" and (does := _classify_use(act, thing)):
-            used, first = on, does
+        after = request - point.request
+        if again is None and fetched == thing:
+            again = after
+        if used is None and thing.kind == "file" and (does := _classify_use(fetched, path, thing)):
+            used, first = after, does
     return {"again": again, "used": used, "first": first}
 
 
-def _classify_use(act: _ToolUse, file: FetchTarget) -> str | None:
+def _classify_use(fetched: FetchTarget | None, path: str | None, file: FetchTarget) -> str | None:
     """Return what a call does with a file; None if it does not refer to it."""
-    if act.fetched == file:
+    if fetched == file:
         return "fetches"
-    if act.path == file.key:
+    if path == file.key:
         return "edits"
-    return (
-        "looks" if act.fetched is not None and contains_entity(act.fetched.key, file.key) else None
-    )
+    return "looks" if fetched is not None and contains_entity(fetched.key, file.key) else None

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec import structs
 
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, UnknownName
@@ -28,14 +28,13 @@ from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import (
     CANARY_KINDS,
     DEFAULT_DEPTHS,
-    Canary,
     CanaryPlanter,
     make_planter,
     read_canaries,
 )
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, ReplayOutcome, StrategyLike
-from ctxlab.evaluation.metrics.canaries import CanaryVisibility, measure_canary_visibility
+from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCallTotals
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import Results, ResultsBuilder
@@ -48,9 +47,7 @@ from ctxlab.tokens.profiles import TokenProfile
 ROUND_LABELS: tuple[str, ...] = ("0", "1", "2", "3", "4", "5–8", "9–16", "17–32", "33+")
 """Groups of rounds since a canary was planted."""
 
-DISTANCE_LABELS: tuple[str, ...] = (
-    *("under 1k", "1k–2k", "2k–4k", "4k–8k", "8k–16k", "16k–32k", "32k–64k"), "64k+"
-)  # fmt: skip
+DISTANCE_LABELS = ("under 1k", *(f"{k}k–{2 * k}k" for k in (1, 2, 4, 8, 16, 32)), "64k+")
 """Groups of tokens between a canary and the request."""
 
 BREAKDOWNS: tuple[str, ...] = ("kind", "depth", "round", "distance", "role")
@@ -121,32 +118,28 @@ class SurvivalResults:
         """
         if dimension is not None and dimension not in BREAKDOWNS:
             raise UnknownName("breakdown of survival", dimension, BREAKDOWNS)
-        keys = _KEYS if dimension is None else [*_KEYS, dimension]
-        groups = self.frame.groupby(keys, observed=True, sort=False)
-        canaries = self.frame.groupby([*keys, "recording"], observed=True)["canary"].nunique()
+        keys = [*_KEYS, dimension] if dimension else _KEYS
+        rows, names = self.frame, list(_COUNT_COLUMNS)
+        canaries = rows.groupby([*keys, "recording"], observed=True)["canary"].nunique()
         board = pd.DataFrame({"canaries": canaries.groupby(level=keys, observed=True).sum()})
-        board["clusters"] = groups["cluster"].nunique()
-        rows = self.frame
+        board["clusters"] = rows.groupby(keys, observed=True, sort=False)["cluster"].nunique()
         if dimension in _PER_REQUEST_BREAKDOWNS:
             own = ["recording", "cluster", "canary", *keys]
-            rows = rows.groupby(own, observed=True)[list(_COUNT_COLUMNS)].sum().reset_index()
+            rows = rows.groupby(own, observed=True)[names].sum().reset_index()
             rows[_REQUEST_COUNTS] = rows[_REQUEST_COUNTS].div(rows["requests"], axis=0)
-        sums = rows.groupby(["cluster", *keys], observed=True)[list(_COUNT_COLUMNS)].sum()
+        sums = rows.groupby(["cluster", *keys], observed=True)[names].sum()
         wide = {
             name: sums[name].unstack("cluster", fill_value=0).loc[board.index].to_numpy().T
-            for name in _COUNT_COLUMNS
+            for name in names
         }
         for name, (numerator, denominator) in _RATIOS.items():
             over, under = wide[numerator], wide[denominator]
             whole = under.sum(axis=0)
-            board[name] = np.divide(
-                over.sum(axis=0), whole, out=np.full(len(board), np.nan), where=whole > 0
-            )
+            nothing = np.full(len(board), np.nan)
+            board[name] = np.divide(over.sum(axis=0), whole, out=nothing, where=whole > 0)
             low, high = ratio_interval(over, under, level=level, resamples=resamples, seed=seed)
             board[f"{name}_low"], board[f"{name}_high"] = low, high
-        board = board.reset_index()
-        board["strategy"] = board["strategy"].astype(str)
-        return board
+        return board.reset_index().astype({"strategy": str})
 
     @property
     def canary_count(self) -> int:
@@ -157,13 +150,11 @@ class SurvivalResults:
         shown = self.breakdown("kind").pivot(index=_KEYS, columns="kind", values="survival_end")
         board = self.results.leaderboard().set_index(_KEYS)
         shown["all"], shown["stale"] = board["survival_end"], board["stale_rate_end"]
-        note = (
-            f"Share of {self.canary_count:,} canaries in view at the end of their recordings, in "
-            f"{self.results.cluster_count:,} clusters. Off-policy replay; survival is availability, an "
-            f"upper bound. Intervals: .breakdown('kind'). {self.results.model_note}"
-        )
+        html = shown.reset_index().to_html(index=False, float_format="{:.2f}".format)
         return (
-            f"{shown.reset_index().to_html(index=False, float_format='{:.2f}'.format)}<p>{note}</p>"
+            f"{html}<p>Share of {self.canary_count:,} canaries in view at the end of their recordings, "
+            f"in {self.results.cluster_count:,} clusters. Off-policy replay; survival is availability, "
+            f"an upper bound. Intervals: .breakdown('kind'). {self.results.model_note}</p>"
         )
 
 
@@ -241,38 +232,30 @@ def measure_survival(
     if grid.strategy_models:
         grid = replace(grid, client=client or default_client())
         workers = 1
-    work = _SurvivalTask(grid, make_planter(n, kinds, depths, seed))
+    planter = make_planter(n, kinds, depths, seed)
     table, call_totals = ResultsBuilder(grid.columns, grid.configurations), StrategyCallTotals()
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None
-    for found in track(
-        map_parallel(work, recordings, workers), "recordings replayed", total, progress
-    ):
-        if found.outcome is None:
-            left_out.append(found.reason)
+    work = map_parallel(_SurvivalTask(grid, planter), recordings, workers)
+    for found in track(work, "recordings replayed", total, progress):
+        if isinstance(found, str):
+            left_out.append(found)
             continue
-        table.add_recording(found.outcome.description)
-        table.add_columns(found.outcome.token_limits, found.outcome.columns)
-        call_totals.add(found.outcome.strategy_calls)
-        frames.append(_build_frame(found, grid.configurations, table.recordings[-1]))
+        outcome, frame = found
+        table.add_recording(outcome.description)
+        table.add_columns(outcome.token_limits, outcome.columns)
+        call_totals.add(outcome.strategy_calls)
+        for place, name in enumerate(("recording", "cluster")):
+            frame.insert(place, name, table.recordings[-1][name])
+        frames.append(frame)
     if not frames:
         why = left_out[0] if left_out else "there is no recording"
         raise SpecError(f"no canary could be planted: {why}")
-    told = {**vars(work.planter), "left_out": left_out}
+    told = {**vars(planter), "left_out": left_out}
     manifest = {**grid.manifest(data, table.recordings), **call_totals.manifest(), "canaries": told}
-    return SurvivalResults(
-        _concat_frames(frames), Results.from_builder(table, grid.scores, manifest), tuple(left_out)
-    )
-
-
-class _RecordingSurvival(NamedTuple):
-    """Results of one recording; without an outcome, the reason why nothing was planted."""
-
-    reason: str = ""
-    outcome: ReplayOutcome | None = None
-    canaries: tuple[Canary, ...] = ()
-    counts: dict[str, npt.NDArray[Any]] = {}  # noqa: RUF012 — never changed
+    results = Results.from_builder(table, grid.scores, manifest)
+    return SurvivalResults(_concat_frames(frames), results, tuple(left_out))
 
 
 @dataclass(frozen=True)
@@ -282,100 +265,64 @@ class _SurvivalTask:
     grid: ExperimentGrid
     planter: CanaryPlanter
 
-    def __call__(self, recording: Recording) -> _RecordingSurvival:
+    def __call__(self, recording: Recording) -> tuple[ReplayOutcome, pd.DataFrame] | str:
+        """Return the outcome and the rows of a recording, or why nothing was planted in it."""
         if not read_canaries(recording):
             try:
                 recording = self.planter(recording)
             except SpecError as error:
-                return _RecordingSurvival(str(error))
+                return str(error)
         prepared, traces = self.grid.replay_recording(recording)
-        found = measure_canary_visibility(prepared, traces)
-        outcome = self.grid.measure_traces(prepared, traces)
-        return _RecordingSurvival(
-            "", outcome, found.canaries, _count_cells(prepared, traces, found)
-        )
+        frame = _count_cells(prepared, traces, self.grid.configurations)
+        return self.grid.measure_traces(prepared, traces), frame
 
 
 def _count_cells(
-    prepared: PreparedRecording, traces: Sequence[Trace], found: CanaryVisibility
-) -> dict[str, npt.NDArray[Any]]:
-    """Count the requests of one recording by canary, round and distance."""
+    prepared: PreparedRecording, traces: Sequence[Trace], labels: Sequence[tuple[str, float]]
+) -> pd.DataFrame:
+    """Count the requests of one recording by configuration, canary, round and distance."""
+    found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
     places = np.array([canary.position for canary in found.canaries])
-    first = np.searchsorted(requests, places, side="right")
     lost = np.cumsum([_starts_new_round(trace) for trace in traces], axis=1)
-    earlier = np.concatenate([np.zeros((len(traces), 1), dtype=np.int64), lost], axis=1)[:, first]
+    first = np.searchsorted(requests, places, side="right")
+    earlier = np.pad(lost, ((0, 0), (1, 0)))[:, first]
     rounds = np.digitize(lost[:, None, :] - earlier[:, :, None], _ROUND_EDGES)
-    gaps = before[requests] - before[places + 1][:, None]
-    shape = (*found.in_view.shape, len(ROUND_LABELS), len(DISTANCE_LABELS))
-    configuration, canary, request = np.nonzero(
-        np.broadcast_to(found.said_before, found.in_view.shape)
-    )
-    cell = np.ravel_multi_index(
-        (
-            configuration,
-            canary,
-            rounds[configuration, canary, request],
-            np.digitize(gaps, _DISTANCE_EDGES)[canary, request],
-        ),
-        (*shape[:2], *shape[3:]),
-    )
-    rows, cell = np.unique(cell, return_inverse=True)
-    replaced = np.array([each.old is not None for each in found.canaries])[canary]
+    distances = np.digitize(before[requests] - before[places + 1][:, None], _DISTANCE_EDGES)
+    at = np.nonzero(np.broadcast_to(found.said_before, found.in_view.shape))
+    trace, canary, request = at
+    keys = trace, canary, rounds[at], distances[canary, request]
+    sizes = *found.in_view.shape[:2], len(ROUND_LABELS), len(DISTANCE_LABELS)
+    cells, cell = np.unique(np.ravel_multi_index(keys, sizes), return_inverse=True)
+    superseded = np.array([each.old is not None for each in found.canaries])
+    states = {
+        "requests": np.ones(len(request), dtype=bool),
+        "kept": found.in_view[at],
+        "superseded": superseded[canary],
+        "stale": found.stale[at],
+        "both": found.both_in_view[at],
+    }
     last = request == len(requests) - 1
-    state = {
-        "": np.ones(len(request), dtype=bool),
-        "kept": found.in_view[configuration, canary, request],
-        "superseded": replaced,
-        "stale": found.stale[configuration, canary, request],
-        "both": found.both_in_view[configuration, canary, request],
-    }
-    figures = {name or "requests": np.bincount(cell, value) for name, value in state.items()}
-    figures |= {
-        "_".join(filter(None, ("end", name))): np.bincount(cell, value & last)
-        for name, value in state.items()
-    }
-    places_of = np.unravel_index(rows, (*shape[:2], *shape[3:]))
-    return {**dict(zip(_CELL_COLUMNS, places_of, strict=True)), **figures}
-
-
-_CELL_COLUMNS = ("configuration", "canary", "round", "distance")
+    counts = {name: np.bincount(cell, state) for name, state in states.items()}
+    for name, state in states.items():
+        counts[f"end_{name}".removesuffix("_requests")] = np.bincount(cell, state & last)
+    trace, canary, round_group, distance_group = np.unravel_index(cells, sizes)
+    planted = pd.DataFrame(map(structs.asdict, found.canaries)).rename(columns={"id": "canary"})
+    frame = planted[["canary", "kind", "role", "depth", "at"]].iloc[canary].reset_index(drop=True)
+    frame.insert(0, "strategy", [labels[i][0] for i in trace])
+    frame.insert(1, "limit", [float(labels[i][1]) for i in trace])
+    return frame.assign(
+        round=np.array(ROUND_LABELS)[round_group],
+        distance=np.array(DISTANCE_LABELS)[distance_group],
+        **counts,
+    )
 
 
 def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
     """Return which requests do not begin with all of the previous one."""
     tokens = np.array(trace.tokens) - trace.budget.fixed
     return np.concatenate([[False], np.array(trace.unchanged_prefix_tokens)[1:] < tokens[:-1]])
-
-
-def _build_frame(
-    found: _RecordingSurvival, labels: Sequence[tuple[str, float]], named: dict[str, Any]
-) -> pd.DataFrame:
-    """Build the rows of one recording, with its names."""
-    which, canary = found.counts["configuration"], found.counts["canary"]
-    own = {
-        name: np.array([getattr(each, field) for each in found.canaries], dtype=object)[canary]
-        for name, field in (
-            ("canary", "id"),
-            ("kind",) * 2,
-            ("role",) * 2,
-            ("depth",) * 2,
-            ("at",) * 2,
-        )
-    }
-    return pd.DataFrame(
-        {
-            "recording": named["recording"],
-            "cluster": named["cluster"],
-            "strategy": np.array([strategy for strategy, _ in labels], dtype=object)[which],
-            "limit": np.array([float(limit) for _, limit in labels])[which],
-            **own,
-            "round": np.array(ROUND_LABELS, dtype=object)[found.counts["round"]],
-            "distance": np.array(DISTANCE_LABELS, dtype=object)[found.counts["distance"]],
-            **{name: found.counts[name] for name in found.counts if name not in _CELL_COLUMNS},
-        }
-    )
 
 
 def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

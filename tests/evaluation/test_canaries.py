@@ -269,9 +269,9 @@ def test_what_has_no_room_says_how_much_there_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"n": 0}, "at least 1"),
-        ({"n": True}, "at least 1"),
-        ({"n": 10**6}, "expected at most"),
+        ({"n": 0}, "expected 1 to"),
+        ({"n": True}, "expected 1 to"),
+        ({"n": 10**6}, "expected 1 to"),
         ({"kinds": ()}, "at least one kind"),
         ({"depths": ()}, "one depth"),
         ({"depths": 1.5}, "expected shares from 0 to 1, got 1.5"),

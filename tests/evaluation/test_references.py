@@ -8,6 +8,7 @@ from typing import Any
 from generated import TOOLS, conversations, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
+from replaying import mention_positions
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
@@ -127,7 +128,7 @@ def test_the_index_is_what_a_search_through_every_text_finds(
                 *need.argument,
                 need.entity.text,
                 need.origin_role,
-                needs.mention_positions(i),
+                mention_positions(needs, i),
                 need.gap_tokens,
             )
         )

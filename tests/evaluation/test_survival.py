@@ -368,7 +368,7 @@ def test_the_order_of_processes_changes_nothing(found: SurvivalResults) -> None:
 def test_what_makes_no_sense_is_said_before_anything_is_read() -> None:
     with pytest.raises(UnknownName, match="breakdown"):
         survival(strategies="full").breakdown("colour")
-    with pytest.raises(SpecError, match="at least 1 canary"):
+    with pytest.raises(SpecError, match="expected 1 to"):
         measure_survival(iter([]), n=0)
     with pytest.raises(SpecError, match="there is no recording"):
         measure_survival([], "full")

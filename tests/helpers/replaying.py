@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
+from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies import Strategy, as_strategy, parse_strategy
@@ -141,12 +142,18 @@ def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray
     return np.array(found, dtype=bool)
 
 
+def mention_positions(needs: NeedIndex, need: int) -> list[int]:
+    """Where the entity of a need is mentioned before its use, oldest first."""
+    first = needs.mention_offsets[needs.entity[need]]
+    return [int(place) for place in needs.mentions[first : needs.last_mention_row[need] + 1]]
+
+
 def fetchable_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
     """Which needs a stub or a line of contents stands for, in the request as it was sent."""
     needs = prepared.needs
     found = []
     for i in range(len(needs)):
-        places = set(needs.mention_positions(i))
+        places = set(mention_positions(needs, i))
         found.append(
             any(
                 entry.form.fetchable and places & set(range(entry.start, entry.stop))

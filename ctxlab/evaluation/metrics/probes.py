@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from ctxlab.context.context import Ledger
 from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.engine import PreparedRecording, Trace
@@ -145,13 +146,7 @@ class ProbeMetric(Metric):
         answered = np.array([bool(probe.answers) for probe in probes], dtype=bool)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         unseen = (seen.evidence_in_view == 0) & named & answered
-        own = [
-            [
-                sum(call.prompt_tokens + call.completion_tokens for call in account.model_calls)
-                for account in t.preview_ledgers
-            ]
-            for t in traces
-        ]
+        own = [[_count_call_tokens(each) for each in trace.preview_ledgers] for trace in traces]
         last = len(prepared.request_positions) - 1
         at = np.zeros((len(probes), len(prepared.request_positions)))
         for request, numbers in prepared.probes_by_request.items():
@@ -172,6 +167,10 @@ class ProbeMetric(Metric):
 
 
 probes = ProbeMetric()
+
+
+def _count_call_tokens(ledger: Ledger) -> int:
+    return sum(call.prompt_tokens + call.completion_tokens for call in ledger.model_calls)
 
 
 def measure_probe_visibility(
@@ -214,28 +213,23 @@ class _AnswerIndex:
             [words for text in probe.answers if (words := padded_words(text))]
             for probe in prepared.probes
         ]
-        said = (
-            [padded_words(message_text(message)) for message in prepared.history]
-            if prepared.probes
-            else []
-        )
+        history = prepared.history if prepared.probes else ()
+        said = [padded_words(message_text(message)) for message in history]
         self.answer_positions = [
             [place for place, text in enumerate(said) if any(words in text for words in wanted)]
             for wanted in self.answers
         ]
         """``answer_positions[i]``: positions of the messages that contain an answer to question
         ``i``"""
-        self._padded_words_cache: dict[int, tuple[Message, str]] = {}
+        self._padded_words: dict[int, tuple[Message, str]] = {}
 
     def holds_answer(self, number: int, message: Message) -> bool:
         """Check if a message that a strategy made contains an answer to a question."""
-        known = self._padded_words_cache.get(id(message))
-        if known is None:  # keep the message alive, so that its id is not reused
-            known = self._padded_words_cache[id(message)] = (
-                message,
-                padded_words(message_text(message)),
-            )
-        return any(words in known[1] for words in self.answers[number])
+        if id(message) not in self._padded_words:
+            # Keep the message alive, so that its id is not reused.
+            self._padded_words[id(message)] = message, padded_words(message_text(message))
+        said = self._padded_words[id(message)][1]
+        return any(words in said for words in self.answers[number])
 
     def is_answer_in_view(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
@@ -243,15 +237,12 @@ class _AnswerIndex:
         """Check if an answer is in the request, outside of the question."""
         end = self.prepared.probe_position(number)
         # Newest first: recent messages are the most likely to be sent.
-        if any(
-            _is_sent_verbatim(entries, p)
-            for p in reversed(self.answer_positions[number])
-            if p < end
-        ):
-            return True
+        places = (p for p in reversed(self.answer_positions[number]) if p < end)
         # Skip the question itself, but not messages inserted before it.
         others = (e.message for e in edited if e.start < end or e.start == e.stop)
-        return any(self.holds_answer(number, message) for message in others)
+        return any(_is_sent_verbatim(entries, p) for p in places) or any(
+            self.holds_answer(number, message) for message in others
+        )
 
     def evidence_shares(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
@@ -271,19 +262,13 @@ class _AnswerIndex:
     def _is_restated(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
         """Check if an edited message contains the text, or the answer, of the message at ``place``."""
         said = message_text(self.prepared.history[place]).strip()
-        for entry in edited:
-            quoted = entry.start == entry.stop
-            if not (quoted or entry.start <= place < entry.stop):
-                continue
-            if said and said in message_text(entry.message):
-                return True
-            if (
-                not entry.is_aggregate
-                and place in self.answer_positions[number]
-                and self.holds_answer(number, entry.message)
-            ):
-                return True
-        return False
+        had_answer = place in self.answer_positions[number]
+        return any(
+            (said and said in message_text(entry.message))
+            or (had_answer and not entry.is_aggregate and self.holds_answer(number, entry.message))
+            for entry in edited
+            if entry.start == entry.stop or entry.start <= place < entry.stop
+        )
 
 
 def _is_sent_verbatim(entries: Sequence[Entry], place: int) -> bool:

@@ -67,29 +67,25 @@ class UsageMetric(Metric):
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)
-        panicked, stuck, spent, calls, texts, without = (np.zeros_like(tokens) for _ in range(6))
-        event_flags = {"panic": panicked, "stuck": stuck}
+        own = ("panicked", "stuck", "strategy_tokens", "strategy_calls", "written", "fallbacks")
+        found = {name: np.zeros_like(tokens) for name in own}
+        flags = {"panic": found["panicked"], "stuck": found["stuck"]}
         for row, trace in enumerate(traces):
-            for turn, event in trace.context.events:
-                if event in event_flags:
-                    event_flags[event][row, turn] = 1
+            for request, event in trace.context.events:
+                if event in flags:
+                    flags[event][row, request] = 1
             for call in trace.context.model_calls:
-                spent[row, call.request_index] += call.prompt_tokens + call.completion_tokens
-                calls[row, call.request_index] += 1
+                at = row, call.request_index
+                found["strategy_tokens"][at] += call.prompt_tokens + call.completion_tokens
+                found["strategy_calls"][at] += 1
             for text in list_generated_texts(trace.context):
-                texts[row, text.request] += 1
-                without[row, text.request] += bool(text.reason)
-        return {
+                found["written"][row, text.request] += 1
+                found["fallbacks"][row, text.request] += bool(text.reason)
+        return found | {
             "tokens": tokens,
             "messages": np.array([trace.message_counts for trace in traces], dtype=np.float64),
             "over": over,
             "overflow": (over > 0).astype(np.float64),
-            "panicked": panicked,
-            "stuck": stuck,
-            "strategy_tokens": spent,
-            "strategy_calls": calls,
-            "written": texts,
-            "fallbacks": without,
         }
 
 

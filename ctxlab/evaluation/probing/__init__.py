@@ -6,20 +6,12 @@ from ctxlab.evaluation.probing.judge import JudgeAgreement, cohen_kappa
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
 from ctxlab.evaluation.probing.qa import run_qa
 from ctxlab.evaluation.probing.results import NextActionResults, QAResults
-from ctxlab.llm.batch import (
-    RequestEstimate,
-    build_cost_limited_client,
-    estimate_requests,
-)
 
 __all__ = [
     "JudgeAgreement",
     "NextActionResults",
     "QAResults",
-    "RequestEstimate",
-    "build_cost_limited_client",
     "cohen_kappa",
-    "estimate_requests",
     "evaluate_next_action",
     "run_qa",
 ]

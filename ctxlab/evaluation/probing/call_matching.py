@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from ctxlab._utils.jsonio import iter_leaves, parse_json
@@ -68,15 +69,13 @@ def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
     entities = _entity_share(recorded, predicted)
     if not most:
         return CallMatch(1.0, 1.0, 1.0, 1.0, entities)
-    ours, theirs = (
-        [_normalize_arguments(call) for call in recorded],
-        [_normalize_arguments(call) for call in predicted],
-    )
-    names = [call.name for call in recorded], [call.name for call in predicted]
+    names, others = ([call.name for call in calls] for calls in (recorded, predicted))
+    ours, theirs = ([_normalize_arguments(c) for c in calls] for calls in (recorded, predicted))
+    both = _count_common(zip(names, ours, strict=True), zip(others, theirs, strict=True))
     return CallMatch(
-        _count_common(*names) / most,
+        _count_common(names, others) / most,
         _count_common(ours, theirs) / most,
-        _count_common(zip(names[0], ours, strict=True), zip(names[1], theirs, strict=True)) / most,
+        both / most,
         _leaf_share(recorded, predicted) / most,
         entities,
     )
@@ -118,16 +117,13 @@ def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
     """Sum the leaf similarity of paired calls, most similar pairs first."""
-    found = [(_count_leaves(call), _normalize_arguments(call)) for call in recorded]
-    others = [(_count_leaves(call), _normalize_arguments(call)) for call in predicted]
+    ours, theirs = (
+        [(_count_leaves(call), _normalize_arguments(call)) for call in calls]
+        for calls in (recorded, predicted)
+    )
     pairs = sorted(
-        (
-            -1.0 if found[i][1] == others[j][1] else -_leaf_similarity(found[i][0], others[j][0]),
-            i,
-            j,
-        )
-        for i in range(len(recorded))
-        for j in range(len(predicted))
+        (-_leaf_similarity(ours[i], theirs[j]), i, j)
+        for i, j in product(range(len(recorded)), range(len(predicted)))
         if recorded[i].name == predicted[j].name
     )
     left, right, total = set(range(len(recorded))), set(range(len(predicted))), 0.0
@@ -139,9 +135,12 @@ def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
     return total
 
 
-def _leaf_similarity(one: _Leaves, other: _Leaves) -> float:
-    most = max(one.total(), other.total())
-    return (one & other).total() / most if most else 0.0
+def _leaf_similarity(one: tuple[_Leaves, Hashable], other: tuple[_Leaves, Hashable]) -> float:
+    """Return the share of equal leaves; 1 for equal arguments."""
+    if one[1] == other[1]:
+        return 1.0
+    most = max(one[0].total(), other[0].total())
+    return (one[0] & other[0]).total() / most if most else 0.0
 
 
 def _entity_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:

@@ -14,6 +14,8 @@ from typing import Any
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message
 
+_JSON_TYPES: dict[type, str] = {str: "string", list: "array", dict: "object"}
+_JSON_TYPES |= {type(None): "null", bool: "boolean", int: "integer", float: "number"}
 _MAX_DEPTH = 4
 "maximum depth of a described value; deeper values may be anything"
 _MAX_KEYS = 32
@@ -79,7 +81,7 @@ def _value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
     """Return a schema that admits all of the values."""
     if depth == 0 or not values:
         return {}
-    types = list(dict.fromkeys(_json_type(value) for value in values))
+    types = list(dict.fromkeys(_JSON_TYPES[type(value)] for value in values))
     if "number" in types and "integer" in types:
         types.remove("integer")
     schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types}
@@ -91,12 +93,3 @@ def _value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
         if len({key for each in objects for key in each}) <= _MAX_KEYS:
             schema |= {k: v for k, v in _object_schema(objects, depth - 1).items() if k != "type"}
     return schema
-
-
-def _json_type(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    kinds = ((int, "integer"), (float, "number"), (str, "string"), (list, "array"))
-    return next((name for kind, name in kinds if isinstance(value, kind)), "object")

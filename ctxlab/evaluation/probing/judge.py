@@ -118,11 +118,8 @@ def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools)
     >>> round(cohen_kappa([True] * 45 + [False] * 55, [True] * 25 + [False] * 75), 4)
     0.5789
     """
-    return float(
-        _kappa_of_tables(
-            _contingency_cells(np.asarray(first, bool), np.asarray(second, bool)).sum(axis=0)[None]
-        )[0]
-    )
+    cells = _contingency_cells(np.asarray(first, bool), np.asarray(second, bool))
+    return float(_kappa_of_tables(cells.sum(axis=0)[None])[0])
 
 
 class JudgeAgreement(NamedTuple):
@@ -195,9 +192,8 @@ def judge_agreement(
 
 def _contingency_cells(first: _Bools, second: _Bools) -> npt.NDArray[np.float64]:
     """Return the cell of each reply as one-hot rows: both, first only, second only, neither."""
-    return np.stack(
-        [first & second, first & ~second, ~first & second, ~first & ~second], axis=1
-    ).astype(np.float64)
+    cells = first & second, first & ~second, ~first & second, ~first & ~second
+    return np.stack(cells, axis=1).astype(np.float64)
 
 
 def _kappa_of_tables(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

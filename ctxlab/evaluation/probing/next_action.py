@@ -12,7 +12,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -148,18 +149,9 @@ def evaluate_next_action(
     """
     check_recordings(recordings)
     grid = ExperimentGrid.from_arguments(strategies, limits, model, reserve, (), profile)
-    definitions = None if tools is None else tuple(dict(tool) for tool in tools)
-    plan = NextActionPlan(
-        grid,
-        answer_model,
-        requests,
-        replicates,
-        definitions,
-        include_text_only,
-        only_changed,
-        max_tokens,
-        seed,
-    )
+    given = None if tools is None else tuple(dict(tool) for tool in tools)
+    settings = requests, replicates, given, include_text_only, only_changed, max_tokens, seed
+    plan = NextActionPlan(grid, answer_model, *settings)
     return plan.run(recordings, client, data, progress, max_cost=max_cost)
 
 
@@ -171,20 +163,6 @@ class NextActionRequests(ProbingRequests):
     "positions of the recorded messages that the model should produce, in order"
     is_changed: list[list[bool]]
     "by configuration and position, True if the messages differ from the recorded ones"
-    tools: tuple[dict[str, Any], ...]
-    "tool definitions sent with each request"
-    tool_origin: Literal["recorded", "derived", "given"]
-    "origin of the tool definitions: the recording, its calls, or the caller"
-    eligible_count: int
-    "number of requests from which the sample was drawn"
-    invalid_count: int
-    "number of calls whose recorded history is not a valid request"
-
-    @property
-    def tool_tokens(self) -> int:
-        """Tokens of tool definitions beyond those that the replay counted."""
-        counter = self.prepared.counter
-        return counter.count_tools(self.tools) - counter.count_tools(self.prepared.recording.tools)
 
 
 @dataclass(frozen=True)
@@ -219,9 +197,9 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
         if self.requests < 0:
             raise SpecError(f"requests must be at least 0, got {self.requests}")
 
-    @property
-    @override
+    @cached_property
     def settings(self) -> dict[str, Any]:
+        """The settings as the manifest names them."""
         return {
             "answer_model": self.answer_model,
             "requests": self.requests,
@@ -231,20 +209,6 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
             "max_tokens": self.max_tokens,
             "seed": self.seed,
             "tools": None if self.tools is None else list(self.tools),
-        }
-
-    @override
-    def describe(self, batch: NextActionRequests) -> dict[str, Any]:
-        first = batch.prepared.recording.messages[:1]
-        return {
-            **super().describe(batch),
-            "drawn": len(batch.positions),
-            "eligible": batch.eligible_count,
-            "unsound": batch.invalid_count,
-            "system": any(message.role == "system" for message in first),
-            "tools": batch.tool_origin,
-            "tool_names": len(batch.tools),
-            "tool_tokens": batch.tool_tokens,
         }
 
     @override
@@ -264,12 +228,11 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
         prepared = PreparedRecording.from_recording(recording, self.grid.model_choice, client)
         messages, provider = recording.messages, rules_provider(self.answer_model)
         known_valid = prepared.valid and prepared.provider == provider
-        turns = [
-            position
-            for position in prepared.request_positions
-            if self.include_text_only or messages[position].tool_calls
-        ]
+        turns = prepared.request_positions
+        if not self.include_text_only:
+            turns = tuple(p for p in turns if messages[p].tool_calls)
         valid = [p for p in turns if known_valid or is_valid(messages[:p], provider)]
+        unsound = len(turns) - len(valid)
         seed = self.seed, zlib.crc32(recording.id.encode("utf-8", "surrogatepass"))
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 
@@ -286,33 +249,29 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
             for trace in traces
         ]
         if self.only_changed:
-            eligible = [p for p in valid if any(each[p] is not None for each in edited)]
-        else:
-            eligible = valid
-        positions = sample_stretches(eligible, self.requests, seed)
-        sent = [
-            [messages[:p] if (changed := each[p]) is None else changed for p in positions]
-            for each in edited
-        ]
-        tools, origin = self._tools(recording)
+            valid = [p for p in valid if any(each[p] is not None for each in edited)]
+        positions = sample_stretches(valid, self.requests, seed)
+        is_changed = [[each[p] is not None for p in positions] for each in edited]
+        recorded = {p: messages[:p] for p in positions}
+        sent = [[recorded[p] if each[p] is None else each[p] for p in positions] for each in edited]
+        (tools, origin), count = self._tools(recording), prepared.counter.count_tools
+        facts = {
+            "drawn": len(positions),
+            "eligible": len(valid),
+            "unsound": unsound,
+            "system": any(message.role == "system" for message in messages[:1]),
+            "tools": origin,
+            "tool_names": len(tools),
+            "tool_tokens": count(tools) - count(recording.tools),
+        }
         index, requests = self.number_requests(sent, lambda _: tools)
+        traces = traces if positions else []
         return NextActionRequests(
-            prepared,
-            traces if positions else [],
-            index,
-            requests,
-            self.replicates,
-            positions,
-            [[each[p] is not None for p in positions] for each in edited],
-            tools,
-            origin,
-            len(eligible),
-            len(turns) - len(valid),
+            prepared, traces, index, requests, self.replicates, facts, positions, is_changed
         )
 
-    def _tools(
-        self, recording: Recording
-    ) -> tuple[tuple[dict[str, Any], ...], Literal["recorded", "derived", "given"]]:
+    def _tools(self, recording: Recording) -> tuple[tuple[dict[str, Any], ...], str]:
+        """Return the tool definitions to send, and where they come from."""
         if self.tools is not None:
             return self.tools, "given"
         if recording.tools:
@@ -327,7 +286,7 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
         verdicts: Sequence[Mapping[Any, Answer]],
     ) -> tuple[list[Row], Figures]:
         requests = {p: number for number, p in enumerate(batch.prepared.request_positions)}
-        added, rows = batch.tool_tokens, list[Row]()
+        added, rows = batch.facts["tool_tokens"], list[Row]()
         for c, q, replicate, reply in batch.arrange(replies):
             (strategy, limit), position = self.grid.configurations[c], batch.positions[q]
             recorded = batch.prepared.recording.messages[position].tool_calls
@@ -359,9 +318,8 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
             for first in range(0, len(replies), self.replicates)
         ]
         # The last entry is for index -1: no request.
-        found["pairs"], found["alike"] = np.moveaxis(
-            np.array([*alike, (0.0, 0.0)])[question], -1, 0
-        )
+        pairs = np.array([*alike, (0.0, 0.0)])[question]
+        found["pairs"], found["alike"] = pairs[..., 0], pairs[..., 1]
         found["invalid"] = (question < 0).astype(np.float64)
         return {name: found[name] for name in NEXT_ACTION_COLUMNS}
 

@@ -62,6 +62,8 @@ class ProbingRequests:
     "the distinct requests; the replicates of each are adjacent"
     replicates: int
     "how often each request is sent"
+    facts: dict[str, Any]
+    "more about the recording for the manifest"
 
     def arrange(self, replies: Sequence[Answer]) -> Iterator[tuple[int, int, int, Answer | None]]:
         """Arrange the replies to ``requests`` by configuration, question and replicate.
@@ -114,6 +116,12 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
     "how often each request is sent"
     max_tokens: int | None
     "maximum tokens of a reply"
+    columns: Sequence[str]
+    "names of the figures of a question"
+    scores: Sequence[Score]
+    "scores of the leaderboard"
+    settings: Mapping[str, Any]
+    "the settings as the manifest names them"
     results: type[ResultsT]
     "type of the results"
 
@@ -129,21 +137,6 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
     def models(self) -> tuple[str, ...]:
         """The models that are asked, the answering one first."""
         return (self.answer_model,)
-
-    @property
-    @abstractmethod
-    def columns(self) -> Sequence[str]:
-        """Names of the figures of a question."""
-
-    @property
-    @abstractmethod
-    def scores(self) -> Sequence[Score]:
-        """The scores of the leaderboard."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """The settings as the manifest names them."""
 
     @abstractmethod
     def make_requests(self, recording: Recording, client: Client | None = None) -> RequestsT:
@@ -199,21 +192,6 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         str
             The reason.
         """
-
-    def describe(self, batch: RequestsT) -> dict[str, Any]:
-        """Describe a recording for the manifest.
-
-        Parameters
-        ----------
-        batch : ProbingRequests
-            Requests of the recording.
-
-        Returns
-        -------
-        dict
-            Its manifest entry.
-        """
-        return batch.prepared.manifest_entry
 
     def judge_requests(
         self, batch: RequestsT, replies: Sequence[Answer]
@@ -405,7 +383,7 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         """Ask about recording after recording; yield once per reply and store the results."""
         for recording in recordings:
             batch = self.make_requests(recording, client)
-            table.add_recording(self.describe(batch))
+            table.add_recording(batch.prepared.manifest_entry | batch.facts)
             if not batch.traces:
                 continue
             replies = yield from _collect_replies(batch.requests, client)

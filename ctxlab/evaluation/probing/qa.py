@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,13 @@ from ctxlab.evaluation.probing.qa_prompts import (
     request_tools,
 )
 from ctxlab.evaluation.probing.qa_scores import (
+    GRADE_SCORES,
+    OTHER_SCORES,
+    QA_COLUMNS,
     REPLY_COLUMNS,
     classify_reply,
-    column_names,
     grade_reply,
     judge_score_name,
-    make_scores,
 )
 from ctxlab.evaluation.probing.results import QAResults
 from ctxlab.llm.base import Client, Reply, Request
@@ -156,19 +157,28 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
     def models(self) -> tuple[str, ...]:
         return self.answer_model, *self.judges
 
-    @property
-    @override
+    @cached_property
     def columns(self) -> list[str]:
-        return column_names(self.judges)
+        """``QA_COLUMNS`` and two columns per judge."""
+        numbers = range(1, len(self.judges) + 1)
+        return [*QA_COLUMNS, *(f"{name}_{n}" for n in numbers for name in ("passed", "verdicts"))]
 
-    @property
-    @override
+    @cached_property
     def scores(self) -> tuple[Score, ...]:
-        return make_scores(self.judges)
+        """The scores of the leaderboard, including one per judge."""
+        judged = (
+            Score.share(
+                judge_score_name(n),
+                f"share of replies that {model} judges correct",
+                f"passed_{n} / verdicts_{n}",
+            )
+            for n, model in enumerate(self.judges, 1)
+        )
+        return *GRADE_SCORES, *judged, *OTHER_SCORES
 
-    @property
-    @override
+    @cached_property
     def settings(self) -> dict[str, Any]:
+        """The settings as the manifest names them."""
         names = ("answer_model", "judges", "replicates", "max_tokens")
         return {name: getattr(self, name) for name in names} | {"judges": list(self.judges)}
 
@@ -194,7 +204,7 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
             for t in traces
         ]
         index, requests = self.number_requests(sent, partial(request_tools, recording))
-        return ProbingRequests(prepared, traces, index, requests, self.replicates)
+        return ProbingRequests(prepared, traces, index, requests, self.replicates, {})
 
     @override
     def judge_requests(

@@ -60,12 +60,8 @@ def load_prompt(name: str) -> str:
     str
         The text of the prompt.
     """
-    return (
-        files("ctxlab.evaluation.probing")
-        .joinpath("prompts", f"{name}.md")
-        .read_text(encoding="utf-8")
-        .strip()
-    )
+    path = files("ctxlab.evaluation.probing") / "prompts" / f"{name}.md"
+    return path.read_text(encoding="utf-8").strip()
 
 
 def is_abstention(reply: str) -> bool:
@@ -116,15 +112,15 @@ def inline_speaker_names(
     >>> inline_speaker_names([Message("user", "Hi", name="Ann")], {})[0].to_dict()
     {'role': 'user', 'content': 'Ann: Hi'}
     """
-    made = []
-    for message in messages:
+
+    def inline(message: Message) -> Message:
         if message.name is None or message.role == "tool":
-            made.append(message)
-            continue
+            return message
         if id(message) not in converted:  # keep the message alive, so that its id is not reused
             converted[id(message)] = message, _prefix_speaker(message, message.name)
-        made.append(converted[id(message)][1])
-    return tuple(made)
+        return converted[id(message)][1]
+
+    return tuple(map(inline, messages))
 
 
 def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[str, Any], ...]:

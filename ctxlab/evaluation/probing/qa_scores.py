@@ -44,51 +44,7 @@ def judge_score_name(number: int) -> str:
     return f"judged_{number}"
 
 
-def column_names(judges: Sequence[str]) -> list[str]:
-    """Return the column names of a question.
-
-    Parameters
-    ----------
-    judges : sequence of str
-        Models of the judges.
-
-    Returns
-    -------
-    list of str
-        ``QA_COLUMNS`` and two columns per judge.
-    """
-    more = [name for i in range(1, len(judges) + 1) for name in (f"passed_{i}", f"verdicts_{i}")]
-    return [*QA_COLUMNS, *more]
-
-
-def make_scores(judges: Sequence[str]) -> tuple[Score, ...]:
-    """Return the scores of the leaderboard.
-
-    Parameters
-    ----------
-    judges : sequence of str
-        Models of the judges.
-
-    Returns
-    -------
-    tuple of Score
-        The scores, including one per judge.
-    """
-    return (
-        *_GRADE_SCORES,
-        *(
-            Score.share(
-                judge_score_name(i),
-                f"share of replies that {model} judges correct",
-                f"passed_{i} / verdicts_{i}",
-            )
-            for i, model in enumerate(judges, 1)
-        ),
-        *_OTHER_SCORES,
-    )
-
-
-_GRADE_SCORES = (
+GRADE_SCORES = (
     Score.total("questions", "questions that were asked", "questions", better=""),
     Score.share("exact", "share of replies that equal an answer", "word_for_word / graded"),
     Score.share("f1", "mean F1 of the words of reply and answer", "f1_points / graded"),
@@ -99,7 +55,8 @@ _GRADE_SCORES = (
         "declined / unanswerable",
     ),
 )
-_OTHER_SCORES = (
+"""Scores of the leaderboard before those of the judges."""
+OTHER_SCORES = (
     Score.rate(
         "gave_up_rate",
         "share of questions with an answer whose reply says there is none",
@@ -128,6 +85,7 @@ _OTHER_SCORES = (
     ),
     Score.total("usd", "cost of the answers when they were made", "USD"),
 )
+"""Scores of the leaderboard after those of the judges."""
 
 
 def grade_reply(text: str, answers: Sequence[str]) -> tuple[float, float, float, float]:

@@ -109,7 +109,7 @@ def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("-n", "0"), "at least 1 canary"),
+        (("-n", "0"), "expected 1 to"),
         (("--kind", "facts"), "did you mean fact?"),
         (("--depth", "3"), "shares from 0 to 1"),
         (("-s", "nobody"), "no strategy is called"),
