@@ -97,6 +97,28 @@ class UnknownName(SpecError):
         super().__init__(f"no {kind} is called {name!r}; {hint}")
 
 
+def require_known(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return a name if it is one of the known ones, else raise ``UnknownName``.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the name, for the message.
+    name : str
+        The name.
+    known : iterable of str
+        The known names of this kind.
+
+    Returns
+    -------
+    str
+        The name.
+    """
+    if name not in (names := list(known)):
+        raise UnknownName(kind, name, names)
+    return name
+
+
 class EditError(CtxlabError):
     """An edit of a context is invalid, such as one of an empty range or of an index out of range."""
 

@@ -285,10 +285,8 @@ def _evaluate_gate(
     """Return the results of one marker's bounds."""
     from pathlib import Path
 
-    from ctxlab import __version__
     from ctxlab._utils.humanize import parse_limit
     from ctxlab.evaluation.gate.baseline import (
-        GateBaseline,
         make_experiment_baseline,
         read_baseline,
         write_baseline,
@@ -304,11 +302,10 @@ def _evaluate_gate(
     )
     file, then = item.config.rootpath / (baseline or ""), None
     if baseline is not None:
-        before = read_baseline(file)
-        parts = before.experiments if before else {}
+        parts = read_baseline(file)
         if item.config.getoption(_UPDATE_OPTION):
             parts = {**parts, of: make_experiment_baseline(results, [budget], margins_only=True)}
-            write_baseline(GateBaseline(__version__, parts), file)
+            write_baseline(parts, file)
         then = parts.get(of)
     source = Path(baseline or "")
     found = check_results(results, [budget], then, source, f"pytest {_UPDATE_OPTION}")

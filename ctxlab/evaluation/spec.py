@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,7 +26,7 @@ import msgspec
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.errors import ReadError, SpecError, UnknownName
+from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
@@ -46,6 +47,10 @@ from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.registry import DEFAULT_LINEUP, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
+
+_STRATEGY_SETS = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
+_LIST_KEYS = ("data", "where", "strategies", "limits", "metrics")
+"keys for whose list a single value may be written"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,36 +99,33 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     the rest, ``replay`` only reads it, ``record`` asks for everything anew"""
 
     def __post_init__(self) -> None:
-        if not self.data:
-            raise SpecError("data: name at least one file or folder")
+        every = [text for name in self.strategies for text in _STRATEGY_SETS.get(name, (name,))]
+        lists = {
+            "strategies": every,
+            "limits": map(parse_limit, self.limits),
+            "metrics": self.metrics,
+        }
+        for key, values in lists.items():
+            msgspec.structs.force_setattr(self, key, tuple(dict.fromkeys(values)))
+        for key in ("data", *lists):
+            if not getattr(self, key):
+                raise SpecError(f"{key}: name at least one")
         if "" in self.data:
             raise SpecError("data: a path is empty; write . for the current folder")
-        put = msgspec.structs.force_setattr
-        put(
-            self,
-            "strategies",
-            _check_names("strategies", _expand_strategy_sets(self.strategies), parse_strategy),
-        )
-        limits = [parse_limit(limit) for limit in self.limits]
-        put(self, "limits", tuple(dict.fromkeys(limits)))
-        metrics = tuple(dict.fromkeys(self.metrics))
-        put(
-            self,
-            "metrics",
-            _check_names("metrics", metrics, lambda m: _require_known("metric", m, METRICS)),
-        )
-        for each in self.where:
-            parse_condition(each)
+        with prefix_errors("strategies"):
+            for text in self.strategies:
+                parse_strategy(text)
+        with prefix_errors("metrics"):
+            for name in self.metrics:
+                require_known("metric", name, METRICS)
+        for condition in self.where:
+            parse_condition(condition)
+        if self.format is not None:
+            require_known("format", self.format, FORMATS)
         if self.sample is not None and self.sample < 1:
             raise SpecError(f"sample: expected at least 1, got {self.sample}")
-        if not self.limits:
-            raise SpecError("limits: name at least one")
-        if self.format is not None:
-            _require_known("format", self.format, FORMATS)
-        if self.calls not in get_args(CacheMode):
-            raise SpecError(
-                f"calls: expected {' or '.join(get_args(CacheMode))}, got {self.calls!r}"
-            )
+        if self.calls not in (modes := get_args(CacheMode)):
+            raise SpecError(f"calls: expected {' or '.join(modes)}, got {self.calls!r}")
         if self.reserve < 0:
             raise SpecError(f"reserve: expected at least 0 tokens, got {self.reserve}")
         if not 0 <= self.min_recall <= 1:
@@ -199,22 +201,21 @@ def read_spec(path: str | Path) -> Spec:
     """
     path = Path(path)
     path = path / MANIFEST_FILE if path.is_dir() else path
-    table = _read_table(path)
-    for key in table:
-        if key not in Spec.__struct_fields__:
-            raise SpecError(f"{path}: {UnknownName('key', key, Spec.__struct_fields__)}")
-    if "data" not in table:
-        raise SpecError(f"{path}: the key data is missing; list the files and folders to read")
-    fields = {key: _wrap_in_list(key, value) for key, value in table.items()}
-    folder = fields.get("folder", "")
-    if isinstance(folder, str):
-        fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
-    try:
-        return msgspec.convert(fields, Spec)
-    except msgspec.ValidationError as error:
-        raise SpecError(f"{path}: {_format_validation_error(error)}") from None
-    except SpecError as error:
-        raise SpecError(f"{path}: {error}") from None
+    fields = read_table(path)
+    with prefix_errors(path):
+        for key, value in fields.items():
+            require_known("key", key, Spec.__struct_fields__)
+            if key in _LIST_KEYS and isinstance(value, (str, int, float)):
+                fields[key] = [value]
+        if "data" not in fields:
+            raise SpecError("the key data is missing; list the files and folders to read")
+        folder = fields.get("folder", "")
+        if isinstance(folder, str):
+            fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
+        try:
+            return msgspec.convert(fields, Spec)
+        except msgspec.ValidationError as error:
+            raise SpecError(_format_validation_error(error)) from None
 
 
 def is_spec(path: str | Path) -> bool:
@@ -304,13 +305,45 @@ def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
     yield from recordings
 
 
-def _read_table(path: Path) -> Mapping[str, Any]:
-    """Return the keys of an experiment file or of a manifest's experiment."""
+@contextmanager
+def prefix_errors(where: str | Path) -> Iterator[None]:
+    """Raise each ``CtxlabError`` of the block as a ``SpecError`` that starts with the place.
+
+    Parameters
+    ----------
+    where : str or Path
+        The file or key.
+    """
+    try:
+        yield
+    except CtxlabError as error:
+        raise SpecError(f"{where}: {error}") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or the experiment of a manifest.
+
+    Parameters
+    ----------
+    path : Path
+        The file; JSON if its name ends so.
+
+    Returns
+    -------
+    dict
+        The keys.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read.
+    SpecError
+        If it is not TOML, or not the manifest of a run.
+    """
     try:
         text = path.read_bytes()
         found = parse_json(text)["spec"] if path.suffix == ".json" else tomllib.loads(text.decode())
-        if not isinstance(found, dict):
-            raise TypeError
+        return dict(found)
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except tomllib.TOMLDecodeError as error:
@@ -319,13 +352,6 @@ def _read_table(path: Path) -> Mapping[str, Any]:
         raise SpecError(f"{path}: not UTF-8 text") from None
     except (ValueError, TypeError, KeyError):
         raise SpecError(f"{path}: not the manifest of a run: it has no spec") from None
-    return found
-
-
-def _wrap_in_list(key: str, value: Any) -> Any:
-    """Wrap a single value in a list if the key needs one."""
-    many = key in ("data", "where", "strategies", "limits", "metrics")
-    return [value] if many and isinstance(value, (str, int, float)) else value
 
 
 def _format_validation_error(error: msgspec.ValidationError) -> str:
@@ -334,30 +360,6 @@ def _format_validation_error(error: msgspec.ValidationError) -> str:
     key = where.strip("`.").replace("[...]", "")
     reason = reason.replace("`", "").replace("array", "list").replace(" | null", "")
     return f"{key}: {reason[:1].lower()}{reason[1:]}" if key else reason
-
-
-def _expand_strategy_sets(strategies: Iterable[str]) -> tuple[str, ...]:
-    sets = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
-    every = (sets.get(text, (text,)) for text in strategies)
-    return tuple(dict.fromkeys(text for texts in every for text in texts))
-
-
-def _check_names(
-    key: str, names: tuple[str, ...], check: Callable[[str], object]
-) -> tuple[str, ...]:
-    if not names:
-        raise SpecError(f"{key}: name at least one")
-    for name in names:
-        try:
-            check(name)
-        except SpecError as error:
-            raise SpecError(f"{key}: {error}") from None
-    return names
-
-
-def _require_known(kind: str, name: str, table: Mapping[str, Any]) -> None:
-    if name not in table:
-        raise UnknownName(kind, name, table)
 
 
 def _resolve_path(path: str, folder: str) -> PathOrUrl:
@@ -392,6 +394,5 @@ def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, A
         for path in spec.data
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
-    fields = msgspec.to_builtins(spec) | {"folder": folder}
-    fields["profiles"] = list(profiles)
+    fields = msgspec.to_builtins(spec) | {"folder": folder, "profiles": list(profiles)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ctxlab import __version__
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.gate.config import GateBudget
 from ctxlab.evaluation.metrics.base import Score
@@ -68,7 +69,7 @@ class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     "prices and cache rules of each model; None if no score depends on them"
 
 
-class GateBaseline(msgspec.Struct, frozen=True):
+class _BaselineFile(msgspec.Struct, frozen=True):
     """The content of a baseline file."""
 
     ctxlab: str
@@ -77,7 +78,7 @@ class GateBaseline(msgspec.Struct, frozen=True):
     "the baseline of each experiment, by name"
 
 
-def read_baseline(path: Path) -> GateBaseline | None:
+def read_baseline(path: Path) -> dict[str, ExperimentBaseline]:
     """Read a baseline file.
 
     Parameters
@@ -87,8 +88,8 @@ def read_baseline(path: Path) -> GateBaseline | None:
 
     Returns
     -------
-    GateBaseline or None
-        The baseline; None if the file does not exist.
+    dict
+        The baseline of each experiment, by name; empty if the file does not exist.
 
     Raises
     ------
@@ -96,9 +97,9 @@ def read_baseline(path: Path) -> GateBaseline | None:
         If the file cannot be read or is not a baseline.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=GateBaseline)
+        return msgspec.json.decode(path.read_bytes(), type=_BaselineFile).experiments
     except FileNotFoundError:
-        return None
+        return {}
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -106,13 +107,13 @@ def read_baseline(path: Path) -> GateBaseline | None:
         raise ReadError(path, None, why) from None
 
 
-def write_baseline(baseline: GateBaseline, path: Path) -> bool:
+def write_baseline(experiments: dict[str, ExperimentBaseline], path: Path) -> bool:
     """Write a baseline file atomically.
 
     Parameters
     ----------
-    baseline : GateBaseline
-        The baseline.
+    experiments : dict
+        The baseline of each experiment, by name.
     path : Path
         The file; it is replaced if it exists.
 
@@ -121,13 +122,14 @@ def write_baseline(baseline: GateBaseline, path: Path) -> bool:
     bool
         True if the content of the file changed.
     """
-    text = _format_json(msgspec.to_builtins(baseline)) + "\n"
-    if path.is_file() and path.read_bytes() == text.encode():
+    content = _BaselineFile(__version__, experiments)
+    text = f"{_format_json(msgspec.to_builtins(content))}\n".encode()
+    if path.is_file() and path.read_bytes() == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        beside.write_bytes(text.encode())
+        beside.write_bytes(text)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -163,12 +165,11 @@ def make_experiment_baseline(
     columns: set[str] = set()
     for budget in budgets:
         bounds = budget.margins if margins_only else budget.bounds
-        names = sorted({column for bound in bounds for column in score_columns(bound.score)})
+        names = sorted({column for bound in bounds for column in bound.score.run_columns})
         columns.update(names)
         if absent := sorted(set(names) - set(runs.columns)):
-            raise SpecError(
-                f"{budget.label}: {absent[0]} was not measured; add its metric to metrics"
-            )
+            said = f"{absent[0]} was not measured; add its metric to metrics"
+            raise SpecError(f"{budget.label}: {said}")
         rows = runs[(runs["strategy"] == budget.strategy) & (runs["limit"] == budget.limit)]
         figures = rows[names].to_numpy(dtype=np.float64)
         sums = {
@@ -189,31 +190,6 @@ def make_experiment_baseline(
     )
 
 
-def score_columns(score: Score) -> tuple[str, ...]:
-    """Return the columns of a run from which a score is computed.
-
-    Parameters
-    ----------
-    score : Score
-        The score.
-
-    Returns
-    -------
-    tuple of str
-        Numerator and denominator of a ratio, else one column.
-
-    Examples
-    --------
-    >>> score_columns(Score("tokens_mean", "", "tokens", "ratio", "tokens"))
-    ('tokens', 'requests')
-    """
-    if score.how == "max":
-        return (score.name,)
-    if score.how == "sum":
-        return (score.column,)
-    return score.column, score.per or "requests"
-
-
 def compute_score(score: Score, sums: RecordingSums) -> float:
     """Compute a score over all recordings, as the leaderboard does.
 
@@ -229,22 +205,19 @@ def compute_score(score: Score, sums: RecordingSums) -> float:
     float
         The score; nan if it is unknown.
     """
-    above, *below = (_column_values(sums, column) for column in score_columns(score))
+    above, *below = _column_values(score, sums)
     known = above[~np.isnan(above)]
     if not len(known) or (score.unit == "USD" and len(known) < len(above)):
         return math.nan  # a partial sum of money would be misleading
     if score.how == "max":
         return float(known.max())
-    total = math.fsum(known)
-    if not below:
-        return total
-    whole = math.fsum(below[0][~np.isnan(below[0])])
+    total, whole = math.fsum(known), math.fsum(np.nan_to_num(below[0])) if below else 1.0
     return total / whole if whole > 0 else math.nan
 
 
 def sum_by_cluster(
     score: Score, sums: RecordingSums, recordings: Mapping[str, RecordingIdentity]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> list[npt.NDArray[Any]]:
     """Sum the numerator and denominator of a score by cluster.
 
     The denominator of a ``sum`` score is the number of recordings, so the ratio is a mean per
@@ -261,15 +234,12 @@ def sum_by_cluster(
 
     Returns
     -------
-    numerators, denominators : numpy.ndarray of shape (clusters,)
-        Sums by cluster, in order of cluster name.
+    list of numpy.ndarray of shape (clusters,)
+        Numerators and denominators by cluster, in order of cluster name.
     """
-    clusters = [recordings[name].cluster for name in sums]
-    order = {name: place for place, name in enumerate(sorted(set(clusters)))}
-    places = [order[name] for name in clusters]
-    above, *below = (np.nan_to_num(_column_values(sums, column)) for column in score_columns(score))
-    under = below[0] if below else np.ones(len(above))
-    return tuple(np.bincount(places, column, len(order)) for column in (above, under))  # type: ignore[return-value]
+    names, places = np.unique([recordings[name].cluster for name in sums], return_inverse=True)
+    columns = [*map(np.nan_to_num, _column_values(score, sums)), np.ones(len(places))]
+    return [np.bincount(places, column, len(names)) for column in columns[:2]]
 
 
 def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBaseline) -> str:
@@ -301,35 +271,29 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
     counts = [(changed, "changed"), (new, "new"), (gone, "gone")]
     if words := [f"{count} {what}" for count, what in counts if count]:
         said.append(f"of {len(baseline.recordings)} recordings {', '.join(words)}")
-    if current.prices and baseline.prices and current.prices != baseline.prices:
-        said += _price_changes(current.prices, baseline.prices)
+    if baseline.prices:
+        for name, prices in (current.prices or {}).items():
+            before = baseline.prices.get(name, {})
+            if keys := [key for key in prices if prices[key] != before.get(key)]:
+                said.append(f"the prices of {name} have changed ({', '.join(keys)})")
     return "; ".join(said)
 
 
 def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Collect the prices and cache rules of each model of a run."""
-    left_out = {"source", "warning"}
-    found = {
-        name: {**prices, **manifest["cache"][name]} for name, prices in manifest["prices"].items()
-    }
-    return {
-        name: {key: each[key] for key in sorted(each.keys() - left_out)}
-        for name, each in sorted(found.items())
-    }
+    used = {}
+    for name, prices in sorted(manifest["prices"].items()):
+        found = {**prices, **manifest["cache"][name]}
+        used[name] = {key: found[key] for key in sorted(found.keys() - {"source", "warning"})}
+    return used
 
 
-def _price_changes(
-    now: Mapping[str, dict[str, Any]], then: Mapping[str, dict[str, Any]]
-) -> Iterator[str]:
-    """Describe each model whose prices changed, and which prices."""
-    for name, prices in now.items():
-        before = then.get(name, {})
-        if keys := [key for key in prices if prices[key] != before.get(key)]:
-            yield f"the prices of {name} have changed ({', '.join(keys)})"
-
-
-def _column_values(sums: RecordingSums, column: str) -> npt.NDArray[np.float64]:
-    return np.array([row[column] for row in sums.values()], dtype=np.float64)
+def _column_values(score: Score, sums: RecordingSums) -> list[npt.NDArray[np.float64]]:
+    """Return the columns of a score by recording."""
+    return [
+        np.array([row[column] for row in sums.values()], dtype=np.float64)
+        for column in score.run_columns
+    ]
 
 
 def _round_sum(value: float) -> float | None:

@@ -25,18 +25,15 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from ctxlab import __version__
 from ctxlab._utils.tables import html_table
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_difference
 from ctxlab.evaluation.gate.baseline import (
     ExperimentBaseline,
-    GateBaseline,
     compute_score,
     describe_data_changes,
     make_experiment_baseline,
     read_baseline,
-    score_columns,
     sum_by_cluster,
     write_baseline,
 )
@@ -103,18 +100,12 @@ class GateResults:
     def _repr_html_(self) -> str:
         heads = ["", "budget", "score", "baseline", "now", "difference (95 %)", "bound"]
         rows = [
-            [
-                "BREACH" if self.is_breach(f) else f.outcome,
-                f.budget.label,
-                f.score.name,
-                *f.cells,
-                f.bound_text,
-            ]
+            ["BREACH" if self.is_breach(f) else f.outcome, f.budget.label, f.score.name, *f.cells,
+             f.bound_text]
             for f in self.sorted_findings
-        ]
-        return html_table(heads, rows) + "".join(
-            f"<p>{escape(f.sentence)}</p>" for f in self.breaches
-        )
+        ]  # fmt: skip
+        said = "".join(f"<p>{escape(f.sentence)}</p>" for f in self.breaches)
+        return html_table(heads, rows) + said
 
 
 @dataclass(frozen=True)
@@ -179,18 +170,14 @@ def run_gate(
     """
     config = config if isinstance(config, GateConfig) else read_gate_config(config)
     renew = f"ctxlab gate {config.path} --update"
-    before = read_baseline(config.baseline)
-    parts = before.experiments if before else {}
+    baselines = read_baseline(config.baseline)
     found: list[Finding] = []
-    for experiment in config.select(
-        (experiments,) if isinstance(experiments, str) else experiments
-    ):
-        then = parts.get(experiment.name)
-        _require_baseline_scores(
-            then, experiment.budgets, config.baseline, renew
-        )  # fail before the experiment runs
+    for experiment in config.select(experiments):
+        then, budgets = baselines.get(experiment.name), experiment.budgets
+        # Fail before the experiment runs.
+        _require_baseline_scores(then, budgets, config.baseline, renew)
         results = run_experiment(experiment.spec, progress, on_skip)
-        found += check_results(results, experiment.budgets, then, config.baseline, renew)
+        found += check_results(results, budgets, then, config.baseline, renew)
     return GateResults(tuple(found), config.strict)
 
 
@@ -228,67 +215,57 @@ def check_results(
     """
     now = make_experiment_baseline(results, budgets)
     _require_baseline_scores(baseline, budgets, baseline_path, update_command)
-    compares = any(budget.margins for budget in budgets)
-    if (
-        baseline
-        and compares
-        and (said := describe_data_changes(now, baseline) or _baseline_gaps(now, baseline, budgets))
-    ):
-        name = budgets[0].experiment
-        raise SpecError(
-            f"{baseline_path}: the baseline of {name} is for other data: {said}; check the change, "
-            f"then run {update_command}"
-        )
-    found = []
-    for budget in budgets:
-        for bound in budget.bounds:
-            value = _require_score(bound.score, now, budget)
-            if bound.kind == "margin":
-                assert baseline is not None
-                found.append(_check_margin(budget, bound, value, now, baseline))
-            else:
-                beyond = (value - bound.value) * (1 if bound.kind == "max" else -1)
-                outcome: FindingOutcome = (
-                    "worse" if beyond > _TOLERANCE * abs(bound.value) else "ok"
-                )
-                found.append(Finding(budget, bound, value, outcome))
-    return found
+    if baseline and any(budget.margins for budget in budgets):
+        said = describe_data_changes(now, baseline) or _baseline_gaps(now, baseline, budgets)
+        if said:
+            name = budgets[0].experiment
+            raise SpecError(
+                f"{baseline_path}: the baseline of {name} is for other data: {said}; check the "
+                f"change, then run {update_command}"
+            )
+    return [
+        _check_bound(budget, bound, now, baseline) for budget in budgets for bound in budget.bounds
+    ]
 
 
-def _check_margin(
-    budget: GateBudget,
-    bound: Bound,
-    value: float,
-    now: ExperimentBaseline,
-    baseline: ExperimentBaseline,
+def _check_bound(
+    budget: GateBudget, bound: Bound, now: ExperimentBaseline, baseline: ExperimentBaseline | None
 ) -> Finding:
-    """Compare a score with the baseline and return the finding."""
-    score, before = bound.score, baseline.budgets[budget.baseline_key]
-    sums = now.budgets[budget.baseline_key].sums
+    """Compare a score with its bound, or with the baseline, and return the finding."""
+    value, score = _require_score(bound.score, now, budget), bound.score
+    if bound.kind != "margin":
+        beyond = (value - bound.value) * (1 if bound.kind == "max" else -1)
+        broken = beyond > _TOLERANCE * abs(bound.value)
+        return Finding(budget, bound, value, "worse" if broken else "ok")
+    assert baseline is not None
+    then = baseline.budgets[budget.baseline_key]
     old = _require_score(score, baseline, budget)
-    finding = Finding(budget, bound, value, "ok", old, before.strategy)
+    finding = Finding(budget, bound, value, "ok", old, then.strategy)
     if abs(value - old) <= _TOLERANCE * max(abs(value), abs(old)):
         return replace(finding, value=old)
-    worse = (value - old) * (1 if score.better == "lower" else -1)
-    beyond = worse > bound.margin(old) + _TOLERANCE * abs(old)
-    low = high = math.nan
-    clusters = 0
     if score.how != "max":
-        pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, before.sums)]
-        difference = ratio_difference(*pairs[0], *pairs[1])
+        sums = now.budgets[budget.baseline_key].sums
+        pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, then.sums)]
+        found = ratio_difference(*pairs[0], *pairs[1])
         # A sum is compared as a mean per recording; both sides have the same recordings.
         times = len(sums) if score.how == "sum" else 1
-        low, high = times * difference.low, times * difference.high
-        clusters = difference.clusters
-    finding = replace(finding, low=low, high=high, clusters=clusters)
-    if math.isnan(low):
-        return replace(finding, outcome="worse" if beyond else "ok")
-    ends = (low, high) if score.better == "lower" else (-high, -low)
-    if beyond and ends[0] > 0:
-        return replace(finding, outcome="worse")
+        low, high = times * found.low, times * found.high
+        finding = replace(finding, low=low, high=high, clusters=found.clusters)
+    return replace(finding, outcome=_judge_margin(finding))
+
+
+def _judge_margin(finding: Finding) -> FindingOutcome:
+    """Return the outcome of a difference from the baseline."""
+    lower, margin = finding.score.better == "lower", finding.margin
+    worse = finding.difference * (1 if lower else -1)
+    beyond = worse > margin + _TOLERANCE * abs(finding.baseline_value)
+    if math.isnan(finding.low):
+        return "worse" if beyond else "ok"
+    best, worst = (finding.low, finding.high) if lower else (-finding.high, -finding.low)
+    if beyond and best > 0:
+        return "worse"
     # An improvement on these recordings is not a breach, however wide the interval.
-    sure = worse <= 0 or ends[1] <= bound.margin(old)
-    return finding if sure else replace(finding, outcome="unclear")
+    return "ok" if worse <= 0 or worst <= margin else "unclear"
 
 
 def update_baseline(
@@ -327,14 +304,11 @@ def update_baseline(
         If a file cannot be read.
     """
     config = config if isinstance(config, GateConfig) else read_gate_config(config)
-    before = read_baseline(config.baseline)
-    old = before.experiments if before else {}
+    old = read_baseline(config.baseline)
     new = {e.name: old[e.name] for e in config.experiments if e.name in old}
     changes: list[BaselineChange] = []
     data: list[str] = []
-    for experiment in config.select(
-        (experiments,) if isinstance(experiments, str) else experiments
-    ):
+    for experiment in config.select(experiments):
         then = new.pop(experiment.name, None)
         if not experiment.baseline_budgets:
             continue
@@ -344,27 +318,28 @@ def update_baseline(
         if then and (said := describe_data_changes(now, then)):
             data.append(f"{experiment.name}: {said}")
         changes += _iter_changes(experiment, now, then)
-    for name in sorted(old.keys() - new.keys()):
-        changes += [
-            BaselineChange(f"{name} / {key}", None, None, None) for key in old[name].budgets
-        ]
-    new_file = write_baseline(GateBaseline(__version__, new), config.baseline)
-    return BaselineUpdate(config.baseline, new_file, tuple(changes), tuple(data))
+    changes += [
+        BaselineChange(f"{name} / {key}", None, None, None)
+        for name in sorted(old.keys() - new.keys())
+        for key in old[name].budgets
+    ]
+    changed = write_baseline(new, config.baseline)
+    return BaselineUpdate(config.baseline, changed, tuple(changes), tuple(data))
 
 
 def _iter_changes(
-    experiment: GateExperiment, now: ExperimentBaseline, baseline: ExperimentBaseline | None
+    experiment: GateExperiment, now: ExperimentBaseline, then: ExperimentBaseline | None
 ) -> Iterator[BaselineChange]:
     """Yield each figure of an experiment that changed, and each budget that was removed."""
-    told = set()
+    gone = set(then.budgets if then else ())
     for budget in experiment.baseline_budgets:
-        told.add(budget.baseline_key)
+        gone.discard(budget.baseline_key)
         for bound in budget.margins:
             value = _require_score(bound.score, now, budget)
-            old = _score_or_none(bound.score, baseline, budget)
+            old = _score_or_none(bound.score, then, budget)
             if old != value:
                 yield BaselineChange(budget.label, bound.score, old, value)
-    for key in sorted(baseline.budgets.keys() - told) if baseline else ():
+    for key in sorted(gone):
         yield BaselineChange(f"{experiment.name} / {key}", None, None, None)
 
 
@@ -401,28 +376,19 @@ def _score_or_none(
 ) -> float | None:
     """Return a score of a baseline; None if it is missing, nan if it is unknown."""
     entry = part.budgets.get(budget.baseline_key) if part else None
-    if entry is None or not all(
-        set(score_columns(score)) <= row.keys() for row in entry.sums.values()
-    ):
-        return None
-    return compute_score(score, entry.sums)
+    if entry and all(row.keys() >= {*score.run_columns} for row in entry.sums.values()):
+        return compute_score(score, entry.sums)
+    return None
 
 
 def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
     """Return a score, or raise ``SpecError`` if it is unknown and cannot be checked."""
     value = _score_or_none(score, part, budget)
-    if value is None or math.isnan(value):
-        why = (
-            f"no price is known for {', '.join(_unpriced_models(part))}"
-            if score.unit == "USD"
-            else "no request counts for it"
-        )
-        raise SpecError(f"{budget.label}: {score_label(score)} is unknown: {why}")
-    return value
-
-
-def _unpriced_models(part: ExperimentBaseline) -> list[str]:
-    """Return the models of an experiment without known prices."""
-    prices = part.prices or {}
-    unknown = [name for name, each in prices.items() if not (each["input"] or each["output"])]
-    return unknown or part.models
+    if value is not None and not math.isnan(value):
+        return value
+    why = "no request counts for it"
+    if score.unit == "USD":
+        prices = (part.prices or {}).items()
+        models = [name for name, each in prices if not (each["input"] or each["output"])]
+        why = f"no price is known for {', '.join(models or part.models)}"
+    raise SpecError(f"{budget.label}: {score_label(score)} is unknown: {why}")

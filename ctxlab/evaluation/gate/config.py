@@ -20,9 +20,8 @@ table apply to all of its budgets::
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,10 +29,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxlab._utils.humanize import parse_limit, parse_quantity
-from ctxlab.errors import CtxlabError, ReadError, SpecError, UnknownName
+from ctxlab.errors import SpecError, UnknownName, require_known
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.base import Score
-from ctxlab.evaluation.spec import Spec, read_spec
+from ctxlab.evaluation.spec import Spec, prefix_errors, read_spec, read_table
 from ctxlab.strategies import parse_strategy
 
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
@@ -146,12 +145,12 @@ class GateConfig:
     experiments: tuple[GateExperiment, ...]
     "the experiments of the file"
 
-    def select(self, names: Collection[str]) -> tuple[GateExperiment, ...]:
+    def select(self, names: Collection[str] | str) -> tuple[GateExperiment, ...]:
         """Return the experiments with the given names.
 
         Parameters
         ----------
-        names : collection of str
+        names : str or collection of str
             Names of experiments; empty for all.
 
         Returns
@@ -164,10 +163,9 @@ class GateConfig:
         UnknownName
             If a name is not in the file.
         """
-        known = [experiment.name for experiment in self.experiments]
+        names = (names,) if isinstance(names, str) else names
         for name in names:
-            if name not in known:
-                raise UnknownName(f"experiment of {self.path}", name, known)
+            require_known(f"experiment of {self.path}", name, (e.name for e in self.experiments))
         return tuple(e for e in self.experiments if not names or e.name in names)
 
 
@@ -192,11 +190,11 @@ def read_gate_config(path: str | Path) -> GateConfig:
         If the content is not valid; the message names file and key, and the nearest known name.
     """
     path = Path(path)
-    table = _read_toml(path)
-    with _prefix_errors(path):
+    table = read_table(path)
+    with prefix_errors(path):
         experiments = tuple(_parse_experiments(path, table))
-        baseline = _require_type("baseline", table.get("baseline", "baseline.json"), str)
-        strict = _require_type("strict", table.get("strict", False), bool)
+        baseline = _get_value(table, "baseline", "baseline.json")
+        strict = _get_value(table, "strict", False)
     return GateConfig(path, path.parent / Path(baseline).expanduser(), strict, experiments)
 
 
@@ -230,127 +228,97 @@ def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bo
     ('margin', 'tokens_mean', 0.02, True)
     """
     known = {score.name: score for score in scores}
-    return tuple(
-        _parse_bound(kind, name, value, known)
-        for kind in BOUND_KINDS
-        for name, value in _require_type(kind, tables.get(kind, {}), dict).items()
-    )
-
-
-@contextmanager
-def _prefix_errors(where: str | Path) -> Iterator[None]:
-    """Prefix errors with the place in which they occur."""
-    try:
-        yield
-    except CtxlabError as error:
-        raise SpecError(f"{where}: {error}") from None
-
-
-def _read_toml(path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise ReadError(path, None, error.strerror or str(error)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: not TOML: {error}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text") from None
+    bounds: list[Bound] = []
+    for kind in BOUND_KINDS:
+        values = _get_value(tables, kind, {})
+        with prefix_errors(kind):
+            bounds += [_parse_bound(kind, name, value, known) for name, value in values.items()]
+    return tuple(bounds)
 
 
 def _parse_experiments(path: Path, table: Mapping[str, Any]) -> Iterator[GateExperiment]:
     tables = {name: inside for name, inside in table.items() if isinstance(inside, dict)}
-    for key in table:
-        if key not in (*_FILE_KEYS, *tables):
-            raise UnknownName("key", key, _FILE_KEYS)
+    for key in table.keys() - tables.keys():
+        require_known("key", key, _FILE_KEYS)
     if not tables:
         raise SpecError("no experiment; add a table such as [logs], which runs logs.toml")
     for name, inside in tables.items():
-        with _prefix_errors(name):
+        with prefix_errors(name):
             yield _parse_experiment(path, name, inside)
 
 
 def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateExperiment:
-    file = _require_type("file", table.get("file", f"{name}.toml"), str)
-    with _prefix_errors("file"):
+    file = _get_value(table, "file", f"{name}.toml")
+    with prefix_errors("file"):
         spec = read_spec(path.parent / file)
-    scores = [s for metric in spec.metrics for s in METRICS[metric].scores]
+    scores = [score for metric in spec.metrics for score in METRICS[metric].scores]
     shared, limits = parse_bounds(table, scores), table.get("limits", spec.limits)
-    made, written = [], []
+    budgets: list[GateBudget] = []
+    written: list[str] = []
     for key, inside in table.items():
-        if isinstance(inside, dict) and key not in _EXPERIMENT_KEYS:
-            with _prefix_errors(key):
-                bounds = {
-                    (b.kind, b.score.name): b
-                    for b in (*shared, *_parse_budget_bounds(inside, scores))
-                }
-                if not bounds:
-                    raise SpecError("no bounds; add max, min or margin")
-                strategy = repr(parse_strategy(_require_type("strategy", inside["strategy"], str)))
-                written.append(inside["strategy"])
-                within = _parse_limits(inside.get("limits", limits), spec.limits)
-                holds = tuple(bounds.values())
-                made += [GateBudget(name, key, strategy, limit, holds) for limit in within]
-        elif key not in _EXPERIMENT_KEYS:
+        if key in _EXPERIMENT_KEYS:
+            continue
+        if not isinstance(inside, dict):
             raise UnknownName("key", key, _EXPERIMENT_KEYS)
-    if not made:
+        with prefix_errors(key):
+            _check_budget_keys(inside)
+            own = {(b.kind, b.score.name): b for b in (*shared, *parse_bounds(inside, scores))}
+            if not own:
+                raise SpecError("no bounds; add max, min or margin")
+            written.append(_get_value(inside, "strategy", ""))
+            strategy, bounds = repr(parse_strategy(written[-1])), tuple(own.values())
+            within = _parse_limits(inside.get("limits", limits), spec.limits)
+            budgets += [GateBudget(name, key, strategy, limit, bounds) for limit in within]
+    if not budgets:
         raise SpecError(f"no budget; add a table [{name}.NAME] with a strategy")
-    replayed = msgspec.structs.replace(
-        spec,
-        strategies=tuple(dict.fromkeys(written)),
-        limits=tuple(dict.fromkeys(budget.limit for budget in made)),
-    )
-    return GateExperiment(name, replayed, tuple(made))
+    used = tuple(dict.fromkeys(budget.limit for budget in budgets))
+    strategies = tuple(dict.fromkeys(written))
+    only = msgspec.structs.replace(spec, strategies=strategies, limits=used)
+    return GateExperiment(name, only, tuple(budgets))
 
 
-def _parse_budget_bounds(table: Mapping[str, Any], scores: list[Score]) -> tuple[Bound, ...]:
-    """Parse the bounds of one budget's table, after checking its keys."""
+def _check_budget_keys(table: Mapping[str, Any]) -> None:
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
         raise SpecError(f"neither a known key ({keys}) nor a budget, which needs a strategy")
     for key in table:
-        if key not in _BUDGET_KEYS:
-            raise UnknownName("key", key, _BUDGET_KEYS)
-    return parse_bounds(table, scores)
+        require_known("key", key, _BUDGET_KEYS)
 
 
 def _parse_limits(value: Any, known: tuple[int | float | str, ...]) -> list[int | float]:
-    several = value if isinstance(value, (list, tuple)) else [value]
-    limits = [parse_limit(limit) for limit in several]
+    limits = [parse_limit(x) for x in (value if isinstance(value, (list, tuple)) else [value])]
     for limit in limits:
         if limit not in known:
-            has = ", ".join(str(each) for each in known)
+            has = ", ".join(map(str, known))
             raise SpecError(f"limits: the experiment has no limit {limit}; choose from {has}")
     return list(dict.fromkeys(limits))
 
 
 def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Score]) -> Bound:
-    if name not in scores:
-        raise SpecError(f"{kind}: {UnknownName('score', name, scores)}")
-    if kind == "margin" and not scores[name].better:
-        raise SpecError(
-            f"{kind}: for {name} neither lower nor higher is worse; use max and min instead"
-        )
-    number, unit = value, ""
+    score = scores[require_known("score", name, scores)]
+    margin, share = kind == "margin", score.unit == "share"
+    if margin and not score.better:
+        raise SpecError(f"for {name} neither lower nor higher is worse; use max and min instead")
+    number: Any = value
+    unit = ""
     if isinstance(value, str):
         number, unit = parse_quantity(value) or (None, "")
-    wrong = isinstance(number, bool) or not isinstance(number, (int, float))
-    if wrong or not 0 <= number < float("inf"):
+    if type(number) not in (int, float) or not 0 <= number < math.inf:
         raise SpecError(
-            f"{kind}: {name}: expected at least 0, such as 8000, 8k, 0.02 or 2 %, got {value!r}"
+            f"{name}: expected at least 0, such as 8000, 8k, 0.02 or 2 %, got {value!r}"
         )
-    share = scores[name].unit == "share"
-    if unit and kind != "margin" and not share:
-        raise SpecError(
-            f"{kind}: {name}: expected a number of {scores[name].unit}, got the share {value!r}"
-        )
+    if unit and not (margin or share):
+        raise SpecError(f"{name}: expected a number of {score.unit}, got the share {value!r}")
     bound = number / 100 if unit else number
-    if share and kind != "margin" and bound > 1:
-        raise SpecError(f"{kind}: {name}: expected a share of at most 1 or 100 %, got {value!r}")
-    return Bound(kind, scores[name], bound, kind == "margin" and bool(unit))
+    if share and not margin and bound > 1:
+        raise SpecError(f"{name}: expected a share of at most 1 or 100 %, got {value!r}")
+    return Bound(kind, score, bound, margin and bool(unit))
 
 
-def _require_type(key: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
+def _get_value(table: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Return the value of a key, which must have the type of its default."""
+    value = table.get(key, default)
+    if not isinstance(value, type(default)):
         words = {str: "text", bool: "true or false", dict: "a table of scores"}
-        raise SpecError(f"{key}: expected {words[kind]}, got {value!r}")
+        raise SpecError(f"{key}: expected {words[type(default)]}, got {value!r}")
     return value

@@ -69,30 +69,21 @@ class Finding:
     @property
     def bound_text(self) -> str:
         """The bound as it is printed in a table."""
-        if self.bound.kind == "margin":
-            if self.bound.relative:
-                return f"margin {self.bound.value * 100:.3g} %"
-            return f"margin {format_score_value(self.bound.value, self.score)}"
-        sign = "≤" if self.bound.kind == "max" else "≥"
+        if self.bound.relative:
+            return f"margin {self.bound.value * 100:.3g} %"
+        sign = {"max": "≤", "min": "≥", "margin": "margin"}[self.bound.kind]
         return f"{sign} {format_score_value(self.bound.value, self.score)}"
 
     @property
     def cells(self) -> tuple[str, str, str]:
         """Baseline, current figure and difference with its interval, as printed in a table."""
+        now = self._format(self.value)
         if self.bound.kind != "margin":
-            digits = decimal_places(self.score, self.value, self.bound.value)
-            return "", format_score_value(self.value, self.score, digits), ""
-        digits = decimal_places(self.score, self.value, self.baseline_value)
-        before, now = (
-            format_score_value(v, self.score, digits) for v in (self.baseline_value, self.value)
-        )
+            return "", now, ""
+        before, by = self._format(self.baseline_value), self._format(self.difference, sign=True)
         if self.value == self.baseline_value:
             return before, now, "0"
-        by, *ends = (
-            format_score_value(v, self.score, digits, sign=True)
-            for v in (self.difference, self.low, self.high)
-        )
-        return before, now, by if math.isnan(self.low) else f"{by} ({ends[0]} to {ends[1]})"
+        return before, now, by if math.isnan(self.low) else f"{by} ({self._interval})"
 
     @property
     def sentence(self) -> str:
@@ -105,44 +96,46 @@ class Finding:
         return f"{self.budget.label}: {said}; {name} is now {strategy} and was {self.baseline_strategy}"
 
     def _bound_sentence(self) -> str:
-        digits = decimal_places(self.score, self.value, self.bound.value)
-        said = f"{score_label(self.score)} is {format_score_value(self.value, self.score, digits)}"
-        end = "maximum" if self.bound.kind == "max" else "minimum"
+        end, side = ("maximum", "above") if self.bound.kind == "max" else ("minimum", "below")
+        said = f"{score_label(self.score)} is {self._format(self.value)}"
         bound = format_score_value(self.bound.value, self.score)
         if self.outcome == "ok":
             return f"{said} ({end} {bound})"
-        side = "above" if self.bound.kind == "max" else "below"
         return f"{said}, {side} its {end} of {bound}"
 
     def _margin_sentence(self) -> str:
-        words = score_label(self.score)
-        digits = decimal_places(self.score, self.value, self.baseline_value)
-        figures = [
-            format_score_value(value, self.score, digits)
-            for value in (self.baseline_value, self.value)
-        ]
-        margin = self.bound_text
+        words, margin = score_label(self.score), self.bound_text
+        before, now = self._format(self.baseline_value), self._format(self.value)
         if self.bound.relative:
-            margin = f"{margin}, which is {format_score_value(self.margin, self.score, digits)}"
+            margin = f"{margin}, which is {self._format(self.margin)}"
         if self.value == self.baseline_value:
-            return f"{words} is {figures[0]}, as before ({margin})"
+            return f"{words} is {before}, as before ({margin})"
         verb = "fell" if self.value < self.baseline_value else "rose"
-        by = format_score_value(self.difference, self.score, digits, sign=True)
-        inside = f"{by}{self._interval_text(digits)}; {margin}"
-        return f"{words} {verb} from {figures[0]} to {figures[1]} ({inside})"
+        by = f"{self._format(self.difference, sign=True)}{self._interval_note}"
+        return f"{words} {verb} from {before} to {now} ({by}; {margin})"
 
-    def _interval_text(self, digits: int) -> str:
+    @property
+    def _interval_note(self) -> str:
+        """The interval for a sentence, or why the figure decides without one."""
         if not math.isnan(self.low):
-            ends = [
-                format_score_value(end, self.score, digits, sign=True)
-                for end in (self.low, self.high)
-            ]
-            return f", 95 % {ends[0]} to {ends[1]}"
+            return f", 95 % {self._interval}"
         if self.score.how == "max":
-            return "; a maximum has no interval, so the figure decides"
-        if self.clusters >= MIN_CLUSTERS:
-            return f"; alike in all {self.clusters} clusters, so the figure decides"
-        return f"; too few clusters for an interval ({self.clusters}), so the figure decides"
+            why = "a maximum has no interval"
+        elif self.clusters >= MIN_CLUSTERS:
+            why = f"alike in all {self.clusters} clusters"
+        else:
+            why = f"too few clusters for an interval ({self.clusters})"
+        return f"; {why}, so the figure decides"
+
+    @property
+    def _interval(self) -> str:
+        return f"{self._format(self.low, sign=True)} to {self._format(self.high, sign=True)}"
+
+    def _format(self, value: float, *, sign: bool = False) -> str:
+        """Format a figure with the decimals that tell the current one from its baseline or bound."""
+        other = self.baseline_value if self.bound.kind == "margin" else self.bound.value
+        digits = decimal_places(self.score, self.value, other)
+        return format_score_value(value, self.score, digits, sign=sign)
 
 
 def score_label(score: Score) -> str:

@@ -71,6 +71,17 @@ class Score:
     legend: str = ""
     "explanation of the heading, printed below the leaderboard"
 
+    @property
+    def run_columns(self) -> tuple[str, ...]:
+        """Columns of ``Results.runs`` with the score's numerator and denominator, or with its value.
+
+        >>> Score("tokens_mean", "", "tokens", "ratio", "tokens").run_columns
+        ('tokens', 'requests')
+        """
+        if self.how == "max":
+            return (self.name,)
+        return (self.column,) if self.how == "sum" else (self.column, self.per or "requests")
+
     @classmethod
     def share(cls, name: str, meaning: str, ratio: str) -> Score:
         """Create a share with an interval; more is better.
