@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,8 +17,8 @@ import msgspec
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
-from ctxlab.errors import SpecError, UnknownName
-from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace, replay_traces
+from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.strategy_calls import (
@@ -119,9 +120,8 @@ def evaluate(
     call_totals = StrategyCallTotals()
     outcomes = map_parallel(grid.evaluate_recording, recordings, workers, task_size=_message_count)
     total = len(recordings) if isinstance(recordings, Sequence) else None
-    bar = "recordings replayed"
     with add_cache_hint(grid.client):
-        for outcome in track(outcomes, bar, total, progress):
+        for outcome in track(outcomes, "recordings replayed", total, progress):
             table.add_recording(outcome.description)
             if outcome.columns:
                 table.add_columns(outcome.token_limits, outcome.columns)
@@ -202,31 +202,30 @@ class ExperimentGrid:
         SpecError
             If an argument is not valid.
         """
-        steps = tuple(
-            parse_strategy(s) if isinstance(s, str) else as_strategy(s)
+        parsed = (
+            as_strategy(parse_strategy(s) if isinstance(s, str) else s)
             for s in _as_list(strategies)
         )
-        bounds = tuple(dict.fromkeys(parse_limit(limit) for limit in _as_list(limits)))
-        if not steps or not bounds:
+        unique = tuple(dict.fromkeys(parsed))
+        bounds = tuple(dict.fromkeys(map(parse_limit, _as_list(limits))))
+        if not unique or not bounds:
             raise SpecError("expected at least one strategy and one limit")
         for bound in bounds:
             if bound > 1 and reserve >= bound:
                 raise SpecError(f"reserve must be below the limit of {bound}, got {reserve}")
         if reserve < 0:
             raise SpecError(f"reserve must be at least 0 tokens, got {reserve}")
-        labels = [repr(step) for step in steps]
-        for step, name in zip(steps, labels, strict=True):
-            if steps[labels.index(name)] != step:
-                raise SpecError(f"two different strategies are named {name}; rename one of them")
+        named: dict[str, Strategy] = {}
+        for step in unique:
+            if named.setdefault(repr(step), step) is not step:
+                raise SpecError(f"two different strategies are named {step!r}; rename one of them")
         if model:
             find_model(model)  # warns if the model is unknown
-        measures = tuple(_as_list(metrics))
+        measures = list(_as_list(metrics))
         made = tuple(map(_resolve_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
-        unique = tuple(dict.fromkeys(steps))
-        return cls(
-            unique, bounds, reserve, ModelChoice.from_options(model, profile, project), made, names
-        )
+        model_choice = ModelChoice.from_options(model, profile, project)
+        return cls(unique, bounds, reserve, model_choice, made, names)
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
@@ -281,12 +280,8 @@ class ExperimentGrid:
         PreparedRecording
             The recording, with its probes if a metric needs them.
         """
-        return PreparedRecording.from_recording(
-            recording,
-            self.model_choice,
-            self.client,
-            probe_to_message if self.uses_probes else None,
-        )
+        ask = probe_to_message if self.uses_probes else None
+        return PreparedRecording.from_recording(recording, self.model_choice, self.client, ask)
 
     def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
         """Replay a recording through every configuration.
@@ -306,9 +301,7 @@ class ExperimentGrid:
         prepared = self.prepare_recording(recording)
         if not prepared.request_positions:
             return prepared, []
-        observers: dict[str, RequestObserver] = {}
-        for metric in self.metrics:
-            observers.update(metric.observers)
+        observers = {k: observe for m in self.metrics for k, observe in m.observers.items()}
         budgets = [prepared.make_budget(limit, self.reserve) for limit in self.limits]
         return prepared, replay_traces(prepared, self.strategies, budgets, observers)
 
@@ -327,15 +320,10 @@ class ExperimentGrid:
         ReplayOutcome
             Figures of each configuration and request.
         """
-        if not traces:
-            return ReplayOutcome(prepared.manifest_entry, [], {}, collect_strategy_calls(()))
-        figures: dict[str, FloatArray] = {}
-        for metric in self.metrics:
-            figures.update(metric.measure(prepared, traces))
+        columns = measure_metrics(self.metrics, prepared, traces) if traces else {}
         limits = [trace.budget.limit for trace in traces]
-        return ReplayOutcome(
-            prepared.manifest_entry, limits, figures, collect_strategy_calls(traces)
-        )
+        calls = collect_strategy_calls(traces)
+        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
 
     def manifest(
         self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
@@ -357,9 +345,8 @@ class ExperimentGrid:
         dict
             The manifest as JSON values.
         """
-        used = {
-            name: find_model_without_warning(name) for name in [r["counted_as"] for r in recordings]
-        }
+        names = dict.fromkeys(recording["counted_as"] for recording in recordings)
+        used = {name: find_model_without_warning(name) for name in names}
         return {
             "spec": {
                 "data": list(data),
@@ -372,19 +359,36 @@ class ExperimentGrid:
             },
             "tokens": {name: self.model_choice.accuracy_note_for(name) for name in used},
             "prices": {
-                name: {
-                    "source": model.source,
-                    **_prices_to_dict(model.prices),
-                    "warning": model.warning,
-                }
-                for name, model in used.items()
+                name: {"source": m.source, **_prices_to_dict(m.prices), "warning": m.warning}
+                for name, m in used.items()
             },
             "cache": {name: msgspec.to_builtins(model.cache) for name, model in used.items()},
-            "asked": {
-                name: _prices_to_dict(find_model(name).prices) for name in self.strategy_models
-            },
+            "asked": {n: _prices_to_dict(find_model(n).prices) for n in self.strategy_models},
             "replay": "off-policy: what the agent did next is what the recording says",
         }
+
+
+def measure_metrics(
+    metrics: Iterable[Metric], prepared: PreparedRecording, traces: Sequence[Trace]
+) -> dict[str, FloatArray]:
+    """Compute the columns of several metrics.
+
+    Parameters
+    ----------
+    metrics : iterable of Metric
+        The metrics.
+    prepared : PreparedRecording
+        The recording that was replayed.
+    traces : sequence of Trace
+        One trace per configuration.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray of shape (traces, requests)
+        Figures by column name.
+    """
+    measured = (metric.measure(prepared, traces).items() for metric in metrics)
+    return dict(chain.from_iterable(measured))
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
@@ -400,11 +404,7 @@ def _as_list(value: Any) -> Iterable[Any]:
 
 
 def _resolve_metric(metric: str | Metric) -> Metric:
-    if not isinstance(metric, str):
-        return metric
-    if metric not in METRICS:
-        raise UnknownName("metric", metric, METRICS)
-    return METRICS[metric]
+    return METRICS[require_known("metric", metric, METRICS)] if isinstance(metric, str) else metric
 
 
 def _message_count(recording: Recording) -> int:

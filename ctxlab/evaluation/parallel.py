@@ -19,18 +19,20 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, TypeVar
 
+from ctxlab._utils.signals import defer_signals
 from ctxlab.errors import CtxlabError, SpecError
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 _WorkerPool: TypeAlias = dict[Connection, BaseProcess]
 
-_CANCEL_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_END_OF_TASKS = object()
+_START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
 def map_parallel(
@@ -74,16 +76,21 @@ def map_parallel(
     if count == 1:
         yield from map(function, tasks)
         return
-    # Tasks that are known before the fork are inherited: send only their index.
-    known = tasks if _start_method() == "fork" and isinstance(tasks, Sequence) else ()
+    work: Callable[[Any], _Answer] = function
+    numbered: Iterator[tuple[int, Any]] = enumerate(tasks)
+    window = 2 * count
+    if _START_METHOD == "fork" and isinstance(tasks, Sequence):
+        # Tasks that are known before the fork are inherited: send only their index.
+        size = task_size or (lambda _: 0)
+        order = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
+        work = partial(_call_with_known, function, tasks)
+        numbered, window = zip(order, order, strict=True), max(len(tasks), 1)
+        count = min(count, window)
     team: _WorkerPool = {}
     try:
-        for _ in range(min(count, len(known) or count)):
-            _start_worker(team, function, known)
-        if known:
-            yield from _iter_in_order(team, _longest_first(known, task_size), len(known))
-        else:
-            yield from _iter_in_order(team, enumerate(tasks), 2 * count)
+        for _ in range(count):
+            _start_worker(team, work)
+        yield from _iter_in_order(team, numbered, window)
         for connection in team:
             _send(connection, b"")
         for process in team.values():
@@ -111,16 +118,10 @@ def default_worker_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _start_method() -> str:
-    return "fork" if sys.platform == "linux" else "spawn"
-
-
-def _longest_first(
-    known: Sequence[Any], task_size: Callable[[Any], int] | None
-) -> Iterator[tuple[int, int]]:
-    places = range(len(known))
-    order = sorted(places, key=lambda place: -task_size(known[place])) if task_size else places
-    return ((place, place) for place in order)
+def _call_with_known(
+    function: Callable[[_Task], _Answer], known: Sequence[_Task], place: int
+) -> _Answer:
+    return function(known[place])
 
 
 def _iter_in_order(
@@ -140,36 +141,34 @@ def _iter_in_order(
             _send(connection, _pickle(task))
             busy[connection] = place
         if yielded in done:
-            yield _unwrap_answer(*done.pop(yielded))
+            good, answer = done.pop(yielded)
+            if not good:
+                error, where = answer
+                error.add_note(f"In a worker process:\n{where}")
+                raise error
+            yield answer
             yielded += 1
             continue
         room = more and begun < yielded + window and len(ready) < len(team)
         if room:
-            following: Any = next(tasks, _END_OF_TASKS)
-            if following is _END_OF_TASKS:
-                more = False
-            else:
-                ready.append(following)
-                begun += 1
+            following = list(islice(tasks, 1))
+            more = bool(following)
+            ready += following
+            begun += len(following)
         for heard in wait(list(busy), 0 if room else None):
             assert isinstance(heard, Connection)
-            done[busy.pop(heard)] = pickle.loads(_receive(heard))
+            with _translate_errors():
+                answer = heard.recv_bytes()
+            done[busy.pop(heard)] = pickle.loads(answer)
             idle.append(heard)
 
 
-def _unwrap_answer(good: bool, answer: Any) -> Any:
-    if good:
-        return answer
-    error, where = answer
-    error.add_note(f"In a worker process:\n{where}")
-    raise error
-
-
-def _start_worker(team: _WorkerPool, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
-    context: Any = multiprocessing.get_context(_start_method())
+def _start_worker(team: _WorkerPool, work: Callable[[Any], Any]) -> None:
+    context: Any = multiprocessing.get_context(_START_METHOD)
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run_worker, args=(theirs, work, known), daemon=True)
-    with warnings.catch_warnings(), _translate_pickle_errors(), _defer_signals():
+    process = context.Process(target=_run_worker, args=(theirs, work), daemon=True)
+    # An exception in the middle of a fork may be lost.
+    with warnings.catch_warnings(), _translate_errors(), defer_signals():
         # CPython warns about forking with threads; the only ones are numpy's idle threads.
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         process.start()
@@ -178,58 +177,28 @@ def _start_worker(team: _WorkerPool, work: Callable[[Any], Any], known: Sequence
 
 
 def _send(connection: Connection, data: bytes) -> None:
-    with _translate_worker_death():
+    with _translate_errors():
         connection.send_bytes(data)
 
 
-def _receive(connection: Connection) -> bytes:
-    with _translate_worker_death():
-        return connection.recv_bytes()
+def _pickle(thing: Any) -> bytes:
+    with _translate_errors():
+        return pickle.dumps(thing)
 
 
 @contextmanager
-def _translate_worker_death() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
         raise CtxlabError(
             "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
         ) from None
-
-
-def _pickle(thing: Any) -> bytes:
-    with _translate_pickle_errors():
-        return pickle.dumps(thing)
-
-
-@contextmanager
-def _translate_pickle_errors() -> Iterator[None]:
-    try:
-        yield
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         raise SpecError(f"cannot be sent to a worker process: {error}; try workers=1") from None
 
 
-@contextmanager
-def _defer_signals() -> Iterator[None]:
-    """Delay cancel signals to the end of the block: exceptions during a fork may be lost."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
-    heard: list[int] = []
-    before = {number: signal.getsignal(number) for number in _CANCEL_SIGNALS}
-    for number in _CANCEL_SIGNALS:
-        signal.signal(number, lambda number, _: heard.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for again in heard:
-            signal.raise_signal(again)
-
-
-def _run_worker(connection: Connection, work: Callable[[Any], Any], known: Sequence[Any]) -> None:
+def _run_worker(connection: Connection, work: Callable[[Any], Any]) -> None:
     """Answer one task after another until an empty message arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl+C and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -239,7 +208,7 @@ def _run_worker(connection: Connection, work: Callable[[Any], Any], known: Seque
         while data := connection.recv_bytes():
             task = pickle.loads(data)
             try:
-                answer = _pickle((True, work(known[task] if known else task)))
+                answer = _pickle((True, work(task)))
             except BaseException as error:
                 answer = _pickle_error(error)
             connection.send_bytes(answer)

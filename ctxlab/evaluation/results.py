@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ import pandas as pd
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
-from ctxlab.evaluation.metrics.base import Score
+from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
@@ -70,7 +70,10 @@ class ResultsBuilder:
         recording : dict
             The recording's manifest entry.
         """
-        names = {key: _escape_surrogates(recording[key]) for key in ("recording", "cluster")}
+        names = {
+            key: recording[key].encode("utf-8", "backslashreplace").decode()
+            for key in ("recording", "cluster")
+        }
         name, again = names["recording"], 1
         while name in self._names:
             again += 1
@@ -109,23 +112,16 @@ class ResultsBuilder:
         """
         if not self._column_arrays:
             raise SpecError("nothing to measure: no recording contains a model call")
-        first = self.columns[0]
-        configurations = len(self.configurations)
+        count, first = len(self.configurations), self.columns[0]
         sizes = np.array([figures[first].shape[1] for figures in self._column_arrays])
-        per_run = np.repeat(sizes, configurations)
-        which = np.repeat(self._recording_numbers, configurations)
-        labels = np.tile(np.arange(configurations), len(sizes))
-        strategies = list(dict.fromkeys(strategy for strategy, _ in self.configurations))
-        codes = np.array([strategies.index(strategy) for strategy, _ in self.configurations])
-        ids = [r["recording"] for r in self.recordings]
-        clusters = list(dict.fromkeys(r["cluster"] for r in self.recordings))
-        members = np.array([clusters.index(r["cluster"]) for r in self.recordings])
-        limits = np.array([limit for _, limit in self.configurations], dtype=np.float64)
-        frame = {
-            "recording": _make_categorical(np.repeat(which, per_run), ids),
-            "cluster": _make_categorical(np.repeat(members[which], per_run), clusters),
-            "strategy": _make_categorical(np.repeat(codes[labels], per_run), strategies),
-            "limit": np.repeat(limits[labels], per_run),
+        per_run = np.repeat(sizes, count)
+        which = np.repeat(np.repeat(self._recording_numbers, count), per_run)
+        labels = np.repeat(np.tile(np.arange(count), len(sizes)), per_run)
+        frame: dict[str, Any] = {
+            "recording": _make_categorical([r["recording"] for r in self.recordings], which),
+            "cluster": _make_categorical([r["cluster"] for r in self.recordings], which),
+            "strategy": _make_categorical([name for name, _ in self.configurations], labels),
+            "limit": np.array([limit for _, limit in self.configurations], np.float64)[labels],
             "budget": np.repeat(np.concatenate(self._token_limits), per_run),
             "request": np.concatenate([np.arange(size) for size in per_run]),
         }
@@ -184,16 +180,11 @@ class Results:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """One row per recording × strategy × limit: sums of the columns, and the scores."""
-        groups = self.requests.groupby(_ID_COLUMNS, observed=True, sort=False)
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
-        sums = _sum_groups(self.requests, _ID_COLUMNS, columns, self._usd_columns)
-        frame = sums.copy()
+        groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
         frame.insert(0, "requests", groups.size())
         for score in self.scores:
-            if score.how == "max":
-                frame[score.name] = groups[score.column].max()
-            else:
-                frame[score.name] = _compute_score(score, frame)
+            frame[score.name] = _compute_score(score, frame, groups, score.column)
         return frame.reset_index()
 
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
@@ -226,40 +217,58 @@ class Results:
         return {}
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
-        runs = self.runs
-        groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
-        numbers = runs.select_dtypes("number").columns.drop(["limit", "budget"])
-        sums = _sum_groups(runs, ["limit", "strategy"], list(numbers), self._usd_columns)
+        keys = ["limit", "strategy"]
+        numbers = self.runs.select_dtypes("number").columns.drop(["limit", "budget"])
+        groups, sums = self._sum_groups(self.runs, keys, list(numbers))
         frame = sums[["requests"]].copy()
         for score in self.scores:
-            if score.how == "max":
-                frame[score.name] = groups[score.name].max()
-            else:
-                frame[score.name] = _compute_score(score, sums)
+            frame[score.name] = _compute_score(score, sums, groups, score.name)
             if score.interval:
-                low, high = self._score_interval(score, list(frame.index), resamples, seed)
+                parts = [self.cluster_sums(name, frame.index) for name in (score.column, score.per)]
+                low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
         frame = frame.reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
 
-    @property
-    def _usd_columns(self) -> set[str]:
-        """Columns in dollars."""
-        return {score.column for score in self.scores if score.unit == "USD"}
+    def _sum_groups(
+        self, frame: pd.DataFrame, keys: list[str], columns: list[str]
+    ) -> tuple[Any, pd.DataFrame]:
+        """Group a frame, and sum columns by group; a column that is nan for a whole group stays nan.
 
-    def _score_interval(
-        self, score: Score, order: list[tuple[float, str]], resamples: int, seed: int
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        keys = ["limit", "strategy"]
+        A sum of money is nan if any part is nan, because a partial bill would be misleading.
+        """
+        groups = frame.groupby(keys, observed=True, sort=False)
+        sums = groups[columns].sum(min_count=1)
+        for name in {score.column for score in self.scores if score.unit == "USD"} & {*columns}:
+            parts = frame[name].isna().groupby([frame[k] for k in keys], observed=True, sort=False)
+            sums[name] = sums[name].mask(parts.any())
+        return groups, sums
+
+    def cluster_sums(self, column: str, configurations: Iterable[tuple[float, str]]) -> FloatArray:
+        """Sum a column of the runs by cluster.
+
+        Parameters
+        ----------
+        column : str
+            Name of the column.
+        configurations : iterable of (float, str)
+            Limit and strategy of each configuration.
+
+        Returns
+        -------
+        numpy.ndarray of shape (clusters, configurations)
+            The sums.
+        """
         sums = self.runs.pivot_table(
-            index="cluster", columns=keys, values=[score.column, score.per], aggfunc="sum",
-            observed=True, sort=False,
-        )  # fmt: skip
-        numerators, denominators = (
-            sums[name][order].to_numpy() for name in (score.column, score.per)
+            index="cluster",
+            columns=["limit", "strategy"],
+            values=column,
+            aggfunc="sum",
+            observed=True,
+            sort=False,
         )
-        return ratio_interval(numerators, denominators, resamples=resamples, seed=seed)
+        return sums[list(configurations)].to_numpy(dtype=np.float64)
 
     @property
     def cluster_count(self) -> int:
@@ -413,7 +422,12 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
             made.mkdir()
             before.mkdir()
             yield made
-            _swap_run_files(folder, made, before)
+            names = [name for name in RUN_FILES if (folder / name).is_file()]
+            files = sorted(made.iterdir(), key=lambda file: file.name == MANIFEST_FILE)
+            _move_all_or_none(
+                [(folder / name, before / name) for name in names]
+                + [(file, folder / file.name) for file in files]
+            )
     except BaseException:
         if new:
             with suppress(OSError):
@@ -421,52 +435,30 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _swap_run_files(folder: Path, made: Path, before: Path) -> None:
-    """Move the files of a new run into a folder, in place of the earlier run."""
-    put: list[Path] = []
+def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Move files one after another; if anything fails, move back those that were moved."""
     try:
-        for name in RUN_FILES:
-            if (folder / name).is_file():
-                (folder / name).replace(before / name)
-        for file in sorted(made.iterdir(), key=lambda file: file.name == MANIFEST_FILE):
-            file.replace(folder / file.name)
-            put.append(folder / file.name)
+        for old, new in moves:
+            old.replace(new)
     except BaseException:
-        for file in put:
-            file.unlink(missing_ok=True)
-        for file in before.iterdir():
-            file.replace(folder / file.name)
+        for old, new in reversed(moves):
+            if new.exists() and not old.exists():
+                new.replace(old)
         raise
 
 
-def _escape_surrogates(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
+def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical:
+    """Return the name of each row; the categories are all names, in order."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    codes = np.array([places[name] for name in names])
+    return pd.Categorical.from_codes(codes[rows].tolist(), pd.Index(list(places)))
 
 
-def _make_categorical(codes: np.ndarray[Any, Any], names: list[Any]) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes.tolist(), pd.Index(names))
-
-
-def _sum_groups(
-    frame: pd.DataFrame, keys: list[str], columns: list[str], money: set[str]
-) -> pd.DataFrame:
-    """Sum columns by group; a column that is nan for a whole group stays nan.
-
-    A sum of money is nan if any part is nan, because a partial bill would be misleading.
-    """
-    groups = frame.groupby(keys, observed=True, sort=False)
-    sums = groups[columns].sum(min_count=1)
-    for name in money & set(columns):
-        parts = frame[name].isna().groupby([frame[key] for key in keys], observed=True, sort=False)
-        sums[name] = sums[name].mask(parts.any())
-    return sums
-
-
-def _compute_score(score: Score, sums: pd.DataFrame) -> pd.Series[float]:
-    if score.how == "sum":
-        return sums[score.column]
-    denominators = sums[score.per] if score.per else sums["requests"]
-    return sums[score.column] / denominators.where(denominators > 0)
+def _compute_score(score: Score, sums: pd.DataFrame, groups: Any, max_column: str) -> Any:
+    if score.how == "max":
+        return groups[max_column].max()
+    columns = [sums[name].to_numpy() for name in score.run_columns]
+    return score.compute(columns[0], columns[-1])
 
 
 def _versions() -> dict[str, str]:

@@ -7,7 +7,8 @@ evaluates several limits at a time, because they share the token counts of the r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -88,26 +89,19 @@ def find_equal_tokens_limit(
             "target_tokens: expected a positive number of tokens per request, such as tokens_mean of a "
             f"leaderboard, got {target_tokens:g}"
         )
-    most = 1.0 if as_share else _largest_request_tokens(recordings, model, profile) + reserve
-    low, high = (0.001, 1.0) if as_share else (float(reserve + 1), float(most))
+    replay = partial(evaluate, recordings, model=model, metrics=["usage"], profile=profile)
+    low, high = 0.001, 1.0
+    if not as_share:
+        longest = replay("full", 1.0, progress=False).leaderboard()["tokens_peak"].max()
+        low, high = float(reserve + 1), float(int(longest) + reserve)
     best = EqualTokensLimit(high, np.nan, target_tokens)
     for _ in range(_MAX_ROUNDS):
         steps = np.geomspace(low, high, _LIMITS_PER_ROUND)
         limits = list(dict.fromkeys(steps.tolist() if as_share else [round(s) for s in steps]))
-        board = evaluate(
-            recordings,
-            [strategy],
-            limits,
-            model,
-            reserve=reserve,
-            metrics=["usage"],
-            profile=profile,
-            progress=progress,
-        ).leaderboard()
+        board = replay([strategy], limits, reserve=reserve, progress=progress).leaderboard()
         sent = dict(zip(board["limit"], board["tokens_mean"], strict=True))
-        best = min(
-            (EqualTokensLimit(x, sent[x], target_tokens) for x in limits), key=_relative_error
-        )
+        tried = [EqualTokensLimit(x, sent[x], target_tokens) for x in limits]
+        best = min(tried, key=_relative_error)
         if _relative_error(best) <= _CLOSE_TOLERANCE or len(limits) < 3:
             break
         below = [x for x in limits if sent[x] <= target_tokens]
@@ -125,15 +119,3 @@ def find_equal_tokens_limit(
 
 def _relative_error(found: EqualTokensLimit) -> float:
     return abs(found.tokens - found.target_tokens) / found.target_tokens
-
-
-def _largest_request_tokens(
-    recordings: Sequence[Recording],
-    model: str | None,
-    profile: TokenProfile | Iterable[TokenProfile] | None,
-) -> int:
-    """Return the tokens of the largest request of all recordings."""
-    board = evaluate(
-        recordings, ["full"], [1.0], model, metrics=["usage"], profile=profile, progress=False
-    ).leaderboard()
-    return int(board["tokens_peak"].max())

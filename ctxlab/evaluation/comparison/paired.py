@@ -8,6 +8,7 @@ p-value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from math import isclose
 from typing import Any
@@ -16,13 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ctxlab._utils.humanize import parse_quantity, split_limit
-from ctxlab.errors import SpecError, UnknownName
-from ctxlab.evaluation.bootstrap import (
-    MIN_CLUSTERS,
-    RatioDifference,
-    holm_correction,
-    ratio_difference,
-)
+from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, holm_correction, ratio_difference
 from ctxlab.evaluation.comparison.report import Comparison, Configuration, format_difference
 from ctxlab.evaluation.experiment import StrategyLike
 from ctxlab.evaluation.metrics.base import Score
@@ -105,35 +101,29 @@ def compare_strategies(
             f"got {level} and {resamples}"
         )
     measured = {score.name: score for score in results.scores if score.how != "max"}
-    named = (scores,) if isinstance(scores, str) else tuple(scores or ())
     allowed = {name: _parse_margin(name, margin) for name, margin in (margins or {}).items()}
-    wanted = [measured[_require_known("score", name, measured)] for name in named]
-    if not wanted:
+    named = [scores] if isinstance(scores, str) else [*(scores or ())]
+    if not named:
         board = results.leaderboard(resamples=1)
-        told = [
-            name for name in DEFAULT_SCORES if name in measured and not board[name].isna().all()
-        ]
-        wanted = [measured[name] for name in told]
-    more = allowed.keys() - {score.name for score in wanted}
-    wanted += [
-        measured[_require_known("score", name, measured)] for name in allowed if name in more
-    ]
+        named = [name for name in DEFAULT_SCORES if name in measured and board[name].notna().any()]
+    for name in dict.fromkeys([*named, *allowed]):
+        require_known("score", name, measured)
+    wanted = [measured[name] for name in (*named, *(name for name in allowed if name not in named))]
+    compare = partial(_compare_score, level=level, resamples=resamples, seed=seed)
     pairs = _configuration_pairs(results, strategies)
     rows = []
     for kind, requests in _split_by_fact(results, by):
         for a, b in pairs:
+            about = {"kind": kind, "a": a.strategy, "b": b.strategy}
+            about |= {"limit_a": a.limit, "limit_b": b.limit}
             sides = _align_requests(requests, a, b)
             for score in wanted:
-                found = _comparison_row(*sides, a, b, score, level, resamples, seed)
-                rows.append({"kind": kind, **found, "margin": allowed.get(score.name, np.nan)})
+                margin = allowed.get(score.name, np.nan)
+                rows.append({**about, **compare(*sides, score), "margin": margin})
     table = pd.DataFrame(rows)
-    groups = table.groupby("score", sort=False)["p"]
-    table.insert(
-        list(table).index("p") + 1,
-        "p_holm",
-        groups.transform(lambda p: holm_correction(p.to_numpy())),
-    )
-    least = 2.0 * 0.5 ** table["clusters"].to_numpy(dtype=np.float64) * groups.transform("count")
+    tests = table.groupby("score", sort=False)["p"]
+    table["p_holm"] = tests.transform(lambda p: holm_correction(p.to_numpy()))
+    least = 2.0 * 0.5 ** table["clusters"].to_numpy(dtype=np.float64) * tests.transform("count")
     table["finding"] = [
         _describe_finding(row, level, least_p)
         for row, least_p in zip(table.itertuples(), least, strict=True)
@@ -144,8 +134,8 @@ def compare_strategies(
 def _parse_margin(name: str, margin: float | str) -> float:
     value = margin
     if isinstance(margin, str):
-        found = parse_quantity(margin)
-        value = np.nan if found is None else found[0] / 100 if found[1] else found[0]
+        number, unit = parse_quantity(margin) or (np.nan, "")
+        value = number / 100 if unit else number
     if not float(value) >= 0:
         raise SpecError(f"margins: {name}: expected at least 0, such as 0.02 or 5 %, got {margin}")
     return float(value)
@@ -158,8 +148,7 @@ def _split_by_fact(results: Results, by: str | None) -> Iterator[tuple[str, pd.D
         return
     facts = results.manifest["recordings"]
     known = [key for key in ("format", "model", "source", "cluster") if key in facts[0]]
-    if by not in known:
-        raise UnknownName("fact about recordings", by, known)
+    require_known("fact about recordings", by, known)
     kinds = {each["recording"]: str(each[by]) for each in facts}
     of = requests["recording"].astype(str).map(kinds)
     for kind in dict.fromkeys(of):
@@ -172,9 +161,8 @@ def _configuration_pairs(
     had = results.requests[["strategy", "limit"]].drop_duplicates()
     there = [Configuration(str(s), float(x)) for s, x in had.itertuples(index=False)]
     limits = list(dict.fromkeys(each.limit for each in there))
-    chosen: list[tuple[str, float | None]] = [_parse_choice(choice, there) for choice in strategies]
-    if not chosen:
-        chosen = [(name, None) for name in dict.fromkeys(each.strategy for each in there)]
+    names = dict.fromkeys(each.strategy for each in there)
+    chosen = [_parse_choice(choice, there) for choice in strategies] or [(n, None) for n in names]
     for name, limit in chosen:
         if limit is not None and Configuration(name, limit) not in there:
             known = ", ".join(f"{each:g}" for each in limits)
@@ -205,58 +193,47 @@ def _parse_choice(choice: StrategyLike, there: Sequence[Configuration]) -> tuple
         name = repr(parse_strategy(text))
     except SpecError:
         name = text
-    return _require_known("strategy of this evaluation", name, names), limit
-
-
-def _require_known(kind: str, name: str, names: Mapping[str, Any]) -> str:
-    if name not in names:
-        raise UnknownName(kind, name, names)
-    return name
+    return require_known("strategy of this evaluation", name, names), limit
 
 
 def _align_requests(
     requests: pd.DataFrame, a: Configuration, b: Configuration
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the same requests of two configurations, in the same order."""
-    sides = []
-    for which in (a, b):
-        same = (requests["strategy"] == which.strategy) & (requests["limit"] == which.limit)
-        sides.append(requests[same].set_index(["recording", "request"]))
-    first, second = sides
-    return first, second.loc[first.index] if not first.index.equals(second.index) else second
-
-
-def _comparison_row(
-    first: pd.DataFrame,
-    second: pd.DataFrame,
-    a: Configuration,
-    b: Configuration,
-    score: Score,
-    level: float,
-    resamples: int,
-    seed: int,
-) -> dict[str, Any]:
-    relative = score.unit != "share"
-    columns = [_numerators_denominators(side, score) for side in (first, second)]
-    told = [(below > 0) & (_is_cost(score) | ~np.isnan(above)) for above, below in columns]
-    both, either = told[0] & told[1], told[0] | told[1]
-    clusters = first["cluster"].cat.codes.to_numpy()[both]
-    size = len(first["cluster"].cat.categories)
-    sums = [
-        np.bincount(clusters, each[both], size).astype(np.float64)
-        for pair in columns
-        for each in pair
+    sides = [
+        requests[(requests["strategy"] == strategy) & (requests["limit"] == limit)]
+        for strategy, limit in (a, b)
     ]
+    first, second = (side.set_index(["recording", "request"]) for side in sides)
+    return first, second if first.index.equals(second.index) else second.loc[first.index]
+
+
+def _compare_score(
+    first: pd.DataFrame, second: pd.DataFrame, score: Score, level: float, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Compare a score on the requests that count for both sides, summed by cluster."""
+    relative = score.unit != "share"
+    pairs = [_numerators_denominators(side, score) for side in (first, second)]
+    # A partial sum of money would be misleading; unknown values of other columns are skipped.
+    told = [(below > 0) & ((score.unit == "USD") | ~np.isnan(above)) for above, below in pairs]
+    both, either = told[0] & told[1], told[0] | told[1]
+    columns = [each[both] for pair in pairs for each in pair]
+    clusters = first["cluster"].cat
+    codes, count = clusters.codes.to_numpy()[both], len(clusters.categories)
+    sums = [np.bincount(codes, each, count).astype(np.float64) for each in columns]
     found = ratio_difference(*sums, relative=relative, level=level, resamples=resamples, seed=seed)
-    values = [_score_value(score, *sums[:2]), _score_value(score, *sums[2:])]
+    totals = np.array([each.sum() for each in sums])
+    value_a, value_b = score.compute(totals[::2], totals[1::2]).tolist()
     recordings = first.index.get_level_values("recording")[both]
-    counts = _count_wins(recordings, columns, both, score)
+    wins, ties, losses = _count_wins(recordings, columns, score)
     return {
-        "a": a.strategy, "b": b.strategy, "limit_a": a.limit, "limit_b": b.limit,
         "score": score.name, "meaning": score.meaning, "unit": score.unit, "better": score.better,
-        "relative": relative, "value_a": values[0], "value_b": values[1],
-        **_clip_difference(found, relative),
-        "wins": counts[0], "ties": counts[1], "losses": counts[2], "recordings": sum(counts),
+        "relative": relative, "value_a": value_a, "value_b": value_b,
+        # A share differs by at most 1, and no value falls by more than 100 %.
+        "difference": found.estimate, "low": float(np.maximum(found.low, -1)),
+        "high": found.high if relative else float(np.minimum(found.high, 1)),
+        "p": found.p_value, "p_holm": np.nan, "effect": found.effect_size,
+        "wins": wins, "ties": ties, "losses": losses, "recordings": wins + ties + losses,
         "clusters": found.clusters, "left_out": int((either & ~both).sum()),
     }  # fmt: skip
 
@@ -269,45 +246,16 @@ def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Arr
     return numerators, requests[score.per].to_numpy(dtype=np.float64)
 
 
-def _is_cost(score: Score) -> bool:
-    """Check if a score is a cost: a partial sum of money would be misleading."""
-    return score.unit == "USD"
-
-
-def _score_value(score: Score, numerators: _Array, denominators: _Array) -> float:
-    if score.how == "sum":
-        return float(numerators.sum())
-    return float(numerators.sum() / denominators.sum()) if denominators.sum() else np.nan
-
-
-def _clip_difference(found: RatioDifference, relative: bool) -> dict[str, float]:
-    """Clip the interval: a share differs by at most 1, and no value falls by more than 100 %."""
-    low, high = found.low, found.high
-    low = max(low, -1.0) if not np.isnan(low) else low
-    high = min(high, 1.0) if not (relative or np.isnan(high)) else high
-    return {
-        "difference": found.estimate,
-        "low": low,
-        "high": high,
-        "p": found.p_value,
-        "effect": found.effect_size,
-    }
-
-
 def _count_wins(
-    recordings: pd.Index[Any], columns: Sequence[tuple[_Array, _Array]], both: Any, score: Score
+    recordings: pd.Index[Any], columns: Sequence[_Array], score: Score
 ) -> tuple[int, int, int]:
     """Count the recordings in which the first side is better, equal and worse."""
     codes, names = pd.factorize(recordings)
-    shares = []
-    for above, below in columns:
-        over, under = (np.bincount(codes, each[both], len(names)) for each in (above, below))
-        shares.append(over if score.how == "sum" else over / under)
-    gain = (shares[0] - shares[1]) * (-1 if score.better == "lower" else 1)
+    sums = [np.bincount(codes, each, len(names)) for each in columns]
+    a, b = sums[::2] if score.how == "sum" else (sums[0] / sums[1], sums[2] / sums[3])
+    gain = (a - b) * (-1 if score.better == "lower" else 1)
     gain = gain[~np.isnan(gain)]
-    least = 1e-9 * max(
-        np.nanmax(np.abs(shares[0]), initial=0), np.nanmax(np.abs(shares[1]), initial=0)
-    )
+    least = 1e-9 * np.nanmax(np.abs([a, b]), initial=0)
     wins, losses = int((gain > least).sum()), int((gain < -least).sum())
     return wins, len(gain) - wins - losses, losses
 

@@ -52,26 +52,12 @@ class Comparison:
     level: float
     "coverage of the intervals"
 
-    HEADING_FORMATS = (
-        "a",
-        "b",
-        "score",
-        "a",
-        "b",
-        "a − b",
-        "{level} interval",
-        "p (Holm)",
-        "effect",
-        "w/t/l",
-        "clusters",
-    )
-
     @property
     def headings(self) -> list[str]:
         """Headings of the columns of ``rows``."""
-        heads = [head.format(level=f"{self.level:.0%}") for head in self.HEADING_FORMATS]
-        heads += ["finding"]
-        return ["kind", *heads] if "kind" in self.table else heads
+        kind = ["kind"] if "kind" in self.table else []
+        tests = [f"{self.level:.0%} interval", "p (Holm)", "effect", "w/t/l", "clusters", "finding"]
+        return [*kind, "a", "b", "score", "a", "b", "a − b", *tests]
 
     def rows(self) -> list[list[str]]:
         """Return the table as text.
@@ -180,13 +166,9 @@ def _format_value(row: Any, value: float) -> str:
         return "–"
     if row.unit == "share":
         return f"{value:.3f}"
-    return (
-        f"${value:,.4g}"
-        if row.unit == "USD"
-        else f"{value:,.0f}"
-        if value >= 100
-        else f"{value:.3g}"
-    )
+    if row.unit == "USD":
+        return f"${value:,.4g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _format_interval(row: Any) -> str:
@@ -196,30 +178,34 @@ def _format_interval(row: Any) -> str:
 
 
 def _format_p(value: float) -> str:
-    return (
-        "–" if np.isnan(value) else "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
-    )
+    if np.isnan(value):
+        return "–"
+    return "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+
+
+def _format_sides(row: Any) -> tuple[str, str]:
+    return str(Configuration(row.a, row.limit_a)), str(Configuration(row.b, row.limit_b))
 
 
 def _row_cells(row: Any) -> list[str]:
-    a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
-    cells = [a, b, row.score, _format_value(row, row.value_a), _format_value(row, row.value_b)]
+    cells = [row.kind] if hasattr(row, "kind") else []
+    cells += [*_format_sides(row), row.score]
+    cells += [_format_value(row, row.value_a), _format_value(row, row.value_b)]
     cells += [format_difference(row, row.difference), _format_interval(row), _format_p(row.p_holm)]
     cells += ["–" if np.isnan(row.effect) else f"{row.effect:+.2f}".replace("-", "−")]
-    cells += [f"{row.wins}/{row.ties}/{row.losses}", str(row.clusters), row.finding]
-    return [row.kind, *cells] if hasattr(row, "kind") else cells
+    return [*cells, f"{row.wins}/{row.ties}/{row.losses}", str(row.clusters), row.finding]
 
 
 def _row_sentence(row: Any, level: float) -> str:
-    a, b = (str(Configuration(*each)) for each in ((row.a, row.limit_a), (row.b, row.limit_b)))
+    a, b = _format_sides(row)
     kind = f"{row.kind}: " if hasattr(row, "kind") else ""
     bounds = f"{level:.0%} {_format_interval(row)}" if not np.isnan(row.low) else "no interval"
     values = f"{_format_value(row, row.value_a)} against {_format_value(row, row.value_b)}"
-    word, _, rest = row.finding.partition("; ")
+    word, *rest = row.finding.split("; ", 1)
     verb = _FINDING_VERBS.get(word, "is not shown to differ from")
-    more = f"; {rest}" if rest else ""
     clusters = pluralize(row.clusters, "cluster")
-    return (
+    said = (
         f"{kind}{row.score}: {a} {verb} {b}: {values}, {format_difference(row, row.difference)} "
-        f"({bounds}; p {_format_p(row.p_holm)}; {clusters}){more}."
+        f"({bounds}; p {_format_p(row.p_holm)}; {clusters})"
     )
+    return f"{'; '.join([said, *rest])}."

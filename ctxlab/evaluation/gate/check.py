@@ -94,16 +94,18 @@ class GateResults:
         rank = {"worse": 0, "unclear": 1, "ok": 2}
         return tuple(sorted(self.findings, key=lambda finding: rank[finding.outcome]))
 
+    def _label(self, finding: Finding) -> str:
+        return "BREACH" if self.is_breach(finding) else finding.outcome
+
     def __repr__(self) -> str:
         return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} broken>"
 
     def _repr_html_(self) -> str:
         heads = ["", "budget", "score", "baseline", "now", "difference (95 %)", "bound"]
         rows = [
-            ["BREACH" if self.is_breach(f) else f.outcome, f.budget.label, f.score.name, *f.cells,
-             f.bound_text]
+            (self._label(f), f.budget.label, f.score.name, *f.cells, f.bound_text)
             for f in self.sorted_findings
-        ]  # fmt: skip
+        ]
         said = "".join(f"<p>{escape(f.sentence)}</p>" for f in self.breaches)
         return html_table(heads, rows) + said
 

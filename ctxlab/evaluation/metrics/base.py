@@ -82,6 +82,23 @@ class Score:
             return (self.name,)
         return (self.column,) if self.how == "sum" else (self.column, self.per or "requests")
 
+    def compute(self, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
+        """Compute a score that is a sum or a ratio from sums; nan where nothing counts for a ratio.
+
+        Parameters
+        ----------
+        numerators : numpy.ndarray
+            Sums of ``column``.
+        denominators : numpy.ndarray
+            Sums of ``per``; not used for a sum.
+
+        Returns
+        -------
+        numpy.ndarray
+            One value per sum.
+        """
+        return numerators if self.how == "sum" else divide_sums(numerators, denominators)
+
     @classmethod
     def share(cls, name: str, meaning: str, ratio: str) -> Score:
         """Create a share with an interval; more is better.
@@ -187,6 +204,28 @@ class Score:
             A copy.
         """
         return replace(self, heading=heading, legend=legend)
+
+
+def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
+    """Divide sums; the result is nan where a denominator is not positive.
+
+    Parameters
+    ----------
+    numerators, denominators : numpy.ndarray
+        The sums.
+
+    Returns
+    -------
+    numpy.ndarray
+        The ratios.
+
+    Examples
+    --------
+    >>> divide_sums(np.array([1.0, 1.0]), np.array([2.0, 0.0])).tolist()
+    [0.5, nan]
+    """
+    unknown = np.full(np.shape(denominators), np.nan)
+    return np.divide(numerators, denominators, out=unknown, where=denominators > 0)
 
 
 class Metric(ABC):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ctxlab.evaluation.bootstrap import ratio_interval
-from ctxlab.evaluation.metrics.base import FloatArray
+from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.recommendation import (
     control_names,
     format_limit,
@@ -76,7 +76,7 @@ class TuningResults:
         """
         cost, kept = self.trial_sums.scorer.scores[:2]
         here = self.heldout_leaderboard[control_names(self.heldout_leaderboard) == ""]
-        keys: list[_ConfigurationKey] = list(zip(here["limit"], here["strategy"], strict=True))
+        keys = list(zip(here["limit"], here["strategy"], strict=True))
         frame = here[["strategy", "limit", cost.name]].reset_index(drop=True)
         for name, now, before in self._iter_objective_sums(keys):
             frame = frame.assign(**self._optimism_columns(name, now, before))
@@ -91,22 +91,18 @@ class TuningResults:
         There is one row for the cost share and one for the gain. ``low`` and ``high`` bound the
         difference; it is nan if either part has no interval.
         """
-        keys: list[_ConfigurationKey] = list(
-            zip(self.frontier["limit"], self.frontier["strategy"], strict=True)
-        )
+        keys = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
         rows = {}
-        for name, now, before in self._iter_objective_sums(keys):
-            found = self._optimism_columns(
-                name, _pool_configurations(now), _pool_configurations(before)
-            )
-            rows[name] = {
-                "tuned": found[f"tuned_{name}"][0],
-                "held_out": found[name][0],
-                "optimism": found[f"{name}_optimism"][0],
-                "low": found[f"{name}_optimism_low"][0],
-                "high": found[f"{name}_optimism_high"][0],
-            }
-        return pd.DataFrame(rows).T
+        for name, *parts in self._iter_objective_sums(keys):
+            pooled = [
+                (a.sum(axis=1, keepdims=True), b.sum(axis=1, keepdims=True)) for a, b in parts
+            ]
+            found = self._optimism_columns(name, *pooled)
+            gap = f"{name}_optimism"
+            columns = (f"tuned_{name}", name, gap, f"{gap}_low", f"{gap}_high")
+            rows[name] = [found[column][0] for column in columns]
+        heads = ["tuned", "held_out", "optimism", "low", "high"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=heads)
 
     @cached_property
     def heldout_leaderboard(self) -> pd.DataFrame:
@@ -114,10 +110,8 @@ class TuningResults:
         board = self.results.leaderboard()
         frontier = {(limit, repr(strategy)) for strategy, limit in self.trial_sums.frontier}
         keys = zip(board["limit"], board["strategy"], strict=True)
-        chosen = (
-            np.array([key in frontier for key in keys]) | (control_names(board) != "").to_numpy()
-        )
-        return board[chosen].reset_index(drop=True)
+        kept = np.array([key in frontier for key in keys])
+        return board[kept | (control_names(board) != "")].reset_index(drop=True)
 
     def winner(self, min_recall: float = 0.95) -> tuple[str, float] | None:
         """Return the configuration that the verdict names.
@@ -132,12 +126,9 @@ class TuningResults:
         (str, float) or None
             Strategy and limit; None if the verdict names none.
         """
-        best = qualifying_rows(
-            self.heldout_leaderboard
-            if self._uses_far_recall
-            else self.heldout_leaderboard.iloc[:0],
-            min_recall,
-        )
+        if not self._uses_far_recall:
+            return None
+        best = qualifying_rows(self.heldout_leaderboard, min_recall)
         return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
 
     def verdict(self, min_recall: float = 0.95) -> str:
@@ -212,26 +203,18 @@ class TuningResults:
         """Yield each objective's name and its sums for the keys, held out and on the tuning part."""
         cost, kept = self.trial_sums.scorer.scores[:2]
         whole: list[_ConfigurationKey] = [(limit, "full()") for limit, _ in keys]
-        now, before = self._heldout_sums, self._tuning_sums
+        now, before = self.results.cluster_sums, self._tuning_sums
         spent = now(cost.column, keys), now(cost.column, whole)
         yield "cost_share", spent, (before(0, 0, keys), before(0, 0, whole))
         held = now(kept.column, keys), now(kept.per or "requests", keys)
         yield kept.name, held, (before(1, 0, keys), before(1, 1, keys))
 
-    def _heldout_sums(self, column: str, keys: Sequence[_ConfigurationKey]) -> FloatArray:
-        """Return the sums of a column by cluster of the held-out part."""
-        sums = self.results.runs.pivot_table(
-            index="cluster", columns=["limit", "strategy"], values=column, aggfunc="sum",
-            observed=True, sort=False,
-        )  # fmt: skip
-        return sums[list(keys)].to_numpy(dtype=np.float64)
-
     def _tuning_sums(self, score: int, side: int, keys: Sequence[_ConfigurationKey]) -> FloatArray:
         """Return a score's numerators (side 0) or denominators (1) by cluster of the tuning part."""
-        places = {
-            (float(of), repr(s)): i for i, (s, of) in enumerate(self.trial_sums.configurations)
-        }
-        return self.trial_sums.sums[:, side, score, [places[key] for key in keys]]
+        every = [
+            (float(limit), repr(strategy)) for strategy, limit in self.trial_sums.configurations
+        ]
+        return self.trial_sums.sums[:, side, score, [every.index(key) for key in keys]]
 
     def _optimism_columns(
         self, name: str, now: _RatioSums, before: _RatioSums
@@ -241,10 +224,10 @@ class TuningResults:
         The two parts share no cluster, so the interval of the difference follows from theirs (Zou
         and Donner, Statistics in Medicine 27, 2008).
         """
-        held, low, high = _ratios_with_intervals(now)
-        tuned, tuned_low, tuned_high = _ratios_with_intervals(
-            before if self.heldout_clusters else _nan_sums(before)
-        )
+        if not self.heldout_clusters:
+            before = np.full_like(before[0], np.nan), np.full_like(before[1], np.nan)
+        held, low, high = _ratios_with_intervals(*now)
+        tuned, tuned_low, tuned_high = _ratios_with_intervals(*before)
         gap = tuned - held
         down = gap - np.hypot(tuned - tuned_low, high - held)
         up = gap + np.hypot(tuned_high - tuned, held - low)
@@ -259,22 +242,9 @@ class TuningResults:
         }
 
 
-def _ratios_with_intervals(sums: _RatioSums) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _ratios_with_intervals(
+    numerators: FloatArray, denominators: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the ratio of each configuration, and the bounds of its interval over clusters."""
-    numerators, denominators = sums
-    bottom = denominators.sum(axis=0)
-    value = np.divide(
-        numerators.sum(axis=0), bottom, where=bottom > 0, out=np.full(len(bottom), np.nan)
-    )
+    value = divide_sums(numerators.sum(axis=0), denominators.sum(axis=0))
     return value, *ratio_interval(numerators, denominators)
-
-
-def _pool_configurations(sums: _RatioSums) -> _RatioSums:
-    """Add up all configurations."""
-    numerators, denominators = sums
-    return numerators.sum(axis=1, keepdims=True), denominators.sum(axis=1, keepdims=True)
-
-
-def _nan_sums(sums: _RatioSums) -> _RatioSums:
-    numerators, denominators = sums
-    return np.full_like(numerators, np.nan), np.full_like(denominators, np.nan)

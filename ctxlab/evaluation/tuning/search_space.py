@@ -15,6 +15,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ctxlab.errors import SpecError
 from ctxlab.strategies import Strategy, parse_strategy
 from ctxlab.strategies.registry import parse_to_ast
@@ -99,8 +101,7 @@ class SearchSpace:
         return parse_to_ast(self.text)
 
     def _count(self, node: ast.expr) -> int:
-        values = self._range_values(node)
-        if values is not None:
+        if (values := self._range_values(node)) is not None:
             return len(values)
         sizes = [self._count(child) for child in _alternative_slots(node)]
         if isinstance(node, ast.List):
@@ -111,21 +112,18 @@ class SearchSpace:
 
     def _select_alternatives(self, node: ast.expr, index: int) -> ast.expr:
         """Return the tree with one alternative in each slot."""
-        values = self._range_values(node)
-        if values is not None:
+        if (values := self._range_values(node)) is not None:
             return ast.Constant(values[index])
         children = _alternative_slots(node)
+        sizes = [self._count(child) for child in children]
         if isinstance(node, ast.List):
-            for child in children:
-                if index < self._count(child):
-                    break
-                index -= self._count(child)
-            return self._select_alternatives(child, index)
-        picked: list[ast.expr] = []
-        for child in reversed(children):
-            index, place = divmod(index, self._count(child))
-            picked.insert(0, self._select_alternatives(child, place))
-        return _replace_slots(node, picked)
+            for child, size in zip(children, sizes, strict=True):
+                if index < size:
+                    return self._select_alternatives(child, index)
+                index -= size
+        places = np.unravel_index(index, sizes)
+        picked = zip(children, map(int, places), strict=True)
+        return _replace_slots(node, [self._select_alternatives(*each) for each in picked])
 
     def _range_values(self, node: ast.expr) -> range | None:
         """Return the numbers of ``range(…)``; None for any other expression."""
@@ -170,15 +168,16 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
     """
     one = isinstance(spaces, (str, SearchSpace)) or not isinstance(spaces, Iterable)
     items: Iterable[Any] = [spaces] if one else spaces
-    texts = []
+    found = {}
     for each in items:
         if not isinstance(each, (str, SearchSpace)):
             raise SpecError(
                 f"spaces: expected text such as 'tool_stubs(keep=[1, 3]) | panic', got {each!r}; name "
                 "your own strategy by its dotted path, such as 'mine.last_ten'"
             )
-        texts.append(each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each))
-    return [SearchSpace(text) for text in dict.fromkeys(texts)]
+        text = each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each)
+        found[text] = SearchSpace(text)
+    return list(found.values())
 
 
 def sample_configurations(
@@ -240,20 +239,23 @@ def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
 
 def _alternative_slots(node: ast.expr) -> list[ast.expr]:
     """Return the parts of an expression that can have alternatives, in the order of the text."""
-    if isinstance(node, ast.List):
-        return node.elts
-    if isinstance(node, ast.Call):
-        return [*node.args, *(keyword.value for keyword in node.keywords)]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return [node.left, node.right]
+    match node:
+        case ast.List(elts):
+            return elts
+        case ast.Call(_, args, keywords):
+            return [*args, *(keyword.value for keyword in keywords)]
+        case ast.BinOp(left, ast.BitOr(), right):
+            return [left, right]
     return []
 
 
-def _replace_slots(node: ast.expr, children: list[ast.expr]) -> ast.expr:
-    if isinstance(node, ast.Call):
-        named = zip(node.keywords, children[len(node.args) :], strict=True)
-        keywords = [ast.keyword(keyword.arg, value) for keyword, value in named]
-        return ast.Call(node.func, children[: len(node.args)], keywords)
-    if isinstance(node, ast.BinOp) and children:
-        return ast.BinOp(children[0], node.op, children[1])
+def _replace_slots(node: ast.expr, parts: list[ast.expr]) -> ast.expr:
+    """Return the expression with other parts."""
+    match node:
+        case ast.Call(func, args, keywords):
+            values = zip(keywords, parts[len(args) :], strict=True)
+            named = [ast.keyword(keyword.arg, value) for keyword, value in values]
+            return ast.Call(func, parts[: len(args)], named)
+        case ast.BinOp(_, ast.BitOr() as pipe, _):
+            return ast.BinOp(parts[0], pipe, parts[1])
     return node

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ctxlab.errors import UnknownName
+from ctxlab.errors import require_known
 from ctxlab.evaluation.engine import replay_traces
-from ctxlab.evaluation.experiment import ExperimentGrid
+from ctxlab.evaluation.experiment import ExperimentGrid, measure_metrics
 from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
 from ctxlab.messages.types import Recording
@@ -68,12 +68,9 @@ class TrialScorer:
             budget = prepared.make_budget(limit, grid.reserve)
             traces += replay_traces(prepared, [configurations[i][0] for i in some], [budget])
             places += some
-        figures: dict[str, FloatArray] = {}
-        for metric in grid.metrics:
-            figures.update(metric.measure(prepared, traces))
-        found = np.full(
-            (2, len(self.scores), len(configurations)), float(len(prepared.request_positions))
-        )
+        figures = measure_metrics(grid.metrics, prepared, traces)
+        requests = float(len(prepared.request_positions))
+        found = np.full((2, len(self.scores), len(configurations)), requests)
         for number, score in enumerate(self.scores):
             # A partial sum of money would be misleading; unknown values of other columns are skipped.
             add = np.sum if score.unit == "USD" else np.nansum
@@ -112,9 +109,7 @@ class TrialSums:
             "limit": [float(limit) for _, limit in self.configurations],
         }
         for score, top, bottom in zip(self.scorer.scores, numerators, denominators, strict=True):
-            unknown = np.full_like(top, np.nan)
-            ratio = np.divide(top, bottom, where=bottom > 0, out=unknown)
-            found[score.name] = ratio if score.how == "ratio" else top
+            found[score.name] = score.compute(top, bottom)
         found["rounds"] = self.rounds
         found["clusters"] = (self.sums[:, 1] > 0).any(axis=1).sum(axis=0)
         found["left"] = self.exclusion_reasons
@@ -152,8 +147,7 @@ def make_trial_scorer(grid: ExperimentGrid, objective: tuple[str, str]) -> Trial
     costs = [s.name for s in sums if s.better == "lower" and s.unit in ("USD", "tokens")]
     gains = [s.name for s in sums if s.better == "higher" and s.how == "ratio"]
     for kind, name, usable in zip(("cost", "gain"), objective, (costs, gains), strict=True):
-        if name not in usable:
-            raise UnknownName(kind, name, usable)
+        require_known(kind, name, usable)
     scores = [known[name] for name in dict.fromkeys([*objective, *_EXTRA_SCORES])]
     needed = [metric for metric in grid.metrics if not set(scores).isdisjoint(metric.scores)]
     return TrialScorer(replace(grid, metrics=tuple(needed)), tuple(scores))
