@@ -7,6 +7,8 @@ References
 
 from __future__ import annotations
 
+from typing import Any
+
 _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 
@@ -33,6 +35,9 @@ STATE_COLORS: dict[str, str] = {
     "dropped": LIGHT_GRAY,
 }
 """Colour of each state of a message; the keys are ``ctxlab.evaluation.replay.MESSAGE_STATES``."""
+
+LEGEND_STYLE: dict[str, Any] = {"frameon": False, "fontsize": 8, "borderaxespad": 0}
+"""Arguments of each legend that stands outside its axes."""
 
 ROLE_COLORS: dict[str, str] = {
     "system": TEXT_COLOR,

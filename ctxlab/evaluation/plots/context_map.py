@@ -45,12 +45,10 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
-    requests = len(replay.prepared.request_positions)
-    if not requests:
-        raise SpecError(
-            f"{replay.prepared.recording.id} contains no model call, so there is no request to plot"
-        )
-    messages = replay.prepared.request_positions[-1]
+    name, positions = replay.prepared.recording.id, replay.prepared.request_positions
+    if not positions:
+        raise SpecError(f"{name} contains no model call, so there is no request to plot")
+    messages = positions[-1]
     if ax is None:
         # Wide enough for one pixel per message at matplotlib's default resolution.
         width = min(max(8.6, messages / 85), 16)
@@ -66,8 +64,7 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     limit = replay.trace.context.budget.limit
     strategy = repr(replay.trace.strategy).replace("()", "")
-    title = f"{replay.prepared.recording.id}\n{strategy}, {limit:,} tokens"
-    ax.set_title(title, loc="left", fontsize=9, pad=16)
+    ax.set_title(f"{name}\n{strategy}, {limit:,} tokens", loc="left", fontsize=9, pad=16)
     return ax
 
 
@@ -97,11 +94,9 @@ def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> 
     from matplotlib.patches import Patch
 
     shown = [state for state in states if state != "absent"]
-    handles = [
-        *(Patch(color=palette.STATE_COLORS[state]) for state in shown),
-        *(m for _, m in missed),
-    ]
-    names = [*shown, *(meaning for meaning, _ in missed)]
+    marks = [(state, Patch(color=palette.STATE_COLORS[state])) for state in shown]
+    handles = [handle for _, handle in (*marks, *missed)]
+    names = [name for name, _ in (*marks, *missed)]
     ax.add_artist(ax.legend(handles, names, loc="upper right", fontsize=8, frameon=False))
 
 
@@ -112,24 +107,11 @@ def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
 
     roles = [message.role for message in replay.prepared.recording.messages[:messages]]
     strip = ax.inset_axes((0, 1.015, 1, 0.025), sharex=ax)
-    strip.imshow(
-        [[to_rgb(palette.ROLE_COLORS[role]) for role in roles]],
-        aspect="auto",
-        interpolation="nearest",
-    )
+    colors = [[to_rgb(palette.ROLE_COLORS[role]) for role in roles]]
+    strip.imshow(colors, aspect="auto", interpolation="nearest")
     strip.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
     strip.spines[:].set_color(palette.LIGHT_GRAY)
     used = [role for role in palette.ROLE_COLORS if role in roles]
     handles = [Patch(fc=palette.ROLE_COLORS[role], ec=palette.GRAY, lw=0.5) for role in used]
-    strip.legend(
-        handles,
-        used,
-        loc="lower right",
-        bbox_to_anchor=(1, 1.2),
-        ncols=len(used),
-        fontsize=7,
-        frameon=False,
-        borderaxespad=0,
-        handlelength=0.9,
-        columnspacing=1.0,
-    )
+    look = {**palette.LEGEND_STYLE, "fontsize": 7, "handlelength": 0.9, "columnspacing": 1.0}
+    strip.legend(handles, used, loc="lower right", bbox_to_anchor=(1, 1.2), ncols=len(used), **look)

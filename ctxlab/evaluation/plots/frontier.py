@@ -7,16 +7,18 @@ other one is both cheaper and better.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from ctxlab.errors import SpecError, UnknownName
-from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LIGHT_GRAY, TEXT_COLOR
+from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE, LIGHT_GRAY, TEXT_COLOR
 from ctxlab.evaluation.plots.label_placement import Label, place_labels
 from ctxlab.evaluation.recommendation import control_names, usable_rows
 from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.tuning.pareto import pareto_front
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,14 +75,19 @@ def plot_frontier(
         If a column or limit is not in the results.
     """
     if not isinstance(results, Results):
-        raise _wrong_type_error(results)
+        raise SpecError(
+            f"results: expected the Results of ctxlab.evaluate, got {type(results).__name__}"
+            + ("; pass its attribute .results" if hasattr(results, "results") else "")
+        )
     import matplotlib.pyplot as plt
 
     board = _plot_rows(results, limit, x, y)
     if ax is None:
         _, ax = plt.subplots(figsize=(8, 5.8), layout="constrained")
-    numbers = _number_strategies(board)
-    best = _frontier_steps(board, x, y)
+    named = board[board["control"] == ""]
+    numbers = dict(zip(named["strategy"].unique(), count(1), strict=False))
+    usable = named[named["fits"]]
+    best = usable[pareto_front(usable[x], usable[y])].sort_values(x)
     ax.step(best[x], best[y], where="post", color=LIGHT_GRAY, lw=1.6, zorder=1)
     bars = _draw_points(ax, board, x, y)
     _format_axes(ax, results, board, x, y)
@@ -90,49 +97,27 @@ def plot_frontier(
     return ax
 
 
-def _wrong_type_error(value: object) -> SpecError:
-    kind = type(value).__name__
-    own = "; pass its attribute .results" if hasattr(value, "results") else ""
-    return SpecError(f"results: expected the Results of ctxlab.evaluate, got {kind}{own}")
-
-
 def _plot_rows(
     results: Results, limit: float | Iterable[float] | None, x: str, y: str
 ) -> pd.DataFrame:
     """Return the rows to show, with control, fit and colour."""
     board = results.leaderboard()
     for column in (x, y):
-        if column not in board:
-            raise UnknownName("column of the leaderboard", column, board.columns)
+        require_known("column of the leaderboard", column, board.columns)
     if limit is not None:
         wanted = set(limit) if isinstance(limit, Iterable) else {limit}
         if missing := wanted - set(board["limit"]):
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
             raise SpecError(f"limit {min(missing):g} was not evaluated; choose from {known}")
         board = board[board["limit"].isin(wanted)]
-    board = board.assign(control=control_names(board), fits=usable_rows(board)).dropna(
-        subset=[x, y]
-    )
+    board = board.assign(control=control_names(board), fits=usable_rows(board))
+    board = board.dropna(subset=[x, y])
     if board.empty:
         raise SpecError(f"{y} is unknown for every strategy: no recording has data for it")
     # A point that is the same under several limits gets no limit's colour.
     shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
     color = board["limit"].map(_limit_colors(board)).mask(shared, TEXT_COLOR)
     return board.assign(color=color.mask(board["control"] != "", GRAY))
-
-
-def _number_strategies(board: pd.DataFrame) -> dict[str, int]:
-    """Assign a number to each strategy that is not a control."""
-    names = board.loc[board["control"] == "", "strategy"].unique()
-    return {name: number for number, name in enumerate(names, 1)}
-
-
-def _frontier_steps(board: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Return the Pareto front of the usable strategies, cheapest first."""
-    usable = board[board["fits"] & (board["control"] == "")]
-    usable = usable.sort_values([x, y], ascending=[True, False], kind="stable")
-    before = usable[y].cummax().shift(fill_value=-np.inf)
-    return usable[usable[y] > before]
 
 
 def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
@@ -144,19 +129,11 @@ def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[fl
         if np.isfinite(low) and np.isfinite(high):
             ax.vlines(row[x], low, high, color=color, lw=1.2, alpha=0.45, zorder=2)
             bars.append((row[x], low, high))
-        hollow = not row["control"] and not row["fits"]
-        ax.plot(
-            row[x],
-            row[y],
-            marker=_CONTROL_MARKERS.get(row["control"], "o"),
-            ms=6,
-            mfc="white" if hollow else color,
-            mec=color,
-            mew=1.2,
-            ls="",
-            zorder=3,
-            gid=f"{row['strategy']} @ {row['limit']:g}",
-        )
+        fill = color if row["control"] or row["fits"] else "white"
+        marker = _CONTROL_MARKERS.get(row["control"], "o")
+        gid = f"{row['strategy']} @ {row['limit']:g}"
+        look = {"marker": marker, "mfc": fill, "mec": color, "ls": "", "gid": gid}
+        ax.plot(row[x], row[y], ms=6, mew=1.2, zorder=3, **look)
     return bars
 
 
@@ -166,21 +143,15 @@ def _make_labels(
     """Label strategies by number and controls by name; points that coincide share a label."""
     several = board["limit"].nunique() > 1
     labels: list[Label] = []
-    for control in (False, True):
-        some = board[(board["control"] != "") == control]
-        for _, rows in some.groupby([x, y], sort=False):
-            winner = bool(rows.index.isin(best.index).any())
-            if control:
-                name = ", ".join(dict.fromkeys(rows["control"]))
-                # A control that is the same under every limit is labelled without one.
-                limits = rows["limit"].unique()
-                if several and len(limits) == 1:
-                    name += f" {_format_limit(limits[0])}"
-            else:
-                name = ", ".join(dict.fromkeys(str(numbers[s]) for s in rows["strategy"]))
-            weight = "bold" if winner else "normal"
-            first = rows.iloc[0]
-            labels.append(Label(first[x], first[y], name, first["color"], weight))
+    for (is_control, *_), rows in board.groupby([board["control"] != "", x, y], sort=False):
+        first, limits = rows.iloc[0], rows["limit"].unique()
+        names = rows["control"] if is_control else rows["strategy"].map(numbers).map(str)
+        name = ", ".join(dict.fromkeys(names))
+        # A control that is the same under every limit is labelled without one.
+        if is_control and several and len(limits) == 1:
+            name += f" {_format_limit(limits[0])}"
+        weight = "bold" if rows.index.isin(best.index).any() else "normal"
+        labels.append(Label(first[x], first[y], name, first["color"], weight, bool(is_control)))
     return labels
 
 
@@ -209,10 +180,8 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     """Draw the legend of colours, hollow points and bold numbers above the axes."""
     from matplotlib.lines import Line2D
 
-    looks = [
-        (f"limit {_format_limit(limit)}", color, color, "o")
-        for limit, color in _limit_colors(board).items()
-    ]
+    colors = _limit_colors(board).items()
+    looks = [(f"limit {_format_limit(limit)}", color, color, "o") for limit, color in colors]
     used = board[board["control"] == ""]
     if (used["color"] == TEXT_COLOR).any():
         looks.append(("several limits", TEXT_COLOR, TEXT_COLOR, "o"))
@@ -225,21 +194,10 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     if steps:
         names.append("bold: none is cheaper and better")
         handles.append(Line2D([], [], color=LIGHT_GRAY, lw=1.6))
-    legend = ax.legend(
-        handles,
-        names,
-        loc="lower left",
-        bbox_to_anchor=(0, 1.01),
-        # Six columns would be wider than the figure.
-        ncols=4 if len(names) <= 4 else 3,
-        frameon=False,
-        fontsize=8,
-        handlelength=1.0,
-        handletextpad=0.5,
-        columnspacing=1.4,
-        borderaxespad=0,
-        borderpad=0,
-    )
+    look = {**LEGEND_STYLE, "loc": "lower left", "bbox_to_anchor": (0, 1.01), "borderpad": 0}
+    look |= {"handlelength": 1.0, "handletextpad": 0.5, "columnspacing": 1.4}
+    columns = 4 if len(names) <= 4 else 3  # six columns would be wider than the figure
+    legend = ax.legend(handles, names, ncols=columns, **look)
     ax.add_artist(legend)
     legend.set_clip_on(False)  # a clipped artist gets no space in the layout
 
@@ -251,24 +209,13 @@ def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
 
     figure = ax.get_figure(root=True)
     assert figure is not None
-    names = [f"{number:>2}  {_strip_empty_parentheses(name)}" for name, number in numbers.items()]
-    key = ax.legend(
-        [Line2D([], [], ls="") for _ in names],
-        names,
-        title=caption,
-        title_fontsize=7,
-        alignment="left",
-        loc="upper left",
-        bbox_to_anchor=(0, 0),
-        bbox_transform=ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans),
-        ncols=2 if max(map(len, names), default=0) < _WIDE_NAME_CHARS else 1,
-        frameon=False,
-        fontsize=8,
-        handlelength=0,
-        handletextpad=0,
-        borderaxespad=0,
-        borderpad=0,
-    )
+    names = [f"{number:>2}  {name.replace('()', '')}" for name, number in numbers.items()]
+    wide = max(map(len, names), default=0) >= _WIDE_NAME_CHARS
+    below = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
+    look = {**LEGEND_STYLE, "loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    look |= {"title_fontsize": 7, "alignment": "left", "borderpad": 0}
+    look |= {"handlelength": 0, "handletextpad": 0, "ncols": 1 if wide else 2}
+    key = ax.legend([Line2D([], [], ls="") for _ in names], names, title=caption, **look)
     key.get_title().set_color(GRAY)
 
 
@@ -276,10 +223,9 @@ def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
     """Return a caption with the number of recordings and the caveats."""
     recordings = results.requests["recording"].nunique()
     requests = int(board["requests"].max())
-    text = (
-        f"{recordings:,} recordings in {results.cluster_count:,} clusters, {requests:,} requests."
-    )
-    if f"{y}_low" in board and results.cluster_count > 1:
+    clusters = results.cluster_count
+    text = f"{recordings:,} recordings in {clusters:,} clusters, {requests:,} requests."
+    if f"{y}_low" in board and clusters > 1:
         text += " Bars: 95 % bootstrap intervals over clusters."
     text += "\nOff-policy replay."
     if (board["limit"] <= 1).any():
@@ -299,11 +245,6 @@ def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
         return dict(zip(limits, COLOR_CYCLE, strict=False))
     scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
     return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
-
-
-def _strip_empty_parentheses(strategy: str) -> str:
-    """Return the strategy without empty parentheses."""
-    return strategy.replace("()", "")
 
 
 def _format_limit(value: float) -> str:

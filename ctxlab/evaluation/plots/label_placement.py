@@ -6,10 +6,10 @@ takes the best. A label that is far from its point is connected to it by a thin 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import cos, pi, sin
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
 # Distances in points, angles in radians from the right; right and left are the most readable.
-_DISTANCES = (7.0, 11.0, 17.0, 25.0, 36.0, 50.0)
-_ANGLES = tuple(pi * k / 8 for k in (0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11))
+_DISTANCES = np.array([7.0, 11.0, 17.0, 25.0, 36.0, 50.0])[:, None, None]
+_ANGLES = np.pi / 8 * np.array([0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11])
+_DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 _MIN_LEADER_DISTANCE = 11.0
 
 _Array = npt.NDArray[np.float64]
@@ -43,6 +44,8 @@ class Label:
     "colour of the text"
     weight: str = "normal"
     "font weight of the text"
+    is_control: bool = False
+    "True for controls, which are placed last"
 
 
 def place_labels(
@@ -55,16 +58,20 @@ def place_labels(
     ax : matplotlib.axes.Axes
         The axes.
     labels : sequence of Label
-        The labels; earlier ones choose their position first.
+        The labels; earlier ones choose their position first, and those of controls last.
     bars : sequence of (float, float, float)
         Vertical lines ``(x, low, high)`` in data coordinates that labels should avoid.
     """
+    from matplotlib.patheffects import withStroke
+
     if not labels:
         return
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
+    labels = sorted(labels, key=attrgetter("is_control"))
     pixel = figure.dpi / 72
+    halo = [withStroke(linewidth=2, foreground="white")]
     points = ax.transData.transform([(label.x, label.y) for label in labels])
     taken = np.concatenate([points - 4 * pixel, points + 4 * pixel], axis=1)
     low = ax.transData.transform([(x, low) for x, low, _ in bars] or np.zeros((0, 2)))
@@ -73,69 +80,44 @@ def place_labels(
     lines = np.concatenate([low - thick, high + thick], axis=1)
     frame = np.array([ax.get_window_extent().extents])
     for label, point in zip(labels, points, strict=True):
-        text = _draw_label(ax, label)
+        look: dict[str, Any] = {"color": label.color, "weight": label.weight, "fontsize": 8}
+        look |= {"ha": "center", "va": "center", "zorder": 6, "path_effects": halo}
+        text = _annotate(ax, label, label.text, **look)
         extent = text.get_window_extent()
         size = np.array([extent.width + 2 * pixel, extent.height + pixel])
-        best = (np.inf, np.zeros(2), np.zeros(4))
-        for rank, offset in enumerate(_offsets(size, pixel)):
-            corner = point + offset - size / 2
-            box = np.concatenate([corner, corner + size])
-            cost = 4 * _overlap_area(box, taken) + 0.5 * _overlap_area(box, lines)
-            cost += 20 * (size.prod() - _overlap_area(box, frame)) + 0.5 * rank * pixel * pixel
-            if cost < best[0]:
-                best = (cost, offset, box)
-        _, offset, box = best
-        text.set_position(tuple(offset / pixel))
-        taken = np.vstack([taken, box])
-        _draw_leader_line(ax, label, offset / pixel, size / pixel)
+        # The label touches an ellipse around its point.
+        offsets = (_DIRECTIONS * (_DISTANCES * pixel + size / 2)).reshape(-1, 2)
+        corners = point + offsets - size / 2
+        boxes = np.concatenate([corners, corners + size], axis=1)
+        cost = 4 * _overlap_areas(boxes, taken) + 0.5 * _overlap_areas(boxes, lines)
+        cost += 20 * (size.prod() - _overlap_areas(boxes, frame))
+        cost += 0.5 * np.arange(len(boxes)) * pixel * pixel
+        best = cost.argmin()
+        text.set_position(tuple(offsets[best] / pixel))
+        taken = np.vstack([taken, boxes[best]])
+        _draw_leader_line(ax, label, offsets[best] / pixel, size / pixel)
 
 
-def _offsets(size: _Array, pixel: float) -> Iterator[_Array]:
-    """Yield candidate offsets of a label's centre from its point, in pixels, best first."""
-    for distance in _DISTANCES:
-        for angle in _ANGLES:
-            # The label touches an ellipse around its point.
-            yield np.array([cos(angle), sin(angle)]) * (distance * pixel + size / 2)
-
-
-def _draw_label(ax: Axes, label: Label) -> Annotation:
-    from matplotlib.patheffects import withStroke
-
-    text = ax.annotate(
-        label.text,
-        (label.x, label.y),
-        xytext=(0, 0),
-        textcoords="offset points",
-        ha="center",
-        va="center",
-        fontsize=8,
-        color=label.color,
-        weight=label.weight,
-        zorder=6,
-        path_effects=[withStroke(linewidth=2, foreground="white")],
-    )
-    text.set_in_layout(False)
-    return text
+def _annotate(
+    ax: Axes, label: Label, text: str, offset: tuple[float, float] = (0, 0), **look: Any
+) -> Annotation:
+    """Write a text at an offset from a point, in points, without an effect on the layout."""
+    drawn = ax.annotate(text, (label.x, label.y), offset, textcoords="offset points", **look)
+    drawn.set_in_layout(False)
+    return drawn
 
 
 def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
     """Draw a thin line from a point to the nearest edge of its label, unless it is adjacent."""
     end = offset - np.clip(offset, -size / 2, size / 2)
-    if np.hypot(*end) <= _MIN_LEADER_DISTANCE:
-        return
-    line = ax.annotate(
-        "",
-        (label.x, label.y),
-        xytext=tuple(end),
-        textcoords="offset points",
-        arrowprops={"arrowstyle": "-", "lw": 0.6, "color": GRAY, "shrinkA": 0, "shrinkB": 3},
-        zorder=4,
-    )
-    line.set_in_layout(False)
+    if np.hypot(*end) > _MIN_LEADER_DISTANCE:
+        line = {"arrowstyle": "-", "lw": 0.6, "color": GRAY, "shrinkA": 0, "shrinkB": 3}
+        _annotate(ax, label, "", tuple(end), arrowprops=line, zorder=4)
 
 
-def _overlap_area(box: _Array, others: _Array) -> float:
-    """Return the total area that a box shares with others, in square pixels."""
-    wide = np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0])
-    high = np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1])
-    return float((np.clip(wide, 0, None) * np.clip(high, 0, None)).sum())
+def _overlap_areas(boxes: _Array, others: _Array) -> _Array:
+    """Return the total area that each box shares with others, in square pixels."""
+    low = np.maximum(boxes[:, None, :2], others[:, :2])
+    high = np.minimum(boxes[:, None, 2:], others[:, 2:])
+    total: _Array = np.clip(high - low, 0, None).prod(axis=2).sum(axis=1)
+    return total

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ctxlab.errors import SpecError, UnknownName
+from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY
+from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.survival import SurvivalResults
 
@@ -65,8 +65,7 @@ def plot_survival(
         )
     import matplotlib.pyplot as plt
 
-    if by not in _AXIS_LABELS:
-        raise UnknownName("axis of survival", by, _AXIS_LABELS)
+    require_known("axis of survival", by, _AXIS_LABELS)
     board = survival.breakdown(by)
     known = list(dict.fromkeys(board["limit"]))
     if limit not in known and (limit is not None or len(known) > 1):
@@ -94,7 +93,9 @@ def plot_survival(
     counted = f"{survival.canary_count:,} canaries, {clusters} clusters"
     title = f"{counted}, within {window}; off-policy replay"
     ax.set_title(title, loc="left", fontsize=9)
-    _draw_legend(ax)
+    ax.legend(
+        loc="upper left", bbox_to_anchor=(0, -0.13), ncols=2, handlelength=2.2, **LEGEND_STYLE
+    )
     return ax
 
 
@@ -103,12 +104,11 @@ def _draw_strategy(
 ) -> None:
     """Draw the line, points and intervals of one strategy."""
     look: dict[str, Any] = {"color": GRAY, "ls": ":", "lw": 1.0}
+    mark = "."
     if number is not None:
-        color, again = COLOR_CYCLE[number % len(COLOR_CYCLE)], number // len(COLOR_CYCLE)
-        look = {"color": color, "ls": _LINE_STYLES[again % len(_LINE_STYLES)], "lw": 1.6}
-    mark = (
-        _MARKERS[(number or 0) // len(COLOR_CYCLE) % len(_MARKERS)] if number is not None else "."
-    )
+        again, color = divmod(number, len(COLOR_CYCLE))
+        style, mark = _LINE_STYLES[again % len(_LINE_STYLES)], _MARKERS[again % len(_MARKERS)]
+        look = {"color": COLOR_CYCLE[color], "ls": style, "lw": 1.6}
     share = rows[figure].to_numpy()
     ax.plot(places, share, label=strategy.replace("()", ""), gid=strategy, **look)
     few = (rows["clusters"] < MIN_CLUSTERS).to_numpy()
@@ -120,15 +120,3 @@ def _draw_strategy(
         beside = [place + 0.05 * (number % 6 - 2.5) for place in places]
         low, high = rows[f"{figure}_low"].to_numpy(), rows[f"{figure}_high"].to_numpy()
         ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)
-
-
-def _draw_legend(ax: Axes) -> None:
-    ax.legend(
-        loc="upper left",
-        bbox_to_anchor=(0, -0.13),
-        ncols=2,
-        frameon=False,
-        fontsize=8,
-        borderaxespad=0,
-        handlelength=2.2,
-    )
