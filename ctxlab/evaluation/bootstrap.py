@@ -106,9 +106,8 @@ def ratio_interval(
     for column in range(numerators.shape[1]):
         known = ~np.isnan(numerators[:, column] + denominators[:, column])
         a, b = numerators[known, column], denominators[known, column]
-        pairs = _PairedRatios(
-            a, b, np.zeros(len(a)), (b > 0).astype(float)
-        )  # compare with a ratio of 0
+        # Compare with a ratio of 0.
+        pairs = _PairedRatios(a, b, np.zeros(len(a)), (b > 0).astype(float))
         reach, estimate = pairs.half_width(level, resamples, seed), pairs.estimate
         low[column], high[column] = estimate - reach, estimate + reach
     natural = np.nan_to_num(numerators) >= 0
@@ -168,14 +167,8 @@ def ratio_difference(
         with np.errstate(over="ignore"):
             found = np.expm1(found)
     estimate, low, high = found.tolist()
-    return RatioDifference(
-        estimate,
-        low,
-        high,
-        pairs.p_value(resamples, seed),
-        pairs.effect_size,
-        pairs.clusters,
-    )
+    tests = pairs.p_value(resamples, seed), pairs.effect_size, pairs.clusters
+    return RatioDifference(estimate, low, high, *tests)
 
 
 def holm_correction(p_values: _Array) -> _Array:
@@ -215,11 +208,10 @@ class _PairedRatios:
     """
 
     def __init__(self, a: _Array, b: _Array, c: _Array, d: _Array, relative: bool = False) -> None:
-        columns = [np.asarray(each, dtype=np.float64) for each in (a, b, c, d)]
-        known = not any(np.isnan(each).any() for each in columns)
-        a, b, c, d = (np.nan_to_num(each) for each in columns)
-        telling = (b > 0) & (d > 0)
-        a, b, c, d = (each[telling] for each in (a, b, c, d))
+        columns = np.array([a, b, c, d], dtype=np.float64)
+        known = not np.isnan(columns).any()
+        columns = np.nan_to_num(columns)
+        a, b, c, d = columns[:, (columns[1] > 0) & (columns[3] > 0)]
         self.clusters = len(a) if known else 0
         self.relative = relative
         self.estimate = self.error = np.nan
@@ -286,15 +278,17 @@ class _PairedRatios:
             return np.nan
         whole, change = self.moments.sum(axis=0), self.swapped_moments - self.moments
         here = _studentize(*self._estimate_and_error(whole[None], False))[0]
+
+        def count_reached(flips: npt.NDArray[np.int64]) -> int:
+            there = _studentize(*self._estimate_and_error(whole + flips @ change, False))
+            return int((there >= here * (1 - 1e-9)).sum())
+
         if n <= _MAX_EXACT_CLUSTERS:
             flips = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-            there = _studentize(*self._estimate_and_error(whole + flips @ change, False))
-            return float((there >= here * (1 - 1e-9)).mean())
-        random, reached = np.random.default_rng(seed), 0
-        for size in _chunk_sizes(resamples, n):
-            flips = random.integers(0, 2, size=(size, n))
-            there = _studentize(*self._estimate_and_error(whole + flips @ change, False))
-            reached += int((there >= here * (1 - 1e-9)).sum())
+            return count_reached(flips) / len(flips)
+        random = np.random.default_rng(seed)
+        sizes = [(size, n) for size in _chunk_sizes(resamples, n)]
+        reached = sum(count_reached(random.integers(0, 2, size=size)) for size in sizes)
         return (reached + 1) / (resamples + 1)
 
     @property

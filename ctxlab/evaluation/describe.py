@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +13,7 @@ from ctxlab._utils.progress import track
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.metrics import FAR_TOKENS
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.messages.types import Message, Recording, check_recordings
+from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.messages.validation import find_violations
 from ctxlab.tokens.model_choice import ModelChoice
 
@@ -59,9 +59,8 @@ def describe(
     """
     import pandas as pd
 
-    return pd.DataFrame(
-        list(iter_descriptions(recordings, model, workers=workers, progress=progress))
-    )
+    found = iter_descriptions(recordings, model, workers=workers, progress=progress)
+    return pd.DataFrame(list(found))
 
 
 def iter_descriptions(
@@ -107,68 +106,46 @@ def iter_descriptions(
         - ``strategy``: the strategy that managed the recorded session; None if unknown
     """
     check_recordings(recordings)
-    outcomes = map_parallel(RecordingDescriber(model, project), recordings, workers)
-    return track(outcomes, "reading", None, progress)
+    describe_one = partial(_describe_recording, model=model, project=project)
+    return track(map_parallel(describe_one, recordings, workers), "reading", None, progress)
 
 
-@dataclass(frozen=True)
-class RecordingDescriber:
-    """Describes one recording, in any process."""
-
-    model: str | None = None
-    "model whose tokenizer counts; None takes the recording's own"
-    project: Path = Path()
-    "folder whose stored calibration is used"
-
-    def __call__(self, recording: Recording) -> RecordingDescription:
-        """Return the facts of one recording."""
-        prepared = PreparedRecording.from_recording(
-            recording, ModelChoice(self.model, project=self.project)
-        )
-        counter = prepared.counter
-        history, needs, messages = prepared.history, prepared.needs, recording.messages
-        counted = [entry.tokens for entry in history.entries]
-        results = [
-            {"message": place, "tool": _tool_name(prepared, place), "tokens": counted[place]}
-            for place in history.result_positions
-        ]
-        largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_MAX_LARGEST_RESULTS]
-        last = prepared.request_positions[-1] if prepared.request_positions else 0
-        bills = prepared.bills
-        return {
-            **prepared.description,
-            "tool_tokens": sum(counted[place] for place in history.result_positions),
-            "largest_result": largest[0]["tokens"] if largest else 0,
-            "largest": largest,
-            "reasoning_tokens": sum(
-                message.usage.reasoning
-                if message.usage and message.usage.reasoning
-                else counter.count_reasoning(message)
-                for message in messages
-            ),
-            "longest_request": prepared.longest_request_tokens if prepared.request_positions else 0,
-            "needs": len(needs),
-            "far_needs": int((needs.gap_tokens > FAR_TOKENS).sum()),
-            "probes": len(recording.probes),
-            "compactions": [
-                {
-                    "before": c.position,
-                    "kind": c.kind,
-                    "trigger": c.trigger,
-                    "tokens": c.tokens_before,
-                }
-                for c in recording.compactions
-            ],
-            "faults": {} if prepared.valid else _count_violations(prepared, messages[:last]),
-            "counted": counter.accuracy_note,
-            "billed": vars(bills) if bills else None,
-            "strategy": recording.meta.get("strategy"),
-        }
-
-
-def _count_violations(prepared: PreparedRecording, messages: Sequence[Message]) -> dict[str, int]:
-    """Count the violations of each rule of the recording's provider."""
-    return dict(Counter(found.rule for found in find_violations(messages, prepared.provider)))
+def _describe_recording(
+    recording: Recording, model: str | None, project: Path
+) -> RecordingDescription:
+    choice = ModelChoice(model, project=project)
+    prepared = PreparedRecording.from_recording(recording, choice)
+    counter, history, messages = prepared.counter, prepared.history, recording.messages
+    counted = [entry.tokens for entry in history.entries]
+    results = [
+        {"message": place, "tool": _tool_name(prepared, place), "tokens": counted[place]}
+        for place in history.result_positions
+    ]
+    largest = sorted(results, key=itemgetter("tokens"), reverse=True)[:_MAX_LARGEST_RESULTS]
+    sent = messages[: prepared.last_request]
+    violations = () if prepared.valid else find_violations(sent, prepared.provider)
+    return {
+        **prepared.description,
+        "tool_tokens": sum(counted[place] for place in history.result_positions),
+        "largest_result": largest[0]["tokens"] if largest else 0,
+        "largest": largest,
+        "reasoning_tokens": sum(
+            (message.usage and message.usage.reasoning) or counter.count_reasoning(message)
+            for message in messages
+        ),
+        "longest_request": prepared.longest_request_tokens if prepared.request_positions else 0,
+        "needs": len(prepared.needs),
+        "far_needs": int((prepared.needs.gap_tokens > FAR_TOKENS).sum()),
+        "probes": len(recording.probes),
+        "compactions": [
+            {"before": c.position, "kind": c.kind, "trigger": c.trigger, "tokens": c.tokens_before}
+            for c in recording.compactions
+        ],
+        "faults": dict(Counter(found.rule for found in violations)),
+        "counted": counter.accuracy_note,
+        "billed": vars(prepared.bills) if prepared.bills else None,
+        "strategy": recording.meta.get("strategy"),
+    }
 
 
 def _tool_name(prepared: PreparedRecording, place: int) -> str:

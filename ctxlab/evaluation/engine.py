@@ -80,8 +80,10 @@ class PreparedRecording:
         "positions of the recorded model calls"
         self.fixed_tokens = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
         "tokens of each request that are not messages: tool definitions and reply framing"
-        last = self.request_positions[-1] if self.request_positions else 0
-        self.valid = not last or is_valid(recording.messages[:last], self.provider)
+        self.last_request = self.request_positions[-1] if self.request_positions else 0
+        "position of the last recorded model call; 0 if there is none"
+        before_last = recording.messages[: self.last_request]
+        self.valid = not before_last or is_valid(before_last, self.provider)
         "True if the recorded messages, up to the last request, are a valid conversation"
         self.probes: tuple[Probe, ...] = recording.probes if format_probe else ()
         "the probes that are asked"
@@ -127,12 +129,10 @@ class PreparedRecording:
 
         Probes after the last request have the number of requests as their key.
         """
-        order = sorted(range(len(self.probes)), key=self.probe_position)
         found: dict[int, list[int]] = {}
-        for number in order:
-            found.setdefault(
-                bisect_left(self.request_positions, self.probe_position(number)), []
-            ).append(number)
+        for number in sorted(range(len(self.probes)), key=self.probe_position):
+            request = bisect_left(self.request_positions, self.probe_position(number))
+            found.setdefault(request, []).append(number)
         return found
 
     def probe_position(self, number: int) -> int:
@@ -186,8 +186,7 @@ class PreparedRecording:
     @property
     def longest_request_tokens(self) -> int:
         """Tokens of the longest request if the full history is sent."""
-        last = self.request_positions[-1] if self.request_positions else 0
-        return self.history.tokens_before[last] + self.fixed_tokens
+        return self.history.tokens_before[self.last_request] + self.fixed_tokens
 
     @property
     def description(self) -> dict[str, Any]:
@@ -252,11 +251,8 @@ class PreparedRecording:
         """
         if not 0 < limit < math.inf:
             raise SpecError(f"limit must be a positive number, got {limit}")
-        tokens = (
-            int(limit * self.longest_request_tokens)
-            if isinstance(limit, float) and limit <= 1
-            else int(limit)
-        )
+        is_share = isinstance(limit, float) and limit <= 1
+        tokens = int(limit * self.longest_request_tokens if is_share else limit)
         return Budget(max(tokens, 1), reserve, self.fixed_tokens)
 
 
@@ -322,8 +318,8 @@ def replay_trace(
         If the strategy fails; the message names the recording and the position.
     """
     context = Context(budget, prepared.history)
-    observers_by_name = observers or {}
-    trace = Trace(strategy, budget, context, observations={name: [] for name in observers_by_name})
+    observers = observers or {}
+    trace = Trace(strategy, budget, context, observations={name: [] for name in observers})
     trace.preview_entries = [[] for _ in prepared.probes]
     trace.preview_ledgers = [Ledger(prepared.history) for _ in prepared.probes]
     for position in prepared.request_positions:
@@ -336,14 +332,13 @@ def replay_trace(
         trace.system_prompt_tokens.append(sent.system_tokens)
         trace.last_message_tokens.append(sent.entries[-1].tokens if sent.entries else 0)
         if sent is not context:
-            trace.forked_requests[context.request_index] = (
-                sent.entries.copy() if sent.is_persistent else sent.entries
-            )
+            entries = sent.entries.copy() if sent.is_persistent else sent.entries
+            trace.forked_requests[context.request_index] = entries
         if prepared.valid and not sent.maybe_invalid:
             trace.violation_counts.append(not _starts_validly(sent.entries, prepared.provider))
         else:
             trace.violation_counts.append(len(find_violations(sent.messages, prepared.provider)))
-        for name, observe in observers_by_name.items():
+        for name, observe in observers.items():
             trace.observations[name].append(observe(sent))
         context.commit_request(sent)
     _preview_probes(prepared, trace)
@@ -357,9 +352,8 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
     for number in prepared.probes_by_request.get(context.request_index, ()):
         context.advance(prepared.probe_position(number))
         asked = prepared.probe_messages[number]
-        apart = preview_question(
-            context, asked, EvidenceOracleInfo(context, prepared.probes[number], asked)
-        )
+        oracle_info = EvidenceOracleInfo(context, prepared.probes[number], asked)
+        apart = preview_question(context, asked, oracle_info)
         sent = _apply_strategy(trace.strategy, apart, prepared.recording.id)
         context.budget_read = context.budget_read or apart.budget_read
         trace.preview_entries[number] = sent.entries
@@ -371,17 +365,15 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
     """Return the request that the strategy builds; a failure names the recording and the position."""
     try:
         sent: object = strategy(context)
+        if not isinstance(sent, Context):
+            raise TypeError(f"expected the context or a fork of it, got {sent!r}")
     except CtxlabError:
         raise
     except Exception as error:
-        cause: Exception | None = error
+        where = f"message {context.history_length} of {recording}"
         what = f"{type(error).__name__}: {error}"
-    else:
-        if isinstance(sent, Context):
-            return sent
-        cause, what = None, f"expected the context or a fork of it, got {sent!r}"
-    where = f"message {context.history_length} of {recording}"
-    raise StrategyError(f"{strategy!r} failed at {where}: {what}") from cause
+        raise StrategyError(f"{strategy!r} failed at {where}: {what}") from error
+    return sent
 
 
 def _starts_validly(entries: Sequence[Entry], provider: str) -> bool:
@@ -425,10 +417,10 @@ def replay_traces(
     for budget in budgets:
         for number, strategy in enumerate(strategies):
             if number in blind:
-                traces.append(replace(blind[number], budget=budget))
-                continue
-            trace = replay_trace(prepared, strategy, budget, observers)
+                trace = replace(blind[number], budget=budget)
+            else:
+                trace = replay_trace(prepared, strategy, budget, observers)
+                if not trace.context.budget_read and not observers:
+                    blind[number] = trace
             traces.append(trace)
-            if not trace.context.budget_read and not observers:
-                blind[number] = trace
     return traces

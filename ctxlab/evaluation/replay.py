@@ -5,10 +5,8 @@ It shows what the strategy drops in a single conversation, and which later actio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +15,14 @@ import pandas as pd
 from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
+from ctxlab.evaluation.experiment import StrategyLike, measure_metrics
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS, measure_need_visibility
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording
-from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
+from ctxlab.strategies import as_strategy, models_used, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
@@ -44,12 +43,10 @@ class Replay:
     @cached_property
     def requests(self) -> pd.DataFrame:
         """One row per request: its position in the recording, and the columns of every metric."""
-        frame = pd.DataFrame({"position": self.prepared.request_positions})
-        for metric in METRICS.values():
-            for name, column in metric.measure(self.prepared, [self.trace]).items():
-                frame[name] = column[0]
-        frame.index.name = "request"
-        return frame
+        columns = measure_metrics(METRICS.values(), self.prepared, [self.trace]).items()
+        places = {"position": self.prepared.request_positions}
+        frame = pd.DataFrame({**places, **{name: column[0] for name, column in columns}})
+        return frame.rename_axis("request")
 
     @cached_property
     def needs(self) -> pd.DataFrame:
@@ -60,12 +57,15 @@ class Replay:
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
-        rows = [needs.get_need(i) for i in range(len(needs))]
+        rows, positions = (
+            [needs.get_need(i) for i in range(len(needs))],
+            self.prepared.request_positions,
+        )
         tier = np.select([kept.in_view[0], kept.fetchable[0]], ["in view", "pointer"], "lost")
         return pd.DataFrame(
             {
                 "request": [n.argument.request for n in rows],
-                "position": [self.prepared.request_positions[n.argument.request] for n in rows],
+                "position": [positions[n.argument.request] for n in rows],
                 "tool": [n.argument.tool for n in rows],
                 "argument": [n.argument.path for n in rows],
                 "kind": [n.entity.kind for n in rows],
@@ -89,30 +89,21 @@ class Replay:
         """
         prepared = self.prepared
         seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes
-        put = {
-            number: request
-            for request, numbers in prepared.probes_by_request.items()
-            for number in numbers
-        }
+        requests = {i: at for at, numbers in prepared.probes_by_request.items() for i in numbers}
+        last = len(prepared.request_positions) - 1
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
+        answered = zip(probes, seen.answer_in_view[0], strict=True)
+        in_view = [bool(there) if probe.answers else None for probe, there in answered]
         return pd.DataFrame(
             {
                 "id": [probe.id for probe in probes],
                 "category": [probe.category for probe in probes],
                 "question": [probe.question for probe in probes],
-                "request": [
-                    min(put[i], len(prepared.request_positions) - 1) for i in range(len(probes))
-                ],
+                "request": [min(requests[i], last) for i in range(len(probes))],
                 "position": [prepared.probe_position(i) for i in range(len(probes))],
                 "evidence": np.where(named, seen.evidence_in_view[0], np.nan),
                 "pointer": np.where(named, seen.evidence_fetchable[0], np.nan),
-                "answer": pd.array(
-                    [
-                        bool(there) if probe.answers else None
-                        for probe, there in zip(probes, seen.answer_in_view[0], strict=True)
-                    ],
-                    dtype="boolean",
-                ),
+                "answer": pd.array(in_view, dtype="boolean"),
                 "tokens": seen.request_tokens[0].astype(np.int64),
             }
         )
@@ -127,28 +118,28 @@ class Replay:
         requests, messages = len(positions), len(context.dropped_at)
         turn = np.arange(requests)[:, None]
         died = np.array(context.dropped_at)[None, :]
-        states = np.where(died > turn, _STATE_CODES["verbatim"], _STATE_CODES["dropped"]).astype(
-            np.int8
-        )
+        verbatim, dropped = _STATE_CODES["verbatim"], _STATE_CODES["dropped"]
+        states = np.where(died > turn, verbatim, dropped).astype(np.int8)
         for entry in context.edited_entries:
             rows = slice(entry.since, min(entry.until, requests))
             block = states[rows, entry.start : entry.stop]
-            block[block != _STATE_CODES["verbatim"]] = _STATE_CODES[entry.form.value]
+            block[block != verbatim] = _STATE_CODES[entry.form.value]
         for request, entries in self.trace.forked_requests.items():
-            states[request] = _STATE_CODES["dropped"]
+            states[request] = dropped
             for entry in entries:
                 states[request, entry.start : entry.stop] = _STATE_CODES[entry.form.value]
         states[np.arange(messages)[None, :] >= positions[:, None]] = _STATE_CODES["absent"]
         return states
 
     def __repr__(self) -> str:
+        """Return the recording, the strategy and the number of requests."""
         name, strategy = self.prepared.recording.id, self.trace.strategy
         return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
 
 
 def replay(
     recording: Recording,
-    strategy: Strategy | str | Callable[..., Any],
+    strategy: StrategyLike,
     budget: Budget | float,
     model: str | None = None,
     client: Client | None = None,

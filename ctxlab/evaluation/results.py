@@ -447,7 +447,7 @@ def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
         raise
 
 
-def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical:
+def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical[str]:
     """Return the name of each row; the categories are all names, in order."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     codes = np.array([places[name] for name in names])

@@ -99,6 +99,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     the rest, ``replay`` only reads it, ``record`` asks for everything anew"""
 
     def __post_init__(self) -> None:
+        """Expand short forms and check the values."""
         every = [text for name in self.strategies for text in _STRATEGY_SETS.get(name, (name,))]
         lists = {
             "strategies": every,

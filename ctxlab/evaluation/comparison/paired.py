@@ -114,7 +114,7 @@ def compare_strategies(
     rows = []
     for kind, requests in _split_by_fact(results, by):
         for a, b in pairs:
-            about = {"kind": kind, "a": a.strategy, "b": b.strategy}
+            about: dict[str, Any] = {"kind": kind, "a": a.strategy, "b": b.strategy}
             about |= {"limit_a": a.limit, "limit_b": b.limit}
             sides = _align_requests(requests, a, b)
             for score in wanted:

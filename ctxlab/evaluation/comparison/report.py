@@ -23,6 +23,7 @@ class Configuration(NamedTuple):
     "tokens, or a fraction of each recording"
 
     def __str__(self) -> str:
+        """Return strategy and limit, such as ``panic() @ 25%``."""
         share = f"{self.limit * 100:.4g}%"
         window = share if self.limit <= 1 else f"{self.limit:,.0f}"
         return f"{self.strategy} @ {window}"
@@ -128,9 +129,11 @@ class Comparison:
         return latex_table(self.headings, self.rows())
 
     def __str__(self) -> str:
+        """Return one sentence per row."""
         return "\n".join(self.sentences())
 
     def __repr__(self) -> str:
+        """Return the number of rows."""
         return f"<Comparison: {len(self.table)} rows>"
 
     def _repr_html_(self) -> str:

@@ -98,6 +98,7 @@ class GateResults:
         return "BREACH" if self.is_breach(finding) else finding.outcome
 
     def __repr__(self) -> str:
+        """Return the numbers of bounds and breaches."""
         return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} broken>"
 
     def _repr_html_(self) -> str:

@@ -224,8 +224,9 @@ def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
     >>> divide_sums(np.array([1.0, 1.0]), np.array([2.0, 0.0])).tolist()
     [0.5, nan]
     """
-    unknown = np.full(np.shape(denominators), np.nan)
-    return np.divide(numerators, denominators, out=unknown, where=denominators > 0)
+    ratios: FloatArray = np.full(np.shape(denominators), np.nan)
+    np.divide(numerators, denominators, out=ratios, where=denominators > 0)
+    return ratios
 
 
 class Metric(ABC):

@@ -85,7 +85,7 @@ def split_holdout(
         _check_cluster_counts(len(groups), len(held), holdout)
     order = _interleave([[n for n in names if n not in held] for names in strata], chance)
     tuned = [recording for name in order for recording in groups[name]]
-    return tuned, [each for each in recordings if cluster_name(each) in held]
+    return tuned, [recording for recording in recordings if cluster_name(recording) in held]
 
 
 def _strata_by_format(groups: dict[str, list[Recording]]) -> list[list[str]]:

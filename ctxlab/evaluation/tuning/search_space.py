@@ -72,6 +72,7 @@ class SearchSpace:
     "a strategy as text, with alternatives in square brackets"
 
     def __post_init__(self) -> None:
+        """Check that the strategies can be counted."""
         try:
             len(self)
         except RecursionError:
@@ -80,6 +81,7 @@ class SearchSpace:
             raise SpecError(f"the space {self.text!r} has too many configurations") from None
 
     def __len__(self) -> int:
+        """Return the number of strategies."""
         return self._count(self._tree)
 
     def __getitem__(self, index: int) -> Strategy:
@@ -94,6 +96,7 @@ class SearchSpace:
             raise SpecError(f"{text}{where}: {error}") from None
 
     def __iter__(self) -> Iterator[Strategy]:
+        """Create the strategies one by one."""
         return (self[index] for index in range(len(self)))
 
     @cached_property

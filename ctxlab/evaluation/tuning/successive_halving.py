@@ -36,7 +36,6 @@ from ctxlab.strategies import full
 _MIN_FIRST_CLUSTERS = 5
 "minimum number of clusters of the first round; fewer would not separate the configurations"
 
-
 _Rows = npt.NDArray[np.int64]
 
 
@@ -96,17 +95,15 @@ def run_successive_halving(
             trials.rounds[row] = number
         some = [(c, r) for c in range(start, stop) for r in groups[trials.clusters[c]]]
         work = partial(scorer.measure_sums, [every[row] for row in rows])
-        found = map_parallel(
-            work, [r for _, r in some], workers, task_size=lambda r: len(r.messages)
-        )
+        tasks = [recording for _, recording in some]
+        found = map_parallel(work, tasks, workers, task_size=lambda r: len(r.messages))
         bar = f"round {number} of {len(stops)}, {len(alive):,} configurations"
         for (cluster, _), sums in zip(some, track(found, bar, len(some), progress), strict=True):
             trials.sums[cluster][..., rows] += sums
-        last = number == len(stops)
         alive = _drop_unusable(trials, alive, number)
-        alive = (
-            _keep_frontier(trials, alive) if last else _keep_best_fronts(trials, alive, eta, number)
-        )
+        if number < len(stops):
+            alive = _keep_best_fronts(trials, alive, eta, number)
+    _keep_frontier(trials, alive)
     return trials
 
 
@@ -130,15 +127,12 @@ def _drop_unusable(trials: TrialSums, alive: _Rows, number: int) -> _Rows:
     frame = trials.frame
     fit = usable_rows(frame).to_numpy()
     for row in alive[~fit[alive]]:
-        over = frame["overflow_rate"][row] > 0
-        trials.exclusion_reasons[row] = f"round {number}: " + (
-            "overflows" if over else "is refused more often"
-        )
+        why = "overflows" if frame["overflow_rate"][row] > 0 else "is refused more often"
+        trials.exclusion_reasons[row] = f"round {number}: {why}"
     kept = alive[fit[alive]]
     if not len(kept):
-        best = (
-            frame.loc[alive].sort_values(["overflow_rate", "invalid_rate"], kind="stable").iloc[0]
-        )
+        rates = ["overflow_rate", "invalid_rate"]
+        best = frame.loc[alive].sort_values(rates, kind="stable").iloc[0]
         raise SpecError(
             f"no configuration fits its limit at every request; {best['strategy']} at {best['limit']:g} "
             f"overflows at {best['overflow_rate']:.1%} of requests and is rejected at "
@@ -167,16 +161,16 @@ def _keep_best_fronts(trials: TrialSums, alive: _Rows, eta: float, number: int) 
     return stay
 
 
-def _keep_frontier(trials: TrialSums, alive: _Rows) -> _Rows:
+def _keep_frontier(trials: TrialSums, alive: _Rows) -> None:
     """Keep the frontier; of configurations with equal figures keep the first."""
     cost, kept = _objective_values(trials, alive)
     best = pareto_front(cost, kept)
     if not best.any():
-        names = [score.name for score, known in zip(trials.scorer.scores, (cost, kept), strict=False)
-                 if np.isnan(known).all()]  # fmt: skip
+        pairs = zip(trials.scorer.scores, (cost, kept), strict=False)
+        names = " and ".join(score.name for score, known in pairs if np.isnan(known).all())
         raise SpecError(
-            f"{' and '.join(names)} is unknown for every configuration; choose another objective, such "
-            "as tokens_mean against recall"
+            f"{names} is unknown for every configuration; choose another objective, such as "
+            "tokens_mean against recall"
         )
     seen: set[tuple[float, ...]] = set()
     for row, *figures, good in zip(alive.tolist(), cost, kept, best, strict=True):
@@ -185,5 +179,3 @@ def _keep_frontier(trials: TrialSums, alive: _Rows) -> _Rows:
         elif tuple(figures) in seen:
             trials.exclusion_reasons[row] = "costs and keeps the same as another"
         seen.add(tuple(figures))
-    stay: _Rows = alive[[not trials.exclusion_reasons[row] for row in alive]]
-    return stay

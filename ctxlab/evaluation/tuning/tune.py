@@ -108,7 +108,7 @@ def tune(
     if not telling:
         raise SpecError("nothing to measure: no recording contains a model call")
     limit_values = [limits] if isinstance(limits, (str, int, float)) else limits
-    bounds = list(dict.fromkeys(parse_limit(limit) for limit in limit_values))
+    bounds = list(dict.fromkeys(map(parse_limit, limit_values)))
     searched = parse_spaces(spaces)
     configurations = sample_configurations(searched, bounds, trials, seed)
     asked = _check_strategies(configurations, client)
