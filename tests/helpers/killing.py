@@ -52,9 +52,13 @@ def one_life(process: subprocess.Popen[str], folder: Path, number: int) -> list[
     assert process.stdout is not None
     print(json.dumps([str(folder), str(acks), number]), file=process.stdin, flush=True)
     pid = int(process.stdout.readline())
-    while not acks.exists() or not acks.read_bytes():
+    # Counted in what it said, not in time alone: a busy machine gives a writer little to do in a moment.
+    dice = random.Random(-number)
+    lines = dice.randint(1, 60)
+    while not acks.exists() or acks.read_bytes().count(b"\n") < lines:
+        os.kill(pid, 0)  # raises if the writer has ended by itself
         time.sleep(0.001)
-    time.sleep(random.Random(-number).uniform(0, 0.2))
+    time.sleep(dice.uniform(0, 0.02))
     os.kill(pid, signal.SIGKILL)
     assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
     return [json.loads(line) for line in acks.read_text().splitlines()]
