@@ -28,7 +28,7 @@ from ctxlab.formats.base import Format, Location, Source
 from ctxlab.formats.common.chat_format import most_common_model
 from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import get_in, get_text
+from ctxlab.formats.fields import get_in, get_object, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording
 
@@ -71,9 +71,7 @@ def read(source: Source) -> Iterator[Recording]:
     for where, value in source.read_json_values():
         listed = get_in(value, "messages") or value
         if isinstance(listed, list):
-            talk = _ConversationBuilder(
-                source, short_metadata(value) if isinstance(value, dict) else {}
-            )
+            talk = _ConversationBuilder(source, short_metadata(get_object(value)))
             for position, row in enumerate(listed):
                 talk.add(row, where or (position, "message"))
             yield from talk.build_recordings()

@@ -38,6 +38,7 @@ from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
     get_in,
     get_list,
+    get_object,
     get_text,
     parse_clock_time,
     prepend_date,
@@ -71,10 +72,8 @@ def sniff(head: FileHead) -> bool:
     """
     if not isinstance(head.value, list):
         return False
-    chats = [get_in(sample, "conversation") for sample in head.value]
-    return any(
-        isinstance(chat, dict) and ("speaker_a" in chat or "session_1" in chat) for chat in chats
-    )
+    chats = (get_object(sample, "conversation") for sample in head.value)
+    return any("speaker_a" in chat or "session_1" in chat for chat in chats)
 
 
 def read(source: Source) -> Iterator[Recording]:

@@ -117,17 +117,15 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
             question = require_text(question, "a question")
             kind = get_text(element, "question_type") if place == 0 else None
             answerable = place > 0 or not name.endswith(_UNANSWERABLE_SUFFIX)
-            probes.append(
-                Probe(
-                    id=f"{name}/{place}" if several else name,
-                    question=prepend_date(question, get_text(element, "question_date")),
-                    answers=texts_in(answer) if answerable else (),
-                    evidence=tuple(
-                        sorted(set(_evidence_positions(texts_in(sessions), history, source)))
-                    ),
-                    category=kind if answerable else "abstention",
-                )
+            evidence = set(_evidence_positions(texts_in(sessions), history, source))
+            probe = Probe(
+                id=f"{name}/{place}" if several else name,
+                question=prepend_date(question, get_text(element, "question_date")),
+                answers=texts_in(answer) if answerable else (),
+                evidence=tuple(sorted(evidence)),
+                category=kind if answerable else "abstention",
             )
+            probes.append(probe)
     return Recording(
         id=f"{source.name}/{name}",
         messages=tuple(history.messages),
@@ -147,18 +145,11 @@ def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 def _build_history(element: dict[str, Any], name: str, source: Source) -> _History:
     sessions = _require_list_field(element, "haystack_sessions")
-    dates, ids = (
-        [
-            get_text(each)
-            for each in _require_list_field(element, f"haystack_{key}")[: len(sessions)]
-        ]
-        for key in ("dates", "session_ids")
-    )
+    beside = (_require_list_field(element, f"haystack_{key}") for key in ("dates", "session_ids"))
+    dates, ids = ([get_text(each) for each in listed[: len(sessions)]] for listed in beside)
     history, position = _History(), 0
-    rows = [
-        (_parse_date(date), date, id, turns)
-        for turns, date, id in zip_longest(sessions, dates, ids)
-    ]
+    found = zip_longest(sessions, dates, ids)
+    rows = [(_parse_date(date), date, id, turns) for turns, date, id in found]
     if all(time is not None for time, *_ in rows):
         rows.sort(key=lambda row: row[0] or 0.0)
     for time, date, id, turns in rows:

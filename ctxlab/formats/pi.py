@@ -64,10 +64,8 @@ def sniff(head: FileHead) -> bool:
     bool
         True if there is a header.
     """
-    return any(
-        get_in(row, "type") == "session" and get_text(row, "id") and "cwd" in row
-        for row in head.rows
-    )
+    headers = (row for row in head.rows if get_in(row, "type") == "session")
+    return any(get_text(row, "id") and "cwd" in row for row in headers)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -230,9 +228,8 @@ class EntryConverter:
         if kind == "custom_message":
             return self._convert_user(row.get("content"), _message_time(row))
         if kind == "branch_summary":
-            return self._convert_user(
-                get_text(row, "summary") or "", _message_time(row), branch_summary=True
-            )
+            summary = get_text(row, "summary") or ""
+            return self._convert_user(summary, _message_time(row), branch_summary=True)
         self.skip(f"entry of type {kind}")
         return []
 

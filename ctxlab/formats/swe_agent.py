@@ -42,6 +42,7 @@ from ctxlab.formats.fields import (
     get_in,
     get_list,
     get_number,
+    get_objects,
     get_text,
     parse_json_or_none,
     require_object,
@@ -173,14 +174,13 @@ def _build_meta(info: Any, config: Any) -> dict[str, Any]:
     meta = {key: get_in(info, key) for key in _META_KEYS}
     stats = get_in(info, "model_stats")
     if isinstance(stats, dict):
-        meta["model_stats"] = {
-            key: stats[key] for key in stats if get_number(stats[key]) is not None
-        }
-    listed = get_in(config, "agent", "history_processors")
-    listed = listed if isinstance(listed, list) else [get_in(config, "agent", "history_processor")]
+        meta["model_stats"] = {key: n for key, n in stats.items() if get_number(n) is not None}
+    agent = get_in(config, "agent")
+    listed = get_in(agent, "history_processors")
+    listed = listed if isinstance(listed, list) else [get_in(agent, "history_processor")]
     meta["history_processors"] = [
         {key: each[key] for key in ("type", "n", "polling") if key in each}
-        for each in listed
-        if isinstance(each, dict) and each.get("type") != "default"
+        for each in get_objects(listed)
+        if each.get("type") != "default"
     ]
     return {key: value for key, value in meta.items() if value not in (None, [])}

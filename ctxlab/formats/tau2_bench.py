@@ -64,9 +64,7 @@ def sniff(head: FileHead) -> bool:
         True if the file looks like this format.
     """
     info = get_in(head.value, "info")
-    return isinstance(get_in(info, "agent_info"), dict) and isinstance(
-        get_in(info, "environment_info"), dict
-    )
+    return all(isinstance(get_in(info, f"{key}_info"), dict) for key in ("agent", "environment"))
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -167,9 +165,8 @@ def _parse_message(row: Any) -> Message:
     if role != "assistant":
         return message
     thought = get_text(row, "raw_data", "message", "reasoning_content")
-    return message.replace(
-        reasoning=get_text(row, "reasoning") or thought, usage=openai_usage(row.get("usage"))
-    )
+    thought = get_text(row, "reasoning") or thought
+    return message.replace(reasoning=thought, usage=openai_usage(row.get("usage")))
 
 
 def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:

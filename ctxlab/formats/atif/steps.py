@@ -7,7 +7,7 @@ fields read from the other keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,6 +22,7 @@ from ctxlab.formats.fields import (
     get_count,
     get_in,
     get_number,
+    get_object,
     get_objects,
     get_text,
     get_time,
@@ -35,10 +36,9 @@ CTXLAB_KEY = "ctxlab"
 """Key in ``extra`` for values that ATIF cannot express."""
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
-_MESSAGE_KEYS = frozenset(
-    ["step_id", "timestamp", "source", "message", "reasoning_content", "extra"]
-)
-_CALL_KEYS = frozenset(["tool_calls", "observation", "metrics"])
+_CALL_KEYS = ("tool_calls", "observation", "metrics")
+_TEXT_KEYS = ("step_id", "timestamp", "source", "message", "reasoning_content", "extra")
+_STEP_KEYS = frozenset(_TEXT_KEYS + _CALL_KEYS)
 _RESULT_KEYS = frozenset(["source_call_id", "content", "extra"])
 _USAGE = UsageShape(
     input="prompt_tokens",
@@ -47,8 +47,7 @@ _USAGE = UsageShape(
     cache_write="extra.cache_creation_input_tokens",
     reasoning="extra.reasoning_tokens",
 )
-_COMPACTION_TYPES = ("compaction", "pruning")
-_COMPACTION_BOUNDARIES = ("replace", "truncate")
+_COMPACTION_MARKS = {"type": ("compaction", "pruning"), "boundary": ("replace", "truncate")}
 
 
 def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
@@ -121,16 +120,9 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
         raise ValueError(f"source must be system, user or agent, got {step.get('source')!r}")
     calls = tuple(map(_parse_tool_call, _object_list(step, "tool_calls")))
     content = _parse_content(step.get("message"), skip)
-    beside = {
-        key: step[key] for key in step.keys() - _MESSAGE_KEYS - _CALL_KEYS if step[key] is not None
-    }
-    for key, ordinary in (
-        ("model_name", model),
-        ("llm_call_count", 1),
-        ("is_copied_context", False),
-    ):
-        if beside.get(key) == ordinary:
-            beside.pop(key, None)
+    ordinary = {"model_name": model, "llm_call_count": 1, "is_copied_context": False}
+    beside = _other_fields(step, _STEP_KEYS)
+    beside = {k: value for k, value in beside.items() if k not in ordinary or value != ordinary[k]}
     extra = beside | _foreign_extra(step)
     metrics = step.get("metrics")
     usage = _parse_usage(metrics)
@@ -174,9 +166,8 @@ def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Mes
     call = result.get("source_call_id")
     if call is not None:
         call = require_text(call, "source_call_id")
-    beside = {key: result[key] for key in result.keys() - _RESULT_KEYS if result[key] is not None}
     content = _parse_content(result.get("content"), skip)
-    extra = beside | _foreign_extra(result)
+    extra = _other_fields(result, _RESULT_KEYS) | _foreign_extra(result)
     if call is not None:
         return Message("tool", content, tool_call_id=call, extra=extra)
     return Message(role, content, extra=extra)  # type: ignore[arg-type]
@@ -218,11 +209,8 @@ def parse_compaction(step: dict[str, Any]) -> str | None:
         references = _object_list(result, "subagent_trajectory_ref")
         summaries += [get_text(each, "extra", "summary") or "" for each in references]
     said = "\n\n".join(filter(None, contents)) or "\n\n".join(filter(None, summaries))
-    declared = extra.get("context_management")
-    if (
-        get_in(declared, "type") in _COMPACTION_TYPES
-        or get_in(declared, "boundary") in _COMPACTION_BOUNDARIES
-    ):
+    declared = get_object(extra, "context_management").items()
+    if any(value in _COMPACTION_MARKS.get(key, ()) for key, value in declared):
         return said
     return said if any(summaries) and not any(contents) else None
 
@@ -262,8 +250,7 @@ def _parse_usage(metrics: Any) -> Usage | None:
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
-    observation = step.get("observation")
-    return _object_list(observation, "results") if isinstance(observation, dict) else []
+    return _object_list(get_object(step, "observation"), "results")
 
 
 def _object_list(value: dict[str, Any], key: str) -> list[Any]:
@@ -272,8 +259,12 @@ def _object_list(value: dict[str, Any], key: str) -> list[Any]:
 
 
 def _extra(holder: dict[str, Any]) -> dict[str, Any]:
-    extra = holder.get("extra")
-    return extra if isinstance(extra, dict) else {}
+    return get_object(holder, "extra")
+
+
+def _other_fields(holder: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return the fields that have no place of their own, without those that are null."""
+    return {key: holder[key] for key in holder if key not in known and holder[key] is not None}
 
 
 def _foreign_extra(holder: dict[str, Any]) -> dict[str, Any]:
@@ -323,7 +314,8 @@ def parse_document(
     steps = get_in(root, "steps")
     if not isinstance(steps, list):
         raise ValueError("expected a list of steps in the ATIF document")
-    model = get_text(root, "agent", "model_name") or _first_model(steps)
+    named = first_text(get_in(step, "model_name") for step in steps)
+    model = get_text(root, "agent", "model_name") or named
     messages: list[Message] = []
     compactions: list[Compaction] = []
     for number, step in enumerate(steps, start=1):
@@ -358,17 +350,9 @@ def _restore_recording(recording: Recording, ours: Any) -> Recording:
     return msgspec.structs.replace(told, messages=recording.messages)
 
 
-def _first_model(steps: list[Any]) -> str | None:
-    return first_text(get_in(step, "model_name") for step in steps)
-
-
 def _build_meta(root: dict[str, Any]) -> dict[str, Any]:
     """Return the facts about the run and the agent, under their names in ATIF."""
-    meta = {key: root[key] for key in root if key not in _NON_META_KEYS and root[key] is not None}
-    agent = root.get("agent")
-    if isinstance(agent, dict):
-        said = {key: agent[key] for key in agent if key not in _NON_META_AGENT_KEYS}
-        meta["agent"] = {key: value for key, value in said.items() if value is not None}
-    extra = root.get("extra")
-    beside = extra if isinstance(extra, dict) else {}
-    return meta | {key: value for key, value in beside.items() if key != CTXLAB_KEY}
+    meta = _other_fields(root, _NON_META_KEYS)
+    if isinstance(root.get("agent"), dict):
+        meta["agent"] = _other_fields(root["agent"], _NON_META_AGENT_KEYS)
+    return meta | _foreign_extra(root)

@@ -297,11 +297,8 @@ class RolloutBuilder:
         return [(index, self._items[index].messages) for index in view]
 
     def _turn_starts(self) -> list[int]:
-        return [
-            index
-            for index, item in enumerate(self._items)
-            if isinstance(item, _MessageItem) and item.starts_turn
-        ]
+        sent = [(i, item) for i, item in enumerate(self._items) if isinstance(item, _MessageItem)]
+        return [index for index, item in sent if item.starts_turn]
 
     def _kept_on_resume(self) -> frozenset[int]:
         starts = self._turn_starts()

@@ -184,10 +184,8 @@ def is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
-    item = isinstance(kind, str) and (
-        kind in _ITEM_TYPES or kind.endswith(("_call", "_call_output"))
-    )
-    return "role" in value or item or is_langchain_message(value)
+    item = isinstance(kind, str) and kind.endswith(("_call", "_call_output"))
+    return "role" in value or item or kind in _ITEM_TYPES or is_langchain_message(value)
 
 
 def is_role_text_pair(value: Any) -> bool:

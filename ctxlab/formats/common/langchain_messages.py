@@ -24,13 +24,8 @@ from ctxlab.formats.common.usage import anthropic_usage, langchain_usage, openai
 from ctxlab.formats.fields import first_text, get_in, get_text, require_list, require_object
 from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
-_ROLES = {
-    "human": "user",
-    "ai": "assistant",
-    "function": "tool",
-    "developer": "system",
-    "model": "assistant",
-} | {role: role for role in ROLES}
+_ALIASES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_ROLES = {**_ALIASES, "developer": "system"} | {role: role for role in ROLES}
 
 
 def is_langchain_message(value: Any) -> bool:
@@ -155,16 +150,12 @@ def _last_item(value: Any) -> Any:
 
 def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
     """Return the calls from the first place that holds any; calls in the content are the fallback."""
-    calls = [
-        *_require_list_field(fields, "tool_calls"),
-        *_require_list_field(fields, "invalid_tool_calls"),
-    ]
+    calls = _listed(fields, "tool_calls") + _listed(fields, "invalid_tool_calls")
     raw = fields.get("additional_kwargs")
     for holder in (raw, fields):
         if not calls and isinstance(holder, dict):
-            calls = _require_list_field(holder, "tool_calls") or _parse_function_call(
-                holder.get("function_call")
-            )
+            call = holder.get("function_call")
+            calls = _listed(holder, "tool_calls") or _parse_function_call(call)
     return tuple(map(parse_tool_call, calls))
 
 
@@ -173,7 +164,7 @@ def _parse_function_call(value: Any) -> list[Any]:
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 
-def _require_list_field(fields: dict[str, Any], key: str) -> list[Any]:
+def _listed(fields: dict[str, Any], key: str) -> list[Any]:
     return require_list(fields.get(key) or [], key)
 
 

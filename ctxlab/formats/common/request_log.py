@@ -143,11 +143,8 @@ def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
     >>> short_metadata({"messages": [], "id": "a7", "score": 0.5, "more": {"x": 1}})
     {'id': 'a7', 'score': 0.5}
     """
-    return {
-        key: value
-        for key, value in fields.items()
-        if key not in _NON_META_KEYS and is_short_value(value)
-    }
+    short = {key: value for key, value in fields.items() if is_short_value(value)}
+    return {key: short[key] for key in short if key not in _NON_META_KEYS}
 
 
 def find_timestamp(fields: dict[str, Any]) -> float | None:
@@ -186,9 +183,8 @@ def _read_requests(
     for where, value in source.read_json_values():
         if dialect.is_control(value):
             role = get_text(value, "role")
-            source.skip(
-                f"row of role {role}" if role else "row about the session", _location_number(where)
-            )
+            reason = f"row of role {role}" if role else "row about the session"
+            source.skip(reason, where and where[0])
             session_meta |= {} if role else short_metadata(value)
             continue
         value = dialect.unwrap(value)
@@ -204,13 +200,9 @@ def _read_requests(
         if request.messages or request.answer:
             yield body, request
         else:
-            source.skip("conversation without messages", _location_number(where))
+            source.skip("conversation without messages", where and where[0])
     if alone:
         yield RequestBody({}, None, session_meta), LoggedRequest(tuple(alone))
-
-
-def _location_number(where: Location | None) -> int | None:
-    return where[0] if where else None
 
 
 def _parse_request(
@@ -233,9 +225,8 @@ def _parse_request(
             answer = dialect.parse_response(body.response, source.skip)
     usage = dialect.parse_usage(body.row.get("usage"))
     if answer is not None:
-        answer = answer.replace(
-            usage=answer.usage or usage, time=answer.time or find_timestamp(body.row)
-        )
+        time = answer.time or find_timestamp(body.row)
+        answer = answer.replace(usage=answer.usage or usage, time=time)
     elif usage and messages and messages[-1].role == "assistant":
         messages[-1] = messages[-1].replace(usage=messages[-1].usage or usage)
     return LoggedRequest(tuple(messages), answer, tools, get_text(body.fields, "model"))
@@ -254,9 +245,8 @@ def _build_recording(source: Source, body: RequestBody, request: LoggedRequest) 
 
 def _parse_body(value: Any) -> RequestBody | None:
     if isinstance(value, list):
-        return (
-            RequestBody({"messages": value}, None, {}) if value and _is_message(value[0]) else None
-        )
+        listed = value and _is_message(value[0])
+        return RequestBody({"messages": value}, None, {}) if listed else None
     if not isinstance(value, dict):
         return None
     request = value.get("request")

@@ -91,9 +91,8 @@ def build_traced_call(
         answer = received_messages.pop()
         time = start if end is None else end
         answer = answer.replace(usage=answer.usage or usage, time=time)
-    return TracedCall(
-        thread, start, LoggedRequest((*messages, *received_messages), answer, tools, model)
-    )
+    request = LoggedRequest((*messages, *received_messages), answer, tools, model)
+    return TracedCall(thread, start, request)
 
 
 def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:

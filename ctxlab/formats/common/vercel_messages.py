@@ -53,9 +53,7 @@ def is_ui_message(row: Any) -> bool:
         return False
     parts = row.get("parts")
     if isinstance(parts, list):
-        return any(
-            get_in(part, "type") in _UI_PART_TYPES or is_ui_tool_part(part) for part in parts
-        )
+        return any(get_in(p, "type") in _UI_PART_TYPES or is_ui_tool_part(p) for p in parts)
     return bool(get_list(row, "toolInvocations")) and "tool_calls" not in row
 
 

@@ -165,12 +165,8 @@ class SessionLog:
     ) -> dict[int, set[int]]:
         """Map each index in ``messages`` to the visible rows that it repeats, by id or by parts."""
         in_view = frozenset(self._visible)
-        same = {
-            index: place
-            for index, row in enumerate(messages)
-            if (place := self._places_by_id.get(get_text(row, "id") or "")) in in_view
-            and place is not None
-        }
+        known = (self._places_by_id.get(get_text(row, "id") or "", -1) for row in messages)
+        same = {index: place for index, place in enumerate(known) if place in in_view}
         taken = {place: frozenset(_part_keys(self.rows[place])) for place in same.values()}
         before = [
             (place, key)
@@ -220,9 +216,8 @@ def _part_keys(row: _Row | None) -> list[Hashable]:
     if row is None:
         return []
     parts, role = to_parts(row.get("content")), row.get("type")
-    keys: dict[Hashable, None] = {
-        (role, said.strip()): None for said in part_texts(parts) if said.strip()
-    }
+    texts = (said.strip() for said in part_texts(parts))
+    keys: dict[Hashable, None] = {(role, said): None for said in texts if said}
     calls = [part["functionCall"] for part in parts if "functionCall" in part]
     for call in [*calls, *get_list(row, "toolCalls")]:
         id = get_text(call, "id")
@@ -232,17 +227,13 @@ def _part_keys(row: _Row | None) -> list[Hashable]:
 
 def _recorded_results(row: _Row) -> dict[str, str]:
     """Return the result texts in the calls of an answer, by call id."""
-    found = {}
-    for call in get_list(row, "toolCalls"):
-        id, value = get_text(call, "id"), get_in(call, "result")
-        if id and value:
-            found[id] = result_text(value)
-    return found
+    calls = get_list(row, "toolCalls")
+    named = ((get_text(call, "id"), get_in(call, "result")) for call in calls)
+    return {id: result_text(value) for id, value in named if id and value}
 
 
 def _sent_results(row: _Row) -> dict[str, str]:
     """Return the result texts as sent to the model, by call id; they may be shortened."""
-    parts = (
-        (get_in(part, "functionResponse", "id"), part) for part in to_parts(row.get("content"))
-    )
-    return {id: result_text(part) for id, part in parts if get_text(id)}
+    parts = to_parts(row.get("content"))
+    named = ((get_text(part, "functionResponse", "id"), part) for part in parts)
+    return {id: result_text(part) for id, part in named if id}

@@ -92,9 +92,8 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
         if change.cleared:
             compactions.append(Compaction(here, "clear", cleared=change.cleared))
     session, kind = get_text(log.meta, "sessionId"), get_text(log.meta, "kind")
-    meta: dict[str, Any] = {
-        key: said for key, said in (("session", session), ("kind", kind)) if said
-    }
+    said = {"session": session, "kind": kind}
+    meta: dict[str, Any] = {key: value for key, value in said.items() if value}
     if len(chat.models) > 1:
         meta["models"] = dict(chat.models)
     return Recording(
@@ -112,10 +111,8 @@ def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:
     with open_file(source.path) as file:
         first = file.readline()
     # The first line of a pretty-printed object is not a complete value.
-    lines = (
-        source.read_jsonl() if first.rstrip().endswith(b"}") else iter([(1, source.read_json())])
-    )
-    for line, record in lines:
+    whole = not first.rstrip().endswith(b"}")
+    for line, record in [(1, source.read_json())] if whole else source.read_jsonl():
         messages = get_in(record, "messages")
         if not isinstance(messages, list):
             yield line, "line", record

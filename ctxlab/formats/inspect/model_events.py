@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import first_choice
 from ctxlab.formats.common.stitch import match_repeated
@@ -93,12 +95,10 @@ def read_model_calls(
         if isinstance(tools, list) and tools:
             found = found._replace(tools=tuple(parse_tool(t, attachments) for t in tools))
         if (compaction := waiting.pop(span, None)) is not None:
-            sent = [
-                parse_message(each, attachments, ignore_skip) for each in _sent_rows(event, pool)
-            ]
-            found.compactions[place] = _build_compaction(
-                compaction, messages[:place], sent, cleared
-            )
+            rows = _sent_rows(event, pool)
+            sent = [parse_message(row, attachments, ignore_skip) for row in rows]
+            built = _build_compaction(compaction, messages[:place], sent, cleared)
+            found.compactions[place] = built
     for _ in waiting:
         skip("compaction of another conversation")
     return found
@@ -178,29 +178,22 @@ def _build_compaction(
     ``cleared_before`` holds the positions of results cleared earlier; new ones are added to it.
     """
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
-    trigger = get_text(event, "metadata", "trigger")
-    tokens = get_count(event, "tokens_before") or None
+    compaction = Compaction(
+        len(before),
+        trigger=get_text(event, "metadata", "trigger"),
+        tokens_before=get_count(event, "tokens_before") or None,
+    )
     if event.get("type") == "edit":
         now = [
             place
             for index, place in sorted(again.items())
             if before[place].role == "tool" and before[place].text != sent[index].text
         ]
-        cleared = tuple(
-            before[place].tool_call_id or "" for place in now if place not in cleared_before
-        )
+        new = [before[place].tool_call_id or "" for place in now if place not in cleared_before]
         cleared_before.update(now)
-        return Compaction(
-            len(before), "clear", cleared=cleared, trigger=trigger, tokens_before=tokens
-        )
-    stand_in = [each.text for index, each in enumerate(sent) if index not in again]
-    return Compaction(
-        len(before),
-        summary="\n\n".join(stand_in) or None,
-        kept=tuple(sorted(again.values())),
-        trigger=trigger,
-        tokens_before=tokens,
-    )
+        return replace(compaction, kind="clear", cleared=tuple(new))
+    stand_in = "\n\n".join(each.text for index, each in enumerate(sent) if index not in again)
+    return replace(compaction, summary=stand_in or None, kept=tuple(sorted(again.values())))
 
 
 def _message_key(each: Message) -> _MessageKey:

@@ -27,16 +27,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeAlias
-from zipfile import ZipFile
 
 from msgspec.structs import replace
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_in, get_text
+from ctxlab.formats.fields import get_in, get_object, get_text
 from ctxlab.formats.inspect.messages import Attachments, parse_message
 from ctxlab.formats.inspect.model_events import read_model_calls
 from ctxlab.formats.io.files import open_file
@@ -68,10 +66,9 @@ def sniff(head: FileHead) -> bool:
     first = first_member_name(head.first_bytes)
     if first is not None:
         return first.startswith((*_HEADER_NAMES, "samples/"))
-    spec = get_in(head.value, "eval")
-    return get_text(spec, "task") is not None and (
-        "run_id" in spec or "task_id" in spec or "created" in spec
-    )
+    spec = get_object(head.value, "eval")
+    named = not spec.keys().isdisjoint(("run_id", "task_id", "created"))
+    return named and get_text(spec, "task") is not None
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -108,7 +105,7 @@ def _read_json_log(source: Source) -> Iterator[_LazySample]:
     if not isinstance(samples, list):
         raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
     for number, sample in enumerate(samples):
-        yield number, get_in(log, "eval"), partial(_identity, sample)
+        yield number, get_in(log, "eval"), lambda sample=sample: sample
 
 
 def _read_eval_log(source: Source) -> Iterator[_LazySample]:
@@ -123,15 +120,7 @@ def _read_eval_log(source: Source) -> Iterator[_LazySample]:
         for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
             source.skip("sample in chunks, which Inspect's own reader does not support either")
         for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
-            yield number, spec, partial(_load_member, archive, name)
-
-
-def _identity(sample: Any) -> Any:
-    return sample
-
-
-def _load_member(archive: ZipFile, name: str) -> Any:
-    return parse_json(read_member(archive, name))
+            yield number, spec, lambda name=name: parse_json(read_member(archive, name))
 
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
@@ -182,14 +171,11 @@ def _build_meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
     meta |= {"sample": sample.get("id"), "epoch": sample.get("epoch", 1)}
     scores = sample.get("scores") or {"score": sample.get("score")}
     if isinstance(scores, dict):
-        values = {
-            name: score["value"]
-            for name, score in scores.items()
-            if get_in(score, "value") is not None
-        }
+        values = {name: get_in(score, "value") for name, score in scores.items()}
+        values = {name: value for name, value in values.items() if value is not None}
         meta |= {"scores": values} if values else {}
-    if error := get_text(sample, "error", "message"):
-        meta["error"] = error
-    if limit := get_text(sample, "limit", "type"):
-        meta["limit"] = limit
-    return meta
+    said = {
+        "error": get_text(sample, "error", "message"),
+        "limit": get_text(sample, "limit", "type"),
+    }
+    return meta | {key: value for key, value in said.items() if value}

@@ -32,6 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
     first_or_none,
@@ -87,13 +89,8 @@ def read(source: Source) -> Iterator[Recording]:
                 history.add(event)
         messages, compactions = history.build_messages()
         if messages:
-            yield Recording(
-                source.name,
-                messages,
-                tools=history.tools,
-                model=history.model,
-                compactions=compactions,
-            )
+            built = Recording(source.name, messages, history.tools, history.model)
+            yield replace(built, compactions=compactions)
         return
     for line, row in source.read_jsonl():
         with source.handle_errors(line):

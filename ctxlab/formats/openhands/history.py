@@ -9,6 +9,7 @@ reads the files.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
@@ -24,6 +25,7 @@ from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_in,
     get_list,
+    get_object,
     get_objects,
     get_text,
     get_time,
@@ -37,14 +39,7 @@ _ACTION_TYPES = (
     *("run", "run_ipython", "browse", "browse_interactive", "read", "write", "edit", "delegate"),
     *("think", "call_tool_mcp", "task_tracking", "finish"),
 )
-_HIDDEN_OBSERVATIONS = (
-    "null",
-    "agent_state_changed",
-    "success",
-    "loop_detection",
-    "condense",
-    "recall",
-)
+_HIDDEN_OBSERVATIONS = ("null", "agent_state_changed", "success", "loop_detection", "condense")
 
 
 @dataclass
@@ -133,10 +128,9 @@ class EventHistory:
         for item in self._items:
             if isinstance(item, _Condensation):
                 kept = [(place, unit) for place, unit in kept if item.keeps(unit)]
-                places = (p for place, u in kept for p in range(place, place + len(u.messages)))
-                compactions.append(
-                    Compaction(len(messages), summary=item.summary, kept=tuple(places))
-                )
+                spans = (range(place, place + len(unit.messages)) for place, unit in kept)
+                stayed = tuple(chain.from_iterable(spans))
+                compactions.append(Compaction(len(messages), summary=item.summary, kept=stayed))
                 continue
             if item.is_finish and item is not last:
                 item.messages[0] = _finish_as_text(item)
@@ -195,7 +189,7 @@ class EventHistory:
         content, extras = event.get("content"), event.get("extras")
         if content is not None:
             content = require_text(content, "content")
-        if kind in _HIDDEN_OBSERVATIONS:
+        if kind == "recall" or kind in _HIDDEN_OBSERVATIONS:
             recalled = recall_text(extras) if kind == "recall" and self.shows_recalls else ""
             if recalled:
                 told = Message("user", recalled, time=_event_time(event), extra={"recall": True})
@@ -344,9 +338,8 @@ def observation_text(kind: str, content: str, extras: Any, *, function_calling: 
     if kind == "run":
         content = _command_text(content, extras, function_calling=function_calling)
     elif kind == "run_ipython" and _INLINE_IMAGE in content:
-        content = "\n".join(
-            _IMAGE_PLACEHOLDER if _INLINE_IMAGE in line else line for line in content.split("\n")
-        )
+        lines = content.split("\n")
+        content = "\n".join(_IMAGE_PLACEHOLDER if _INLINE_IMAGE in each else each for each in lines)
     elif kind == "delegate":
         content = get_text(extras, "outputs", "content") or content
     elif kind == "error":
@@ -376,13 +369,10 @@ def recall_text(extras: Any) -> str:
     """
     keys = ("repo_name", "repo_directory", "repo_branch", "repo_instructions", "working_dir")
     told = [get_in(extras, key) for key in keys]
-    hosts, secrets = (
-        get_in(extras, "runtime_hosts"),
-        get_in(extras, "custom_secrets_descriptions"),
-    )
-    told += [dump_json(each) for each in (hosts, secrets) if isinstance(each, dict) and each]
-    told += [get_in(extras, "additional_agent_instructions"), get_in(extras, "date")]
-    told.append(get_in(extras, "conversation_instructions"))
+    objects = (get_object(extras, key) for key in ("runtime_hosts", "custom_secrets_descriptions"))
+    told += [dump_json(each) for each in objects if each]
+    keys = ("additional_agent_instructions", "date", "conversation_instructions")
+    told += [get_in(extras, key) for key in keys]
     told += [get_in(each, "content") for each in get_list(extras, "microagent_knowledge")]
     return "\n\n".join(each for each in told if get_text(each))
 
@@ -468,9 +458,8 @@ def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
         content += get_text(extras, "interpreter_details") or ""
         code, number = get_in(extras, "exit_code"), get_in(extras, "command_id")
         which = "" if function_calling else f" {number}"
-        return content + (
-            f"\n[Command{which} finished with exit code {code}]" if _is_int(code) else ""
-        )
+        ended = f"\n[Command{which} finished with exit code {code}]" if _is_int(code) else ""
+        return content + ended
     content = (get_text(metadata, "prefix") or "") + content + (get_text(metadata, "suffix") or "")
     if folder := get_text(metadata, "working_dir"):
         content += f"\n[Current working directory: {folder}]"

@@ -31,12 +31,11 @@ from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.fields import parse_if_json
 from ctxlab.formats.otel.otlp import Span, SpanEvent
+from ctxlab.messages.types import ROLES
 
 _DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 _CHOICE_EVENT = "gen_ai.choice"
-_MESSAGE_EVENTS = {
-    f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")
-}
+_MESSAGE_EVENTS = {f"gen_ai.{role}.message": role for role in ROLES}
 _BODY_KEY = "gen_ai.event.content"
 
 
@@ -61,16 +60,11 @@ def input_messages(span: Span) -> Any:
         return [*([{"role": "system", "content": system}] if system else ()), *rows]
     return _first_found(
         lambda: [
-            _parse_openllmetry_message(each, "user")
-            for each in numbered_entries(a, "gen_ai.prompt")
+            _parse_openllmetry_message(e, "user") for e in numbered_entries(a, "gen_ai.prompt")
         ],
-        lambda: [
-            _parse_openinference_message(each) for each in numbered_entries(a, "llm.input_messages")
-        ],
+        lambda: [*map(_parse_openinference_message, numbered_entries(a, "llm.input_messages"))],
         lambda: [each.get("prompt.text") for each in numbered_entries(a, "llm.prompts")],
-        lambda: [
-            _parse_message_event(event) for event in span.events if event.name in _MESSAGE_EVENTS
-        ],
+        lambda: [_parse_message_event(e) for e in span.events if e.name in _MESSAGE_EVENTS],
         lambda: _parse_content_events(span, "gen_ai.content.prompt", "gen_ai.prompt"),
         lambda: parse_if_json(a.get("gen_ai.prompt")),
     )
@@ -96,17 +90,12 @@ def output_messages(span: Span) -> Any:
             _parse_openllmetry_message(each, "assistant")
             for each in numbered_entries(a, "gen_ai.completion")
         ],
-        lambda: [
-            _parse_openinference_message(each)
-            for each in numbered_entries(a, "llm.output_messages")
-        ],
+        lambda: [*map(_parse_openinference_message, numbered_entries(a, "llm.output_messages"))],
         lambda: [
             {"role": "assistant", "content": each.get("completion.text")}
             for each in numbered_entries(a, "llm.choices")
         ],
-        lambda: [
-            _parse_choice(event.attributes) for event in span.events if event.name == _CHOICE_EVENT
-        ],
+        lambda: [_parse_choice(e.attributes) for e in span.events if e.name == _CHOICE_EVENT],
         lambda: _parse_content_events(span, "gen_ai.content.completion", "gen_ai.completion"),
         lambda: parse_if_json(a.get("gen_ai.completion")),
     )
@@ -175,6 +164,10 @@ def _span_or_event_attribute(span: Span, name: str) -> Any:
     return next((each[name] for each in (span.attributes, *held) if each.get(name)), None)
 
 
+def _without_prefix(entry: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in entry.items()}
+
+
 def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, Any]:
     prompt = entry.get("user")  # models that are not chat models
     return {
@@ -186,7 +179,7 @@ def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, An
 
 
 def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
-    said = {key.removeprefix("message."): value for key, value in entry.items()}
+    said = _without_prefix(entry, "message.")
     blocks = [_parse_openinference_block(each) for each in numbered_entries(said, "contents")]
     calls = _parse_tool_calls(said, "tool_calls")
     if not calls and (name := said.get("function_call_name")):
@@ -202,22 +195,16 @@ def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_openinference_block(entry: dict[str, Any]) -> dict[str, Any]:
-    said = {key.removeprefix("message_content."): value for key, value in entry.items()}
-    return {
-        "type": said.get("type"),
-        "text": said.get("text"),
-        "image_url": said.get("image.image.url"),
-    }
+    said = _without_prefix(entry, "message_content.")
+    shown = said.get("image.image.url")
+    return {"type": said.get("type"), "text": said.get("text"), "image_url": shown}
 
 
 def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
     """Return the calls of a message from numbered attributes, or from JSON in one attribute."""
     calls = []
     for each in numbered_entries(entry, key):
-        said = {
-            name.removeprefix("tool_call.").removeprefix("function."): value
-            for name, value in each.items()
-        }
+        said = _without_prefix(_without_prefix(each, "tool_call."), "function.")
         calls.append({name: said.get(name) for name in ("id", "name", "arguments")})
     return calls or parse_if_json(entry.get(key))
 
@@ -251,17 +238,12 @@ def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
     if isinstance(message, dict):
         return {"content": None, **message, "role": "assistant"}
     content = message or said.get("message.content") or said.get("content")
-    return {
-        "role": "assistant",
-        "content": content,
-        "tool_calls": _parse_tool_calls(said, "tool_calls"),
-    }
+    calls = _parse_tool_calls(said, "tool_calls")
+    return {"role": "assistant", "content": content, "tool_calls": calls}
 
 
 def _parse_content_events(span: Span, name: str, key: str) -> Any:
     """Return messages from one event that holds all of them, or from one event each."""
-    held = [event.attributes for event in span.events if event.name == name]
-    found = [
-        parse_if_json(each.get(key) or each.get(_BODY_KEY) or each.get("content")) for each in held
-    ]
+    held = (event.attributes.get for event in span.events if event.name == name)
+    found = [parse_if_json(get(key) or get(_BODY_KEY) or get("content")) for get in held]
     return found[0] if len(found) == 1 else found

@@ -178,10 +178,8 @@ def unwrap_value(value: Any) -> Any:
             waiting += ((into[key], index, each) for index, each in enumerate(each_of))
         elif isinstance(pairs, list):
             into[key] = {}
-            waiting += (
-                (into[key], str(pair.get("key")), pair.get("value"))
-                for pair in reversed(get_objects(pairs))
-            )
+            named = ((str(pair.get("key")), pair.get("value")) for pair in get_objects(pairs)[::-1])
+            waiting += ((into[key], name, each) for name, each in named)
         elif len(typed) <= 1:
             into[key] = _unwrap_scalar(typed)
     return root[0]

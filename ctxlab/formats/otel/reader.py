@@ -135,31 +135,29 @@ def _parse_usage(attributes: dict[str, Any]) -> Usage | None:
     def count(*names: str) -> int:
         return next(filter(None, (get_count(attributes, name) for name in names)), 0)
 
-    prefix = "gen_ai.usage."
+    usage = "gen_ai.usage."
     details = "llm.token_count.prompt_details."
-    sent = count(f"{prefix}input_tokens", f"{prefix}prompt_tokens", "llm.token_count.prompt")
-    got = count(
-        f"{prefix}output_tokens", f"{prefix}completion_tokens", "llm.token_count.completion"
-    )
+    sent = count(f"{usage}input_tokens", f"{usage}prompt_tokens", "llm.token_count.prompt")
+    got = count(f"{usage}output_tokens", f"{usage}completion_tokens", "llm.token_count.completion")
     read = count(
-        f"{prefix}cache_read.input_tokens",
-        f"{prefix}cache_read_input_tokens",
+        f"{usage}cache_read.input_tokens",
+        f"{usage}cache_read_input_tokens",
         f"{details}cache_read",
         f"{details}cache_input",
     )
     written = count(
-        f"{prefix}cache_creation.input_tokens",
-        f"{prefix}cache_write.input_tokens",
-        f"{prefix}cache_creation_input_tokens",
-        f"{prefix}cache_write_input_tokens",
+        f"{usage}cache_creation.input_tokens",
+        f"{usage}cache_write.input_tokens",
+        f"{usage}cache_creation_input_tokens",
+        f"{usage}cache_write_input_tokens",
         f"{details}cache_write",
     )
     if not any((sent, got, read, written)):
         return None
     thought = count(
-        f"{prefix}reasoning.output_tokens",
-        f"{prefix}reasoning_tokens",
-        f"{prefix}details.reasoning_tokens",
+        f"{usage}reasoning.output_tokens",
+        f"{usage}reasoning_tokens",
+        f"{usage}details.reasoning_tokens",
         "llm.usage.reasoning_tokens",
         "llm.token_count.completion_details.reasoning",
     )
