@@ -7,11 +7,11 @@ defines how to recognise the content, how to read it and, for some formats, how 
 
 Helpers that readers share, from low level to high level:
 
-- Bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``,
-  ``common/json_files``, and ``Source`` in ``base``.
+- Bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``, and ``Source``
+  in ``base``.
 - Optional and required JSON fields: ``fields``.
-- Messages, in ``common``: ``chat_format``, ``assistant_message``, ``usage``, ``anthropic_blocks``.
-  Logs that mix APIs use ``api_calls``, ``api_messages``, ``api_content`` and ``api_tools``.
+- Messages, in ``common``: ``chat_format``, ``usage``, ``anthropic_blocks``. Logs that mix APIs use
+  ``api_messages`` and ``api_content``.
 - Conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
   ``alignment``.
 

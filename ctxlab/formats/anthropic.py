@@ -88,12 +88,8 @@ def sniff(head: FileHead) -> bool:
     if any(map(is_anthropic, request_bodies(head))):
         return True
     rows = [row for row in head.rows if "role" in row] if _are_objects(head.rows) else []
-    return (
-        bool(rows)
-        and len(rows) == len(head.rows)
-        and all(map(_may_be_anthropic, rows))
-        and any(map(_has_anthropic_block, rows))
-    )
+    plain = 0 < len(rows) == len(head.rows) and all(map(_may_be_anthropic, rows))
+    return plain and any(map(_has_anthropic_block, rows))
 
 
 def is_anthropic(body: RequestBody) -> bool:
@@ -231,9 +227,8 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
         skip("response without a message")
         return None
     (message,) = _parse_message(response, skip)
-    return message.replace(
-        usage=anthropic_usage(response.get("usage")), time=find_timestamp(response)
-    )
+    usage = anthropic_usage(response.get("usage"))
+    return message.replace(usage=usage, time=find_timestamp(response))
 
 
 def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -260,10 +255,8 @@ def _dump_messages(
     ids = _assign_call_ids(messages, report)
     for role, group in groupby(messages, lambda message: message.role):
         if role == "tool":
-            yield {
-                "role": "user",
-                "content": [_dump_tool_result(message, ids, report) for message in group],
-            }
+            results = [_dump_tool_result(message, ids, report) for message in group]
+            yield {"role": "user", "content": results}
             continue
         for message in group:
             if role == "assistant":
@@ -279,15 +272,11 @@ def _dump_assistant(message: Message, ids: dict[str, str], report: UnsupportedCa
     said = _dump_content(message, report, images=False)
     if not message.tool_calls:
         return said
-    calls = [
-        {
-            "type": "tool_use",
-            "id": ids[call.id],
-            "name": call.name,
-            "input": _dump_arguments(call, report),
-        }
-        for call in message.tool_calls
-    ]
+    calls: list[_Block] = []
+    for call in message.tool_calls:
+        arguments = _dump_arguments(call, report)
+        named = {"type": "tool_use", "id": ids[call.id], "name": call.name}
+        calls.append(named | {"input": arguments})
     return [*(blocks.to_blocks(said) if said else ()), *calls]
 
 

@@ -65,9 +65,8 @@ def parse_condition(text: str) -> Condition:
     """
     found = _CONDITION.fullmatch(text)
     if found is None:
-        raise SpecError(
-            f"where: expected a condition such as messages>=50 or model=claude*, got {text!r}"
-        )
+        wanted = "a condition such as messages>=50 or model=claude*"
+        raise SpecError(f"where: expected {wanted}, got {text!r}")
     name, sign, wanted = found.groups()
     if name in _TEXT_PROPERTIES:
         if sign not in ("=", "==", "!="):
@@ -75,13 +74,10 @@ def parse_condition(text: str) -> Condition:
         property_text, is_equal = _TEXT_PROPERTIES[name], sign != "!="
         # Only * is a wildcard, because brackets and question marks are common in ids.
         pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
-        return lambda recording: (
-            (pattern.fullmatch(property_text(recording)) is not None) is is_equal
-        )
+        return lambda recording: bool(pattern.fullmatch(property_text(recording))) is is_equal
     if name not in _NUMBER_PROPERTIES:
-        raise SpecError(
-            f"where: {UnknownName('property', name, [*_NUMBER_PROPERTIES, *_TEXT_PROPERTIES])}"
-        )
+        known = [*_NUMBER_PROPERTIES, *_TEXT_PROPERTIES]
+        raise SpecError(f"where: {UnknownName('property', name, known)}")
     size, compare = _NUMBER_PROPERTIES[name], _COMPARISONS[sign]
     bound = _parse_number(wanted, text)
     return lambda recording: bool(compare(size(recording), bound))

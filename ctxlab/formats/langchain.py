@@ -28,7 +28,7 @@ from ctxlab.formats.base import Format, Location, Source
 from ctxlab.formats.common.chat_format import most_common_model
 from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import get_in, get_object, get_text
+from ctxlab.formats.fields import get_in, get_list, get_object, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording
 
@@ -113,9 +113,7 @@ def _is_message(value: Any) -> bool:
 def _is_removal(value: Any) -> bool:
     """Check for a ``RemoveMessage``, which tells a graph to delete an earlier message."""
     name = get_in(value, "id") if get_in(value, "lc") else None
-    return get_in(value, "type") == "remove" or (
-        isinstance(name, list) and name[-1:] == ["RemoveMessage"]
-    )
+    return get_in(value, "type") == "remove" or get_list(name)[-1:] == ["RemoveMessage"]
 
 
 @dataclass

@@ -7,7 +7,7 @@ storage ``trace_id``. Only observations of type ``GENERATION`` are read. Others 
 type. Each generation repeats the whole conversation so far, so generations are stitched into
 conversations.
 
-- ``input`` and ``output`` are what an integration logged, possibly as JSON text (``api_calls``).
+- ``input`` and ``output`` are what an integration logged, possibly as JSON text (``traces``).
   Langfuse parses an answer that is JSON. The reader turns it back into JSON text.
 - LangChain's integration logs tool definitions as messages with the role ``tool``. Others put them
   beside the messages, and Langfuse puts them into ``tool_definitions``.
@@ -37,6 +37,7 @@ from ctxlab.formats.fields import (
     first_text,
     get_count,
     get_in,
+    get_object,
     get_text,
     get_time,
     parse_if_json,
@@ -46,16 +47,8 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
 _OBSERVATION_TYPES = (
-    "GENERATION",
-    "SPAN",
-    "EVENT",
-    "AGENT",
-    "TOOL",
-    "CHAIN",
-    "RETRIEVER",
-    "EVALUATOR",
-    "EMBEDDING",
-    "GUARDRAIL",
+    *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR"),
+    *("EMBEDDING", "GUARDRAIL"),
 )
 
 
@@ -79,9 +72,8 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    return any(
-        _is_observation(each.fields) for row in head.rows for each in _iter_observations(row)
-    )
+    found = (each for row in head.rows for each in _iter_observations(row))
+    return any(_is_observation(each.fields) for each in found)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -104,11 +96,8 @@ FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", 
 
 
 def _is_observation(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.get("type") in _OBSERVATION_TYPES
-        and get_text(_get_any(value, "traceId", "trace_id")) is not None
-    )
+    known = get_in(value, "type") in _OBSERVATION_TYPES
+    return known and get_text(_get_any(value, "traceId", "trace_id")) is not None
 
 
 def _read_calls(source: Source) -> Iterator[TracedCall]:
@@ -166,32 +155,25 @@ def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[di
     beside = (get_in(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
     if not listed:
-        kept = parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions"))
-        named = kept.items() if isinstance(kept, dict) else ()
-        bodies = ((name, parse_if_json(body)) for name, body in named)
+        kept = get_object(parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions")))
+        bodies = ((name, parse_if_json(body)) for name, body in kept.items())
         listed = [{"name": name} | body for name, body in bodies if isinstance(body, dict)]
     return sent, parse_tools(listed, skip)
 
 
 def _is_tool_definition(row: Any) -> bool:
-    content = get_in(row, "content")
-    return (
-        isinstance(content, dict)
-        and row.get("role") == "tool"
-        and not row.get("tool_call_id")
-        and ("function" in content or "input_schema" in content)
-    )
+    content = get_object(row, "content")
+    defines = "function" in content or "input_schema" in content
+    return defines and row.get("role") == "tool" and not row.get("tool_call_id")
 
 
 def _parse_usage(row: dict[str, Any]) -> Usage | None:
-    details = parse_if_json(_get_any(row, "usageDetails", "usage_details"))
-    counts = details if isinstance(details, dict) else {}
+    counts = get_object(parse_if_json(_get_any(row, "usageDetails", "usage_details")))
     if "prompt_tokens" in counts:
         return openai_usage(counts)
     if any("put" in name for name in counts):
         return _sum_usage_details(counts)
-    older = row.get("usage")
-    sums = older if isinstance(older, dict) else {}
+    sums = get_object(row, "usage")
     sent = get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
     got = get_count(_get_any(sums, "output", "completionTokens") or row.get("completionTokens"))
     return Usage(input=sent, output=got) if sent or got else None

@@ -6,7 +6,7 @@ read. Chains and tools repeat the same content and are counted by their type. Ea
 the whole conversation so far, so runs are stitched into conversations.
 
 - ``inputs`` and ``outputs`` are what LangChain, ``wrap_openai``, ``wrap_anthropic`` or
-  ``traceable`` logged (``api_calls``). The prompt of a completion model becomes a user message.
+  ``traceable`` logged (``traces``). The prompt of a completion model becomes a user message.
 - Runs are grouped by ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata,
   otherwise by trace. The ``session_id`` field of a run is its project.
 - Usage comes from the answer, otherwise from the run. Its prompt tokens include cached tokens.
@@ -74,11 +74,8 @@ FORMAT = Format("langsmith", "LangSmith runs, exported as JSON or JSONL", sniff,
 
 
 def _is_run(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.get("run_type") in _RUN_TYPES
-        and any(key in value for key in _RUN_KEYS)
-    )
+    run = get_in(value, "run_type") in _RUN_TYPES
+    return run and not value.keys().isdisjoint(_RUN_KEYS)
 
 
 def _top_level_runs(value: Any) -> list[Any]:

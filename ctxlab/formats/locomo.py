@@ -116,12 +116,9 @@ def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
         with source.handle_errors(place, f"{name} question"):
             probes.append(_parse_probe(asked, f"{name}/{place}", places, source))
     known = {key: sample.get(key) or conversation.get(key) for key in _META_KEYS}
-    return Recording(
-        id=f"{source.name}/{name}",
-        messages=tuple(messages),
-        probes=tuple(probes),
-        meta={key: value for key, value in known.items() if value is not None},
-    )
+    meta = {key: value for key, value in known.items() if value is not None}
+    id = f"{source.name}/{name}"
+    return Recording(id, tuple(messages), probes=tuple(probes), meta=meta)
 
 
 def _iter_turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None, bool]]:
@@ -156,13 +153,8 @@ def _parse_probe(asked: Any, id: str, places: dict[str, int], source: Source) ->
     answers = texts_in(asked.get("answer")) if category != 5 else ()
     if category == 3:
         answers = tuple(answer.partition(";")[0].strip() for answer in answers)
-    return Probe(
-        id=id,
-        question=question,
-        answers=answers,
-        evidence=tuple(sorted(set(_evidence_positions(asked.get("evidence"), places, source)))),
-        category=_CATEGORIES.get(category),
-    )
+    evidence = sorted(set(_evidence_positions(asked.get("evidence"), places, source)))
+    return Probe(id, question, answers, tuple(evidence), category=_CATEGORIES.get(category))
 
 
 def _evidence_positions(written: Any, places: dict[str, int], source: Source) -> Iterator[int]:

@@ -39,6 +39,7 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import (
+    get_objects,
     get_text,
     parse_clock_time,
     prepend_date,
@@ -70,10 +71,8 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    return isinstance(head.value, list) and any(
-        isinstance(each, dict) and "question_id" in each and not _HISTORY_KEYS.isdisjoint(each)
-        for each in head.value
-    )
+    elements = get_objects(head.value)
+    return any("question_id" in each and not _HISTORY_KEYS.isdisjoint(each) for each in elements)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -127,8 +126,8 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
             )
             probes.append(probe)
     return Recording(
-        id=f"{source.name}/{name}",
-        messages=tuple(history.messages),
+        f"{source.name}/{name}",
+        tuple(history.messages),
         probes=tuple(probes),
         cluster=name.removesuffix(_UNANSWERABLE_SUFFIX),
         meta={key: element[key] for key in _META_KEYS if key in element},

@@ -49,13 +49,7 @@ from ctxlab.formats.fields import get_in, get_list, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.formats.openhands import completions as openhands_completions
-from ctxlab.messages.content_parts import (
-    UNREAD_CALL_TYPES,
-    describe_type,
-    guess_api,
-    is_known_type,
-    part_type,
-)
+from ctxlab.messages import content_parts as kinds
 from ctxlab.messages.types import Message, Recording
 
 _MAX_SNIFFED_ROWS = 50
@@ -82,11 +76,9 @@ def sniff(head: FileHead) -> bool:
         return False
     rows = [each for row in head.rows for each in _iter_messages(_unwrap_row(row))]
     other = any(has_non_openai_parts(row) for row in rows) or any(map(is_control_row, head.rows))
-    return (
-        other
-        and any(map(_is_plain_message, rows))
-        and not any(each.sniff(head) for each in _OTHER_READERS)
-    )
+    if not other or not any(map(_is_plain_message, rows)):
+        return False
+    return not any(each.sniff(head) for each in _OTHER_READERS)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -112,21 +104,11 @@ def read(source: Source) -> Iterator[Recording]:
 
     def message(row: Any, skip: SkipCallback) -> list[Message]:
         parts.add(row)
-        return (
-            parse_message(row, skip)
-            if has_non_openai_parts(row)
-            else parse_openai_message(row, skip)
-        )
+        parse = parse_message if has_non_openai_parts(row) else parse_openai_message
+        return parse(row, skip)
 
-    dialect = ApiDialect(
-        _parse_system,
-        message,
-        _parse_response,
-        detect_usage,
-        _parse_tools,
-        _is_control,
-        _unwrap_row,
-    )
+    parsers = _parse_system, message, _parse_response, detect_usage, _parse_tools
+    dialect = ApiDialect(*parsers, _is_control, _unwrap_row)
     read_count, refusals = 0, []
     for recording in read_request_log(source, dialect):
         refused, parts = parts.refusal_reason(), PartCount()
@@ -171,15 +153,13 @@ class PartCount:
         row : Any
             A message as it was logged.
         """
-        row = row if isinstance(row, dict) else {}
         parts = get_list(row, "parts") or get_list(row, "content")
         self.total += len(parts) or 1
         for part in parts:
-            if isinstance(part, dict) and not (
-                is_known_type(part_type(part)) or is_ui_tool_part(part)
-            ):
-                self.unknown[describe_type(part)] += 1
-                self.kinds |= {part_type(part), *(_PROVIDER_KEYS & part.keys())}
+            known = not isinstance(part, dict) or kinds.is_known_type(kinds.part_type(part))
+            if not known and not is_ui_tool_part(part):
+                self.unknown[kinds.describe_type(part)] += 1
+                self.kinds |= {kinds.part_type(part), *(_PROVIDER_KEYS & part.keys())}
 
     def refusal_reason(self) -> str | None:
         """Return why the conversation must be refused.
@@ -197,10 +177,10 @@ class PartCount:
         Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...
         """
         unknown = sum(self.unknown.values())
-        if unknown * 2 <= self.total and self.kinds.isdisjoint(UNREAD_CALL_TYPES):
+        if unknown * 2 <= self.total and self.kinds.isdisjoint(kinds.UNREAD_CALL_TYPES):
             return None
         types = ", ".join(f"{kind} ({count})" for kind, count in self.unknown.most_common(4))
-        api = guess_api(self.kinds) or "chat messages of an API that ctxlab does not know"
+        api = kinds.guess_api(self.kinds) or "chat messages of an API that ctxlab does not know"
         return (
             f"Expected content parts of known types, got {unknown} of {self.total} unknown: {types}. "
             f"It looks like {api}; convert it to OpenAI's chat shape (ctxlab formats lists what can be "

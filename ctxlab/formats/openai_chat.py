@@ -28,14 +28,8 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import mini_swe_agent
 from ctxlab.formats.anthropic import is_anthropic
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
+from ctxlab.formats.common import chat_format
 from ctxlab.formats.common.api_messages import parse_message
-from ctxlab.formats.common.chat_format import (
-    CHAT_ROLES,
-    has_non_openai_parts,
-    has_reasoning_parts,
-    has_tool_parts,
-    unknown_part_types,
-)
 from ctxlab.formats.common.request_log import (
     TIME_KEYS,
     ApiDialect,
@@ -45,7 +39,15 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import get_in, get_text, require_object, require_objects
+from ctxlab.formats.fields import (
+    first_or_none,
+    get_in,
+    get_object,
+    get_objects,
+    get_text,
+    require_object,
+    require_objects,
+)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
 from ctxlab.formats.unsupported import report_unsupported_fields
@@ -55,15 +57,8 @@ from ctxlab.messages.types import Message, Recording
 # Readers of agents whose files contain such a list.
 _OTHER_READERS = (mini_swe_agent, openhands_completions)
 
-_MESSAGE_KEYS = (
-    "role",
-    "content",
-    "tool_calls",
-    "tool_call_id",
-    "name",
-    "reasoning_content",
-    "reasoning",
-)
+_REASONING_KEYS = ("reasoning_content", "reasoning")
+_MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *_REASONING_KEYS)
 _NON_EXTRA_KEYS = frozenset({*_MESSAGE_KEYS, *TIME_KEYS, "function_call", "refusal", "usage"})
 
 
@@ -81,7 +76,9 @@ def sniff(head: FileHead) -> bool:
         True if the file looks like this format.
     """
     found = list(request_bodies(head))
-    if any(has_non_openai_parts(each) for body in found for each in body.fields["messages"]):
+    if any(
+        chat_format.has_non_openai_parts(each) for body in found for each in body.fields["messages"]
+    ):
         return False
     others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHER_READERS)
     return any(map(_is_openai_body, found)) and not others
@@ -137,13 +134,10 @@ FORMAT = Format("openai", "OpenAI chat: messages, tools; request logs", sniff, r
 
 def _is_openai_body(body: RequestBody) -> bool:
     messages = body.fields["messages"]
-    first = messages[0] if messages else None
-    return (
-        isinstance(first, dict)
-        and first.get("role") in CHAT_ROLES
-        and any(key in first for key in ("content", "tool_calls", "function_call"))
-        and all("type" not in each for each in messages if isinstance(each, dict))
-    )
+    first = get_object(first_or_none(messages))
+    keys = ("content", "tool_calls", "function_call")
+    chat = first.get("role") in chat_format.CHAT_ROLES and not first.keys().isdisjoint(keys)
+    return chat and all("type" not in each for each in get_objects(messages))
 
 
 def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
@@ -167,9 +161,9 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
         If the row is not a message.
     """
     row = require_object(row, "a message")
-    if has_tool_parts(row) or has_reasoning_parts(row):
+    if chat_format.has_tool_parts(row) or chat_format.has_reasoning_parts(row):
         return parse_message(row, skip)
-    for kind in unknown_part_types(row):
+    for kind in chat_format.unknown_part_types(row):
         skip(f"block of type {kind}, kept as its JSON")
     wire = {key: row[key] for key in _MESSAGE_KEYS if row.get(key) is not None}
     calls = wire.get("tool_calls")
@@ -179,9 +173,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))
-    extra = {
-        key: value for key, value in row.items() if key not in _NON_EXTRA_KEYS and _is_set(value)
-    }
+    extra = {key: row[key] for key in row if key not in _NON_EXTRA_KEYS and _is_set(row[key])}
     if not wire.get("content") and get_text(row, "refusal"):
         wire["content"], extra["refusal"] = row["refusal"], True
     message = message_from_dict(wire)
@@ -215,10 +207,8 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
         skip("response without a message")
         return None
     message, *_ = parse_openai_message(said, skip) or [Message("assistant")]
-    usage = openai_usage(response.get("usage"))
-    return message.replace(
-        usage=usage or message.usage, time=find_timestamp(response) or message.time
-    )
+    usage = openai_usage(response.get("usage")) or message.usage
+    return message.replace(usage=usage, time=find_timestamp(response) or message.time)
 
 
 def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:

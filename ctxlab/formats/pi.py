@@ -12,6 +12,13 @@ are counted.
   counts the entries of the file from 0, including the header. pi cannot parse a line that holds two
   objects and does not count it, so the index is interpreted without such lines; their messages are
   read nevertheless.
+- ``toolResult`` becomes a tool message. ``bashExecution``, a command that the user ran, becomes a
+  user message with the wording that pi uses, unless the user hid it from the model. Messages
+  inserted by an extension and the summary of a branch that the user left also become user messages.
+- pi since 0.49 does not send an aborted or failed answer again, so it is left out. Sessions of
+  version 1 come from a pi that sent its text without its calls, as the billed usage of the next
+  requests of real sessions shows. Their text is kept.
+- ``details`` and ``partialJson`` are for display, or repeat other fields, and are not read.
 - System prompt and tool definitions are not recorded.
 - A session that was branched or forked from another one begins as a copy of it and is in its
   cluster.
@@ -49,6 +56,9 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Compaction, Message, Recording, Usage
 
 _Rows: TypeAlias = list[tuple[int, Any]]
+
+_USAGE = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False)
+_USER_ROLES = ("user", "custom", "hookMessage")
 
 
 def sniff(head: FileHead) -> bool:
@@ -189,9 +199,6 @@ def _build_meta(header: dict[str, Any], models: Counter[str]) -> dict[str, Any]:
     return meta
 
 
-_USER_ROLES = ("user", "custom", "hookMessage")
-
-
 @dataclass
 class EntryConverter:
     """Converter of the entries of one branch, in their order."""
@@ -321,7 +328,5 @@ def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> fl
 
 
 def _parse_usage(value: Any) -> Usage | None:
-    usage = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False).parse(
-        value
-    )
+    usage = _USAGE.parse(value)
     return usage if usage != Usage() else None

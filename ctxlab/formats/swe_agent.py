@@ -107,7 +107,7 @@ FORMAT = Format("swe-agent", "SWE-agent trajectories (.traj)", sniff, read)
 
 
 def _is_run(run: Any) -> bool:
-    step, said = (first_or_none(get_in(run, "trajectory")), first_or_none(get_in(run, "history")))
+    step, said = first_or_none(get_in(run, "trajectory")), first_or_none(get_in(run, "history"))
     if isinstance(step, dict) and {"action", "observation", "thought"} <= step.keys():
         return True
     return isinstance(said, dict) and {"role", "content", "agent"} <= said.keys()

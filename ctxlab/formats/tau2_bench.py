@@ -92,10 +92,8 @@ def read(source: Source) -> Iterator[Recording]:
         raise ReadError(source.path, None, f"expected a list under simulations, got {kind}")
     info = get_in(results, "info")
     tools = tuple(_parse_tools(source, get_in(info, "environment_info", "tool_defs")))
-    truths = {
-        _id_text(get_in(task, "id")): get_in(task, "evaluation_criteria")
-        for task in get_list(results, "tasks")
-    }
+    named = ((_id_text(get_in(task, "id")), task) for task in get_list(results, "tasks"))
+    truths = {id: get_in(task, "evaluation_criteria") for id, task in named}
     for number, run in enumerate(runs):
         if get_in(run, "messages") is None and get_in(run, "ticks") is not None:
             source.skip("simulation with audio ticks and no messages", number)

@@ -18,7 +18,7 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import parse_chat_messages
-from ctxlab.formats.fields import get_in, require_object
+from ctxlab.formats.fields import get_in, get_objects, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -36,11 +36,8 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    value = head.value
-    return isinstance(value, list) and any(
-        isinstance(run, dict) and "task_id" in run and isinstance(run.get("traj"), list)
-        for run in value
-    )
+    runs = get_objects(head.value)
+    return any("task_id" in run and isinstance(run.get("traj"), list) for run in runs)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -81,9 +78,5 @@ def _parse_run(run: Any, name: str) -> Recording:
     if isinstance(task, dict) and "actions" in task:
         meta["actions"] = task["actions"]
     cluster = f"{name}/task-{run.get('task_id')}"
-    return Recording(
-        id=f"{cluster}/trial-{run.get('trial', 0)}",
-        messages=parse_chat_messages(run["traj"]),
-        cluster=cluster,
-        meta=meta,
-    )
+    id = f"{cluster}/trial-{run.get('trial', 0)}"
+    return Recording(id, parse_chat_messages(run["traj"]), cluster=cluster, meta=meta)

@@ -114,9 +114,8 @@ def write(
                 file.write(_dump_text(recording, target_format, unsupported))
         for target in staged:
             if target.resolve() in sources:
-                raise SpecError(
-                    f"{target}: cannot replace a file that is being read; write to another path"
-                )
+                reason = "cannot replace a file that is being read; write to another path"
+                raise SpecError(f"{target}: {reason}")
         for target, staged_file in staged.items():
             _compress(staged_file, target.suffix)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,12 +128,8 @@ def _compress(file: Path, suffix: str) -> None:
     if suffix not in _COMPRESSORS:
         return
     packed = file.with_suffix(suffix)
-    with (
-        file.open("rb") as plain,
-        packed.open("wb") as raw,
-        _COMPRESSORS[suffix](raw) as compressed,
-    ):
-        shutil.copyfileobj(plain, compressed)
+    with file.open("rb") as plain, packed.open("wb") as raw, _COMPRESSORS[suffix](raw) as target:
+        shutil.copyfileobj(plain, target)
     packed.replace(file)
 
 
@@ -200,9 +195,8 @@ def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
     >>> [_file_name(id, ".jsonl", used) for id in ("air/task-3", "../../etc/x y:z", "AIR/task-3", "")]
     ['air/task-3.jsonl', 'etc/x y_z.jsonl', 'AIR/task-3-2.jsonl', 'recording.jsonl']
     """
-    *folders, last = [safe for part in id.split("/") if (safe := _sanitize_part(part))] or [
-        "recording"
-    ]
+    parts = [safe for part in id.split("/") if (safe := _sanitize_part(part))]
+    *folders, last = parts or ["recording"]
     # A folder must not have the name of a file beside it.
     above = "".join(f"{part}_/" if part.endswith(suffix) else f"{part}/" for part in folders)
     plain = name = f"{above}{last}{suffix}"

@@ -1,8 +1,9 @@
-"""Convert steps of an ATIF trajectory to messages.
+"""Convert an ATIF document and its steps to a recording and its messages.
 
-A step becomes a message, followed by one message per observation. Values that ATIF cannot express
-are stored under ``ctxlab`` in the ``extra`` of the step, the result or the call. They replace the
-fields read from the other keys.
+The reader uses this for a run and its subagents, the writer to check its output. A step becomes a
+message, followed by one message per observation. Values that ATIF cannot express are stored under
+``ctxlab`` in the ``extra`` of the step, the result or the call. They replace the fields read from
+the other keys.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ _USAGE = UsageShape(
     reasoning="extra.reasoning_tokens",
 )
 _COMPACTION_MARKS = {"type": ("compaction", "pruning"), "boundary": ("replace", "truncate")}
+
+CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
+"""Fields of a recording that are stored under ``ctxlab`` if ATIF cannot express their value."""
+
+_NON_META_KEYS = frozenset(["schema_version", "agent", "steps", "extra", "subagent_trajectories"])
+_NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
 
 
 def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
@@ -269,13 +276,6 @@ def _other_fields(holder: dict[str, Any], known: Collection[str]) -> dict[str, A
 
 def _foreign_extra(holder: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in _extra(holder).items() if key != CTXLAB_KEY}
-
-
-CTXLAB_FIELDS = ("tools", "model", "probes", "compactions", "cluster", "meta", "skipped")
-"""Fields of a recording that are stored under ``ctxlab`` if ATIF cannot express their value."""
-
-_NON_META_KEYS = frozenset(["schema_version", "agent", "steps", "extra", "subagent_trajectories"])
-_NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
 
 
 def parse_document(

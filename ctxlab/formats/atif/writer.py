@@ -34,6 +34,9 @@ from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
+_SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
+_DATA_URL = re.compile(r"data:(image/(?:jpeg|png|gif|webp))[;,]")
+_IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
@@ -127,11 +130,6 @@ def _report_changes(
     for name in changed_fields(back, recording, CTXLAB_FIELDS):
         report(f"odd value in the {name} of a recording")
     return None
-
-
-_SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
-_DATA_URL = re.compile(r"data:(image/(?:jpeg|png|gif|webp))[;,]")
-_IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)
 
 
 def build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ctxlab.formats.fields import first_or_none, get_in, get_list, get_objects, get_text
+from ctxlab.formats.fields import get_in, get_list, get_objects, get_text
 
 _Row: TypeAlias = dict[str, Any]
 _DELIVERED_REASONS = (None, "absorbed_mid_turn")
@@ -167,10 +167,5 @@ def _prompt_content(value: Any) -> Any:
     if get_text(value):
         return value
     blocks = get_objects(value)
-    if (
-        not blocks
-        or len(blocks) < len(get_list(value))
-        or first_or_none(value).get("type") == "tool_result"
-    ):
-        return None
-    return value
+    complete = blocks and len(blocks) == len(get_list(value))
+    return value if complete and blocks[0].get("type") != "tool_result" else None

@@ -123,11 +123,8 @@ def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
     for place, (row, key) in enumerate(zip(rows, keys, strict=True)):
         if not row.get("isSidechain"):
             mains.setdefault(key, []).append(place)
-    return {
-        places[index]
-        for places in mains.values()
-        for index in find_abandoned_rows([rows[place] for place in places])
-    }
+    found = ((places, find_abandoned_rows([rows[p] for p in places])) for places in mains.values())
+    return {places[index] for places, abandoned in found for index in abandoned}
 
 
 def _conversation_keys(rows: list[_Row]) -> Iterator[str]:

@@ -22,13 +22,8 @@ OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output")
 """Types of items that are tool results."""
 
 _CONTEXT_PREFIXES = (
-    "# agents.md instructions for",
-    "<user_instructions>",
-    "<environment_context>",
-    "<skill>",
-    "<user_shell_command>",
-    "<turn_aborted>",
-    "<subagent_notification>",
+    *("# agents.md instructions for", "<user_instructions>", "<environment_context>", "<skill>"),
+    *("<user_shell_command>", "<turn_aborted>", "<subagent_notification>"),
 )
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.codex.rollout import RolloutBuilder
 from ctxlab.formats.common.chat_format import most_common_model
-from ctxlab.formats.fields import get_count, get_in, get_text, get_time, require_object
+from ctxlab.formats.fields import get_count, get_in, get_object, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -108,12 +108,9 @@ FORMAT = Format("codex", "Codex CLI rollouts (~/.codex/sessions)", sniff, read)
 
 
 def _is_bare_meta(row: Any) -> bool:
-    return (
-        isinstance(row, dict)
-        and "type" not in row
-        and {"id", "timestamp"} <= row.keys()
-        and not row.keys().isdisjoint({"instructions", "cli_version"})
-    )
+    keys = get_object(row).keys()
+    older = {"id", "timestamp"} <= keys and "type" not in keys
+    return older and not keys.isdisjoint({"instructions", "cli_version"})
 
 
 def _process_line(builder: RolloutBuilder, kind: str, payload: Any, time: float | None) -> None:

@@ -10,6 +10,10 @@ has a ``type``; a Bedrock block has one key instead (``content_parts`` lists the
   keeps its call.
 - Blocks of unknown types are reported to ``skip``.
 
+Tool definitions may be OpenAI's (wrapped in ``function``, or flat as in Responses), Anthropic's,
+Bedrock's (``toolSpec``), or those of Strands and MCP (``inputSchema``). A tool that the provider
+runs itself has a type and no schema, and is kept unchanged.
+
 The readers of traces, of LangChain messages and of message lists use this module.
 """
 
@@ -30,26 +34,23 @@ from ctxlab.formats.fields import (
     parse_if_json,
     require_object,
 )
-from ctxlab.messages.content_parts import (
-    CALL_TYPES,
-    IMAGE_TYPES,
-    MARKER_TYPES,
-    REASONING_TYPES,
-    RESULT_TYPES,
-    TEXT_TYPES,
-    describe_type,
-    is_chat_part,
-    part_type,
-)
+from ctxlab.messages import content_parts as kinds
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 # Distinguish a list of blocks from other JSON, so types that are common words are left out.
-_BLOCK_TYPES = (*TEXT_TYPES, *REASONING_TYPES, *CALL_TYPES, *RESULT_TYPES, *IMAGE_TYPES[:5])
+_BLOCK_TYPES = (
+    *kinds.TEXT_TYPES,
+    *kinds.REASONING_TYPES,
+    *kinds.CALL_TYPES,
+    *kinds.RESULT_TYPES,
+    *kinds.IMAGE_TYPES[:5],
+)
 _BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
 _GOOSE_CALL_TYPES = ("toolRequest", "frontendToolRequest")
 # Types of tool output in the Vercel AI SDK.
 _VERCEL_OUTPUT_TYPES = ("text", "json", "error-text", "error-json", "content", "execution-denied")
+_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
 class ParsedContent(NamedTuple):
@@ -102,23 +103,27 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
     for each in blocks:
         whole = text_part(each) if isinstance(each, str) else each
         block = require_object(whole, "a block of content")
-        kind = part_type(block)
-        if kind in TEXT_TYPES and (said := _block_text(block)) is not None:
+        kind = kinds.part_type(block)
+        if kind in kinds.TEXT_TYPES and (said := _block_text(block)) is not None:
             parts.append(text_part(said))
-        elif kind in IMAGE_TYPES and (url := _block_image_url(block)):
+        elif kind in kinds.IMAGE_TYPES and (url := _block_image_url(block)):
             parts.append(image_part(url))
-        elif kind not in TEXT_TYPES and kind not in IMAGE_TYPES[:5] and is_chat_part(block):
+        elif (
+            kind not in kinds.TEXT_TYPES
+            and kind not in kinds.IMAGE_TYPES[:5]
+            and kinds.is_chat_part(block)
+        ):
             parts.append(block)
-        elif kind in REASONING_TYPES:
+        elif kind in kinds.REASONING_TYPES:
             thoughts += _block_reasoning(block)
             if get_in(block, "reasoningContent", "redactedContent"):
                 skip("block of type redacted reasoningContent")
-        elif kind in CALL_TYPES:
+        elif kind in kinds.CALL_TYPES:
             calls.append(parse_tool_call(block))
         elif is_tool_result(block):
             results.append(parse_tool_result(block, skip))
-        elif kind not in MARKER_TYPES:
-            skip(f"block of type {describe_type(block)}")
+        elif kind not in kinds.MARKER_TYPES:
+            skip(f"block of type {kinds.describe_type(block)}")
     return ParsedContent(tuple(parts), tuple(thoughts), tuple(calls), tuple(results))
 
 
@@ -145,7 +150,7 @@ def is_block_list(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_is_block(block) and part_type(block) in _BLOCK_TYPES for block in value)
+        and all(_is_block(block) and kinds.part_type(block) in _BLOCK_TYPES for block in value)
     )
 
 
@@ -162,7 +167,7 @@ def is_tool_result(block: Any) -> bool:
     bool
         True for a tool result.
     """
-    return isinstance(block, dict) and part_type(block) in RESULT_TYPES
+    return isinstance(block, dict) and kinds.part_type(block) in kinds.RESULT_TYPES
 
 
 def parse_tool_call(block: Any) -> ToolCall:
@@ -183,7 +188,7 @@ def parse_tool_call(block: Any) -> ToolCall:
     ValueError
         If the call is malformed.
     """
-    if isinstance(block, dict) and part_type(block) in _GOOSE_CALL_TYPES:
+    if isinstance(block, dict) and kinds.part_type(block) in _GOOSE_CALL_TYPES:
         return _parse_goose_call(block)
     body = block
     for key in ("toolUse", "function_call", "tool_call"):
@@ -211,12 +216,12 @@ def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
     Message
         The tool message. A result that is an error has ``extra["is_error"]``.
     """
-    body = next((block[k] for k in RESULT_TYPES if isinstance(block.get(k), dict)), block)
+    body = next((block[k] for k in kinds.RESULT_TYPES if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
     value: Any = next((body[k] for k in keys if body.get(k) is not None), "")
     failed = body.get("is_error") is True or body.get("status") == "error"
     failed = failed or body.get("isError") is True
-    kind = part_type(block)
+    kind = kinds.part_type(block)
     if kind == "toolResponse":
         value, failed = _unwrap_goose_output(block.get("toolResult"))
     elif kind == "tool-result" and get_in(value, "type") in _VERCEL_OUTPUT_TYPES:
@@ -264,8 +269,8 @@ def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
         return value
     blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
     objects = [each for each in blocks if not isinstance(each, str)]
-    seen = (*TEXT_TYPES, *IMAGE_TYPES)
-    if blocks and all(_is_block(each) and part_type(each) in seen for each in objects):
+    seen = (*kinds.TEXT_TYPES, *kinds.IMAGE_TYPES)
+    if blocks and all(_is_block(each) and kinds.part_type(each) in seen for each in objects):
         return read_blocks(blocks, skip).content or ""
     return dump_json(value)
 
@@ -347,9 +352,6 @@ def _is_url(value: str) -> bool:
 
 def _data_url(media: str | None, data: str) -> str:
     return f"data:{media or 'image/png'};base64,{data}"
-
-
-_SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
 def parse_tools(value: Any, skip: SkipCallback) -> tuple[dict[str, Any], ...]:

@@ -133,13 +133,8 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
     """Set the time of a row on its messages, and its usage on the assistant's."""
     time = find_timestamp(row) or get_time(row, "createdAt")
     usage = detect_usage(row.get("usage"))
-    return [
-        message.replace(
-            time=time if message.time is None else message.time,
-            usage=message.usage or (usage if message.role == "assistant" else None),
-        )
-        for message in messages
-    ]
+    timed = (each if each.time is not None else each.replace(time=time) for each in messages)
+    return [e.replace(usage=e.usage or usage) if e.role == "assistant" else e for e in timed]
 
 
 def is_control_row(row: Any) -> bool:

@@ -2,7 +2,8 @@
 
 Readers of logs in that shape parse messages (``parse_chat_messages``, ``select_chat_fields``,
 ``first_choice``) and content (``normalize_content``). Readers of other shapes create parts and join
-them (``join_parts``).
+them (``join_parts``), or collect an answer that a log splits into blocks, rows or items
+(``MessageBuilder``).
 """
 
 from __future__ import annotations
@@ -13,14 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ctxlab.formats.fields import first_or_none, get_in, get_list, require_object
-from ctxlab.messages.content_parts import (
-    CALL_TYPES,
-    REASONING_TYPES,
-    RESULT_TYPES,
-    describe_type,
-    is_chat_part,
-    part_type,
-)
+from ctxlab.messages import content_parts as kinds
 from ctxlab.messages.openai_format import (
     message_from_dict,
     parse_content,
@@ -62,7 +56,7 @@ def has_non_openai_parts(row: Any) -> bool:
         return False
     if isinstance(row.get("parts"), list) or get_list(row, "toolInvocations"):
         return True
-    return not all(map(is_chat_part, get_list(row, "content")))
+    return not all(map(kinds.is_chat_part, get_list(row, "content")))
 
 
 def has_tool_parts(row: Any) -> bool:
@@ -78,7 +72,7 @@ def has_tool_parts(row: Any) -> bool:
     bool
         True if there is such a part.
     """
-    return any(kind in CALL_TYPES or kind in RESULT_TYPES for kind in _part_types(row))
+    return any(kind in kinds.CALL_TYPES or kind in kinds.RESULT_TYPES for kind in _part_types(row))
 
 
 def has_reasoning_parts(row: Any) -> bool:
@@ -94,7 +88,7 @@ def has_reasoning_parts(row: Any) -> bool:
     bool
         True if there is such a part.
     """
-    return any(kind in REASONING_TYPES for kind in _part_types(row))
+    return any(kind in kinds.REASONING_TYPES for kind in _part_types(row))
 
 
 def unknown_part_types(row: Any) -> list[str]:
@@ -116,11 +110,11 @@ def unknown_part_types(row: Any) -> list[str]:
     ['hologram']
     """
     parts = [each for each in get_list(row, "content") if isinstance(each, dict)]
-    return [describe_type(each) for each in parts if not is_chat_part(each)]
+    return [kinds.describe_type(each) for each in parts if not kinds.is_chat_part(each)]
 
 
 def _part_types(row: Any) -> list[str | None]:
-    return [part_type(each) for each in get_list(row, "content") if isinstance(each, dict)]
+    return [kinds.part_type(each) for each in get_list(row, "content") if isinstance(each, dict)]
 
 
 def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:

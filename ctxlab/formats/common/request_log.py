@@ -233,14 +233,9 @@ def _parse_request(
 
 
 def _build_recording(source: Source, body: RequestBody, request: LoggedRequest) -> Recording:
-    answer = () if request.answer is None else (request.answer,)
-    return Recording(
-        source.name,
-        (*request.messages, *answer),
-        tools=request.tools,
-        model=request.model,
-        meta=short_metadata(body.row),
-    )
+    messages = (*request.messages, *([request.answer] if request.answer else ()))
+    meta = short_metadata(body.row)
+    return Recording(source.name, messages, request.tools, request.model, meta=meta)
 
 
 def _parse_body(value: Any) -> RequestBody | None:

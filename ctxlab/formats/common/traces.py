@@ -3,6 +3,17 @@
 A tracing system assigns each call to a thread: a session named by the application, or else the
 trace. It exports calls in any order, such as newest first or child before parent. The readers of
 LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
+
+A request is a text, a list of messages, a list of such lists, or an object that contains one. A
+response is one of these or the object around it: ``choices``, ``generations``, ``message``,
+``output``. The first of several choices is read, and the others are reported to ``skip``. JSON of
+any other shape is taken as the text of the model, because tracers parse answers that are JSON.
+``api_messages`` parses the messages.
+
+References
+----------
+docs.langchain.com/langsmith/log-llm-trace (2026), langsmith 0.15.0 ``wrappers``, langfuse
+5.0.4 ``openai`` and ``langchain``, github.com/langfuse/langfuse ``utils/chatml``.
 """
 
 from __future__ import annotations
@@ -24,6 +35,11 @@ from ctxlab.formats.common.api_messages import (
 from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
 from ctxlab.formats.fields import get_text, parse_if_json
 from ctxlab.messages.types import Message, Recording, Usage
+
+_SYSTEM_KEYS = ("instructions", "system")
+_INPUT_KEYS = ("messages", "input", "prompts", "prompt")
+_OUTPUT_KEYS = ("choices", "generations", "messages", "message", "output", "completion", "text")
+_MAX_DEPTH = 6
 
 
 class ThreadKey(NamedTuple):
@@ -147,13 +163,9 @@ def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recordi
         threads.setdefault(each.thread, []).append(each.request)
     for thread, requests in threads.items():
         for recording in stitch_requests(requests, f"{source.name}/{thread.id}", source.skip):
-            yield msgspec.structs.replace(
-                recording,
-                messages=tuple(
-                    _report_skipped(message, source.skip) for message in recording.messages
-                ),
-                meta={thread.kind: thread.id},
-            )
+            messages = tuple(_report_skipped(each, source.skip) for each in recording.messages)
+            meta = {thread.kind: thread.id}
+            yield msgspec.structs.replace(recording, messages=messages, meta=meta)
 
 
 def _report_skipped(message: Message, skip: SkipCallback) -> Message:
@@ -164,12 +176,6 @@ def _report_skipped(message: Message, skip: SkipCallback) -> Message:
         skip(reason)
     extra = {key: value for key, value in message.extra.items() if key != SKIPPED_KEY}
     return message.replace(extra=extra)
-
-
-_SYSTEM_KEYS = ("instructions", "system")
-_INPUT_KEYS = ("messages", "input", "prompts", "prompt")
-_OUTPUT_KEYS = ("choices", "generations", "messages", "message", "output", "completion", "text")
-_MAX_DEPTH = 6
 
 
 def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:

@@ -22,6 +22,7 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
+from ctxlab.formats.fields import get_text
 from ctxlab.formats.io.files import is_url, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
@@ -48,9 +49,8 @@ def sniff(head: FileHead) -> bool:
         True if the SQLite file has ctxlab's application id or a table ``chat_sessions``.
     """
     start = head.first_bytes
-    return start.startswith(_MAGIC) and (
-        start[68:72] == _APPLICATION_ID or _SESSIONS_TABLE in start
-    )
+    ours = start[68:72] == _APPLICATION_ID or _SESSIONS_TABLE in start
+    return ours and start.startswith(_MAGIC)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -78,10 +78,10 @@ def read(source: Source) -> Iterator[Recording]:
                 connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version > MAX_SCHEMA_VERSION:
-                    reason = (
-                        f"version {version} of the sessions; this ctxlab reads {MAX_SCHEMA_VERSION}"
+                    known = f"this ctxlab reads {MAX_SCHEMA_VERSION}"
+                    raise ReadError(
+                        source.path, None, f"version {version} of the sessions; {known}"
                     )
-                    raise ReadError(source.path, None, reason)
                 asked = "SELECT * FROM chat_sessions ORDER BY created_at, rowid"
                 for number, row in enumerate(connection.execute(asked).fetchall()):
                     recording = None
@@ -136,9 +136,7 @@ def read_only_uri(path: Path) -> str:
 def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: Source) -> Recording:
     id = str(row["session_id"])
     said = _parse_column(row.get("meta"), dict, f"meta of session {id}", source)
-    said |= {
-        key: row[key] for key in SESSION_META_KEYS if isinstance(row.get(key), str) and row[key]
-    }
+    said |= {key: value for key in SESSION_META_KEYS if (value := get_text(row, key))}
     if row.get("system"):
         said["system"] = True
     if isinstance(created := row["created_at"], (int, float)):

@@ -168,12 +168,8 @@ class SessionLog:
         known = (self._places_by_id.get(get_text(row, "id") or "", -1) for row in messages)
         same = {index: place for index, place in enumerate(known) if place in in_view}
         taken = {place: frozenset(_part_keys(self.rows[place])) for place in same.values()}
-        before = [
-            (place, key)
-            for place in self._visible
-            if place not in taken
-            for key in _part_keys(self.rows[place])
-        ]
+        others = (place for place in self._visible if place not in taken)
+        before = [(place, key) for place in others for key in _part_keys(self.rows[place])]
         parts = [
             (index, key)
             for index, keys in enumerate(part_keys)

@@ -1,4 +1,4 @@
-"""Convert rows of a Gemini CLI session to messages.
+"""Convert rows of a Gemini CLI session, and the parts of their contents, to messages.
 
 - Calls that came without text and thoughts are written to the previous ``gemini`` message. The id
   of a call contains the time at which it was made, ``timestamp`` is the time at which it finished.

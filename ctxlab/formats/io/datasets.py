@@ -93,9 +93,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
         bool
             True if no such file is missing.
         """
-        return bool(self.pinned_files) and all(
-            (folder / file.name).is_file() for file in self.pinned_files
-        )
+        pinned = self.pinned_files
+        return bool(pinned) and all((folder / file.name).is_file() for file in pinned)
 
 
 @functools.cache
@@ -112,9 +111,8 @@ def datasets() -> dict[str, Dataset]:
     >>> datasets()["tau-bench"].licence.name
     'MIT'
     """
-    table = tomllib.loads(
-        (files("ctxlab.formats.io") / "datasets.toml").read_text(encoding="utf-8")
-    )
+    catalog = files("ctxlab.formats.io") / "datasets.toml"
+    table = tomllib.loads(catalog.read_text(encoding="utf-8"))
     licences = {name: fields | {"name": name} for name, fields in table["licences"].items()}
 
     def read(name: str, fields: dict[str, Any]) -> Dataset:

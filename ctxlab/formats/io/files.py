@@ -14,7 +14,7 @@ import lzma
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
@@ -153,10 +153,8 @@ def _find_local(path: Path) -> list[FoundFile]:
 def _collect_files(paths: list[Path], root: Path) -> list[FoundFile]:
     files = {file for path in paths for file in ([path] if path.is_file() else _walk(path))}
     ordered = sorted(files, key=lambda file: (file.parent, file.name))
-    return [
-        FoundFile(file, _strip_suffixes(file.relative_to(root).as_posix()), False)
-        for file in ordered
-    ]
+    names = (_strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
+    return [FoundFile(*each, explicit=False) for each in zip(ordered, names, strict=True)]
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -223,18 +221,11 @@ def _open_raw(path: PathOrUrl) -> AbstractContextManager[Any]:
         raise ReadError(path, None, _error_text(error)) from None
 
 
-def _decompress(raw: BinaryIO) -> BinaryIO:
+def _decompress(raw: BinaryIO) -> Any:
     start = raw.read(6)
     raw.seek(0)
-    if start.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if start.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.BZ2File(raw))
-    if start.startswith(b"\xfd7zXZ"):
-        return cast(BinaryIO, lzma.LZMAFile(raw))
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return open_zstd(raw)
-    return raw
+    openers = (open_ for magic, open_ in _DECOMPRESSORS.items() if start.startswith(magic))
+    return next(openers, lambda file: file)(raw)
 
 
 def open_zstd(file: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
@@ -257,6 +248,14 @@ def open_zstd(file: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
     else:
         from backports.zstd import ZstdFile
     return cast(BinaryIO, ZstdFile(file, mode))
+
+
+_DECOMPRESSORS: dict[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": open_zstd,
+}
 
 
 def _error_text(error: Exception) -> str:

@@ -75,9 +75,8 @@ class FileHead:
         rows = tuple(row for line in flush if (row := parse_json_or_none(line)) is not None)
         if rows:
             return rows
-        value = parse_json_or_none(
-            close_truncated_json(self.first_bytes.decode("utf-8", "replace"))
-        )
+        text = self.first_bytes.decode("utf-8", "replace")
+        value = parse_json_or_none(close_truncated_json(text))
         return () if value is None else (value,)
 
     @property

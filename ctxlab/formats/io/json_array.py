@@ -45,9 +45,8 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
     buffer = b""
     # buffer[start:] is the current element; buffer[:done] has been scanned.
     start = depth = done = 0
-    while more := file.read(
-        max(chunk_size, len(buffer))
-    ):  # doubles for large elements, to keep scanning linear
+    # The chunks grow with large elements, to keep scanning linear.
+    while more := file.read(max(chunk_size, len(buffer))):
         buffer = buffer[start:] + more
         done -= start
         start = 0

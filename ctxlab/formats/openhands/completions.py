@@ -77,14 +77,16 @@ def read(source: Source) -> Iterator[Recording]:
     Recording
         The main conversation, named after the folder, then those of condensers.
     """
-    calls: list[tuple[float, LoggedRequest]] = []
     seen: dict[Any, Message] = {}
-    for place, call in source.read_json_files():
-        calls.append((_sort_time(call), intern_messages(_parse_request(call, source, place), seen)))
+    found = (
+        (call, _parse_request(call, source, place)) for place, call in source.read_json_files()
+    )
+    calls = [(_sort_time(call), intern_messages(request, seen)) for call, request in found]
     calls.sort(key=lambda call: call[0])
     name = source.name.rpartition("/")[0] or source.name
     requests = (request for _, request in calls)
-    yield from stitch_requests(requests, name, source.skip, cluster=_folder_name(source.path))
+    folder = _to_path(source.path).parent.name or None
+    yield from stitch_requests(requests, name, source.skip, cluster=folder)
 
 
 FORMAT = Format(
@@ -107,7 +109,7 @@ def _is_openhands(messages: list[Any]) -> bool:
 def _parse_request(call: Any, source: Source, place: PathOrUrl) -> LoggedRequest:
     messages: list[Message] = []
     answer: Message | None = None
-    where = f" (in {_file_name(place)})" if source.other_paths else ""
+    where = f" (in {_to_path(place).name})" if source.other_paths else ""
     for position, row in enumerate(get_list(call, "messages")):
         with source.handle_errors(position, "message"):
             messages.append(_parse_message(row, where))
@@ -115,12 +117,9 @@ def _parse_request(call: Any, source: Source, place: PathOrUrl) -> LoggedRequest
         answer = _parse_answer(call, where)
     if answer is None:
         source.skip("call without an answer")
-    return LoggedRequest(
-        tuple(messages),
-        answer,
-        get_objects(call, "kwargs", "tools"),
-        get_text(call, "kwargs", "model") or get_text(call, "response", "model"),
-    )
+    tools = get_objects(call, "kwargs", "tools")
+    model = get_text(call, "kwargs", "model") or get_text(call, "response", "model")
+    return LoggedRequest(tuple(messages), answer, tools, model)
 
 
 def _parse_answer(call: Any, where: str) -> Message | None:
@@ -146,15 +145,6 @@ def _parse_message(row: Any, where: str) -> Message:
 def _sort_time(call: Any) -> float:
     moment = get_number(call, "timestamp")
     return math.inf if moment is None else moment
-
-
-def _folder_name(place: PathOrUrl) -> str | None:
-    """Return the name of the folder of a file."""
-    return _to_path(place).parent.name or None
-
-
-def _file_name(place: PathOrUrl) -> str:
-    return _to_path(place).name
 
 
 def _to_path(place: PathOrUrl) -> PurePath:

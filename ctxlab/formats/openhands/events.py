@@ -104,12 +104,12 @@ FORMAT = Format(
 
 def _is_events(value: Any) -> bool:
     first = first_or_none(value)
-    for event in first if isinstance(first, list) else [first]:
-        if get_text(event, "action") and isinstance(get_in(event, "args"), dict):
-            return True
-        if get_text(event, "observation") and isinstance(get_in(event, "content"), str):
-            return True
-    return False
+    parts = {"action": ("args", dict), "observation": ("content", str)}
+    return any(
+        get_text(event, name) and isinstance(get_in(event, key), kind)
+        for event in (first if isinstance(first, list) else [first])
+        for name, (key, kind) in parts.items()
+    )
 
 
 def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:

@@ -4,6 +4,11 @@ Observations follow the call that they answer, so that calls and results stay to
 comes in between. The call is found by the model's response and the call id in
 ``tool_call_metadata``, or else by ``cause``. Actions of one response form one message. ``events``
 reads the files.
+
+Actions of agents without function calling, commands of the user, observations and recalls become
+the text that OpenHands makes of them before each request (``ConversationMemory``, in older versions
+the ``CodeActAgent``). Only the content of the event is used; the template sentences around a recall
+are not added.
 """
 
 from __future__ import annotations
@@ -40,6 +45,14 @@ _ACTION_TYPES = (
     *("think", "call_tool_mcp", "task_tracking", "finish"),
 )
 _HIDDEN_OBSERVATIONS = ("null", "agent_state_changed", "success", "loop_detection", "condense")
+_ACTION_TAGS = {
+    "run": ("bash", "command"),
+    "run_ipython": ("ipython", "code"),
+    "browse_interactive": ("browse", "browser_actions"),
+}
+_INLINE_IMAGE = "![image](data:image/png;base64,"
+_IMAGE_PLACEHOLDER = "![image](data:image/png;base64, ...) already displayed to user"
+_TRUNCATION_NOTICE = "\n[... Observation truncated due to length ...]\n"
 
 
 @dataclass
@@ -260,16 +273,6 @@ def _event_ids(event: dict[str, Any]) -> set[int]:
 
 def _event_time(event: dict[str, Any]) -> float | None:
     return get_time(event, "timestamp")
-
-
-_ACTION_TAGS = {
-    "run": ("bash", "command"),
-    "run_ipython": ("ipython", "code"),
-    "browse_interactive": ("browse", "browser_actions"),
-}
-_INLINE_IMAGE = "![image](data:image/png;base64,"
-_IMAGE_PLACEHOLDER = "![image](data:image/png;base64, ...) already displayed to user"
-_TRUNCATION_NOTICE = "\n[... Observation truncated due to length ...]\n"
 
 
 def action_text(kind: str, args: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ Newer conventions are tried first:
   under ``gen_ai.event.content`` (Azure), or consists of the attributes of the event.
 - ``gen_ai.content.prompt`` and ``gen_ai.content.completion``: events with OpenAI messages in JSON.
 
-If a span uses several conventions, only one is read. The results have shapes that ``api_calls``
+If a span uses several conventions, only one is read. The results have shapes that ``traces``
 accepts. ``input.value`` of OpenInference, which has no fixed shape, is not read.
 
 References
