@@ -48,7 +48,7 @@ from ctxlab.formats.common.request_log import (
     request_bodies,
 )
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import get_in, get_list, require_object, require_objects
+from ctxlab.formats.fields import get_in, get_list, get_objects, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.content_parts import is_known_type, part_type
@@ -87,7 +87,7 @@ def sniff(head: FileHead) -> bool:
     """
     if any(map(is_anthropic, request_bodies(head))):
         return True
-    rows = [row for row in head.rows if "role" in row] if _are_objects(head.rows) else []
+    rows = [row for row in get_objects(list(head.rows)) if "role" in row]
     plain = 0 < len(rows) == len(head.rows) and all(map(_may_be_anthropic, rows))
     return plain and any(map(_has_anthropic_block, rows))
 
@@ -192,10 +192,6 @@ def _is_foreign_block(block: Any) -> bool:
     return not own and is_known_type(kind)
 
 
-def _are_objects(rows: Any) -> bool:
-    return all(isinstance(row, dict) for row in rows)
-
-
 def _has_anthropic_block(message: Any) -> bool:
     content = get_in(message, "content")
     return isinstance(content, list) and any(
@@ -272,11 +268,11 @@ def _dump_assistant(message: Message, ids: dict[str, str], report: UnsupportedCa
     said = _dump_content(message, report, images=False)
     if not message.tool_calls:
         return said
-    calls: list[_Block] = []
-    for call in message.tool_calls:
-        arguments = _dump_arguments(call, report)
-        named = {"type": "tool_use", "id": ids[call.id], "name": call.name}
-        calls.append(named | {"input": arguments})
+    calls: list[_Block] = [
+        {"type": "tool_use", "id": ids[call.id], "name": call.name}
+        | {"input": _dump_arguments(call, report)}
+        for call in message.tool_calls
+    ]
     return [*(blocks.to_blocks(said) if said else ()), *calls]
 
 

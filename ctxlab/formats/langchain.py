@@ -96,7 +96,7 @@ def _first_messages(row: Any) -> Iterator[Any]:
 
 def _is_langchain(value: Any) -> bool:
     """Check for fields that only LangChain writes; many systems write ``type`` and ``content``."""
-    if not isinstance(value, dict) or not _is_message(value):
+    if not isinstance(value, dict) or not (is_langchain_message(value) or _is_removal(value)):
         return False
     kind = value.get("type")
     if kind == "constructor" or kind in _LANGCHAIN_TYPES:
@@ -104,10 +104,6 @@ def _is_langchain(value: Any) -> bool:
     data = value.get("data")
     fields = data if isinstance(data, dict) else value
     return kind in _SHARED_TYPES and "additional_kwargs" in fields and "content" in fields
-
-
-def _is_message(value: Any) -> bool:
-    return is_langchain_message(value) or _is_removal(value)
 
 
 def _is_removal(value: Any) -> bool:
@@ -131,7 +127,8 @@ class _ConversationBuilder:
             return
         with self.source.handle_errors(*where):
             self.messages.append(message_from_langchain(row, self.source.skip))
-            told = get_in(_message_fields(row), "response_metadata")
+            fields = get_in(row, "kwargs") or get_in(row, "data") or row
+            told = get_in(fields, "response_metadata")
             if model := get_text(told, "model_name") or get_text(told, "model"):
                 self.models[model] += 1
 
@@ -140,7 +137,3 @@ class _ConversationBuilder:
         if self.messages:
             model = most_common_model(self.models)
             yield Recording(self.source.name, tuple(self.messages), model=model, meta=self.meta)
-
-
-def _message_fields(row: Any) -> Any:
-    return get_in(row, "kwargs") or get_in(row, "data") or row

@@ -173,7 +173,8 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))
-    extra = {key: row[key] for key in row if key not in _NON_EXTRA_KEYS and _is_set(row[key])}
+    others = {key: row[key] for key in row if key not in _NON_EXTRA_KEYS}
+    extra = {key: value for key, value in others.items() if value not in (None, [], {})}
     if not wire.get("content") and get_text(row, "refusal"):
         wire["content"], extra["refusal"] = row["refusal"], True
     message = message_from_dict(wire)
@@ -188,10 +189,6 @@ def _convert_custom_call(call: Any) -> Any:
         return call
     function = {"name": custom.get("name"), "arguments": custom.get("input")}
     return {"id": call.get("id"), "function": function}
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None and value != [] and value != {}
 
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:

@@ -23,7 +23,7 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source, whole_folder
 from ctxlab.formats.common.api_messages import parse_message
-from ctxlab.formats.fields import get_in, get_time, require_object
+from ctxlab.formats.fields import get_object, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.messages import PartCount
 from ctxlab.messages.types import Message, Recording
@@ -95,11 +95,9 @@ FORMAT = Format(
 
 
 def _is_stored_message(value: Any) -> bool:
-    return (
-        isinstance(get_in(value, "message", "role"), str)
-        and isinstance(get_in(value, "message", "content"), list)
-        and isinstance(value.get("message_id"), int)
-    )
+    message = get_object(value, "message")
+    held = isinstance(message.get("role"), str) and isinstance(message.get("content"), list)
+    return held and isinstance(value.get("message_id"), int)
 
 
 def _message_number(stored: dict[str, Any]) -> int:

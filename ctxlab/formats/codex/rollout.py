@@ -322,12 +322,9 @@ def _match_history(
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
     repeated = Counter(keys[old][0] for old in found.values())
     total = Counter(index for index, _ in keys)
-    stands_in = [
-        said
-        for index, item in enumerate(history)
-        if index not in found and get_in(item, "role") == "user"
-        for said in items.content_texts(item.get("content"))
-    ]
+    new = (item for index, item in enumerate(history) if index not in found)
+    users = (item for item in new if get_in(item, "role") == "user")
+    stands_in = [text for item in users for text in items.content_texts(item.get("content"))]
     return frozenset(i for i, count in repeated.items() if count == total[i]), stands_in
 
 

@@ -147,11 +147,9 @@ def is_block_list(value: Any) -> bool:
     >>> is_block_list([{"name": "hi"}]), is_block_list([])
     (False, False)
     """
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(_is_block(block) and kinds.part_type(block) in _BLOCK_TYPES for block in value)
-    )
+    blocks = get_list(value)
+    known = (_is_block(each) and kinds.part_type(each) in _BLOCK_TYPES for each in blocks)
+    return bool(blocks) and all(known)
 
 
 def is_tool_result(block: Any) -> bool:

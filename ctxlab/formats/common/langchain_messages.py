@@ -101,16 +101,14 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
         id = get_text(fields, "tool_call_id") or (name if kind == "function" else None)
         answered = id if role == "tool" else None
         return Message(role, said or "", tool_call_id=answered, name=name, extra=extra)
-    thought = (
-        get_in(fields, "additional_kwargs", "reasoning_content"),
-        *map(fields.get, ("reasoning_content", "reasoning")),
-    )
+    thought = get_in(fields, "additional_kwargs", "reasoning_content")
+    thoughts = (thought, fields.get("reasoning_content"), fields.get("reasoning"))
     return Message(
         role,
         said,
         tool_calls=_parse_tool_calls(fields) or held.calls,
         name=name,
-        reasoning="\n".join(held.reasoning) or first_text(thought),
+        reasoning="\n".join(held.reasoning) or first_text(thoughts),
         usage=_parse_usage(fields),
         extra=extra,
     )

@@ -134,13 +134,10 @@ def _step_rows(
     row: dict[str, Any], said: list[Any], results: list[Any]
 ) -> Iterator[dict[str, Any]]:
     if said:
-        yield {"role": "assistant", "content": said} | _created_at(row)
+        time = {"createdAt": row["createdAt"]} if get_time(row, "createdAt") else {}
+        yield {"role": "assistant", "content": said} | time
     if results:
         yield {"role": "tool", "content": results}
-
-
-def _created_at(row: dict[str, Any]) -> dict[str, Any]:
-    return {"createdAt": row["createdAt"]} if get_time(row, "createdAt") else {}
 
 
 def _tool_output(body: dict[str, Any]) -> dict[str, Any]:

@@ -140,12 +140,9 @@ class SessionLog:
         keyed = [place for place in self._visible if _part_keys(self.rows[place])]
         gone = [place for place in keyed if place not in held]
         end = max(again, default=-1) + 1
-        stands_in = [
-            words
-            for index, row in enumerate(messages if gone else messages[:end])
-            if index not in again and row.get("type") == "user"
-            for words in part_texts(to_parts(row.get("content")))
-        ]
+        new = [row for i, row in enumerate(messages if gone else messages[:end]) if i not in again]
+        sent = (to_parts(row.get("content")) for row in new if row.get("type") == "user")
+        stands_in = [text for parts in sent for text in part_texts(parts)]
         if gone and not stands_in and gone == keyed[-len(gone) :]:
             for place in self._visible:
                 if place >= gone[0]:
@@ -170,12 +167,8 @@ class SessionLog:
         taken = {place: frozenset(_part_keys(self.rows[place])) for place in same.values()}
         others = (place for place in self._visible if place not in taken)
         before = [(place, key) for place in others for key in _part_keys(self.rows[place])]
-        parts = [
-            (index, key)
-            for index, keys in enumerate(part_keys)
-            for key in keys
-            if index not in same or key not in taken[same[index]]
-        ]
+        every = ((index, key) for index, keys in enumerate(part_keys) for key in keys)
+        parts = [(i, key) for i, key in every if i not in same or key not in taken[same[i]]]
         again = {index: {place} for index, place in same.items()}
         found = match_repeated([key for _, key in before], [key for _, key in parts])
         for new, old in found.items():

@@ -184,11 +184,8 @@ def _build_compaction(
         tokens_before=get_count(event, "tokens_before") or None,
     )
     if event.get("type") == "edit":
-        now = [
-            place
-            for index, place in sorted(again.items())
-            if before[place].role == "tool" and before[place].text != sent[index].text
-        ]
+        results = ((i, place) for i, place in sorted(again.items()) if before[place].role == "tool")
+        now = [place for index, place in results if before[place].text != sent[index].text]
         new = [before[place].tool_call_id or "" for place in now if place not in cleared_before]
         cleared_before.update(now)
         return replace(compaction, kind="clear", cleared=tuple(new))
