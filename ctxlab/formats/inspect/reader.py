@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
+from zipfile import ZipFile
 
 from msgspec.structs import replace
 
@@ -105,7 +107,7 @@ def _read_json_log(source: Source) -> Iterator[_LazySample]:
     if not isinstance(samples, list):
         raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
     for number, sample in enumerate(samples):
-        yield number, get_in(log, "eval"), lambda sample=sample: sample
+        yield number, get_in(log, "eval"), partial(_identity, sample)
 
 
 def _read_eval_log(source: Source) -> Iterator[_LazySample]:
@@ -120,7 +122,15 @@ def _read_eval_log(source: Source) -> Iterator[_LazySample]:
         for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
             source.skip("sample in chunks, which Inspect's own reader does not support either")
         for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
-            yield number, spec, lambda name=name: parse_json(read_member(archive, name))
+            yield number, spec, partial(_load_member, archive, name)
+
+
+def _identity(sample: Any) -> Any:
+    return sample
+
+
+def _load_member(archive: ZipFile, name: str) -> Any:
+    return parse_json(read_member(archive, name))
 
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
