@@ -65,7 +65,8 @@ def get_text(value: Any, *keys: str) -> str | None:
     >>> get_text("a"), get_text({"id": "b"}, "id"), get_text({"id": 1}, "id")
     ('a', 'b', None)
     """
-    value = get_in(value, *keys)
+    for key in keys:  # as get_in, which a function called so often does not call
+        value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, str) and value else None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from ctxlab.formats.fields import get_count
 from ctxlab.messages.types import Usage
 
+_split = cache(lambda path: tuple(path.split(".")))
 _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
@@ -41,7 +43,7 @@ class UsageShape(NamedTuple):
         """
         if not isinstance(value, dict):
             return None
-        sent, got, read, written, thought = (get_count(value, *p.split(".")) for p in self[:5])
+        sent, got, read, written, thought = (get_count(value, *_split(path)) for path in self[:5])
         cached = read + written if self.includes_cache else 0
         return Usage(max(sent - cached, 0), read, written, got, thought)
 
