@@ -374,8 +374,8 @@ def recall_text(extras: Any) -> str:
     told = [get_in(extras, key) for key in keys]
     objects = (get_object(extras, key) for key in ("runtime_hosts", "custom_secrets_descriptions"))
     told += [dump_json(each) for each in objects if each]
-    keys = ("additional_agent_instructions", "date", "conversation_instructions")
-    told += [get_in(extras, key) for key in keys]
+    later = ("additional_agent_instructions", "date", "conversation_instructions")
+    told += [get_in(extras, key) for key in later]
     told += [get_in(each, "content") for each in get_list(extras, "microagent_knowledge")]
     return "\n\n".join(each for each in told if get_text(each))
 
