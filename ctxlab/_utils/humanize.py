@@ -47,11 +47,10 @@ def parse_limit(limit: int | float | str) -> int | float:
     """
     value: float = math.nan
     if isinstance(limit, str):
-        if found := parse_quantity(limit):
-            value, unit = found
-            if unit:
-                value = round(value / 100, 12)
-                value = value if value <= 1 else math.nan
+        value, unit = parse_quantity(limit) or (math.nan, "")
+        if unit:
+            value = round(value / 100, 12)
+            value = value if value <= 1 else math.nan
     elif isinstance(limit, SupportsFloat) and not isinstance(limit, bool):
         value = limit
     if math.isfinite(value) and value > 0:

@@ -469,9 +469,7 @@ class Context(Ledger):
         """
         entries = self.entries[start:stop]
         if not entries:
-            raise EditError(
-                f"expected entries to fold, got the range {start} to {stop} of {len(self.entries)}"
-            )
+            raise EditError(f"no entries to fold from {start} to {stop} of {len(self.entries)}")
         tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, entries[-1].stop
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
@@ -568,16 +566,14 @@ class Context(Ledger):
         fork.is_fork, fork.is_persistent = True, False
         return fork
 
-    def run_with_budget_share(
-        self, share: float, strategy: Callable[[Context], Context]
-    ) -> Context:
+    def run_with_budget_share(self, share: float, run: Callable[[Context], Context]) -> Context:
         """Run a strategy with a share of the budget, so that it cuts deeper.
 
         Parameters
         ----------
         share : float
             Share of the available tokens, from 0 to 1.
-        strategy : callable
+        run : callable
             The strategy: a function from a context to the context to send.
 
         Returns
@@ -588,7 +584,7 @@ class Context(Ledger):
         whole = self._available
         self._available = int(share * whole)
         try:
-            sent = strategy(self)
+            sent = run(self)
         finally:
             self._available = whole
         sent._available = whole  # it may be a fork made with the reduced budget

@@ -243,10 +243,8 @@ def main_argument(call: ToolCall) -> str:
     ('5', '')
     """
     arguments = {path: str(leaf) for path, leaf in call.argument_leaves() if leaf is not None}
-    return next(
-        (arguments[key] for key in _MAIN_ARGUMENT_KEYS if arguments.get(key)),
-        next(iter(arguments.values()), ""),
-    )
+    main = (arguments[key] for key in _MAIN_ARGUMENT_KEYS if arguments.get(key))
+    return next(main, next(iter(arguments.values()), ""))
 
 
 def _first_line(message: Message) -> str:

@@ -142,7 +142,7 @@ def as_strategy(value: Any) -> Strategy:
         return FunctionStrategy(value)
     if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"expected a strategy, got {value!r}; pass tool_stubs(keep=3), a function, or text"
+            f"expected a strategy, got {value!r}; pass tool_stubs(), a function, or text"
         )
     return value  # type: ignore[no-any-return]
 

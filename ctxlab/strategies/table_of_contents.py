@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
@@ -20,6 +21,9 @@ from ctxlab.strategies.base import BaseStrategy, summaries_end
 from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.tokens.models import find_model
+
+_Turns: TypeAlias = Mapping[int, Sequence[Message]]
+"messages of each turn, by its number"
 
 _HEADER = "Contents of earlier turns; get_turn(number) gives one in full:"
 _UNLISTED_PREFIX = "Earlier turns that are no longer listed: "
@@ -163,9 +167,7 @@ class contents(BaseStrategy):
             written = self._request_lines(context, self.model, turns)
         return {n: f"{n}. {written.get(n) or headline(turn)}" for n, turn in turns.items()}
 
-    def _request_lines(
-        self, context: Context, model: str, turns: Mapping[int, Sequence[Message]]
-    ) -> Mapping[int, str]:
+    def _request_lines(self, context: Context, model: str, turns: _Turns) -> Mapping[int, str]:
         """Return the valid lines that a model writes."""
         request = self._build_request(context, model, turns)
         if request is None:
@@ -184,9 +186,7 @@ class contents(BaseStrategy):
             )
         return found
 
-    def _build_request(
-        self, context: Context, model: str, turns: Mapping[int, Sequence[Message]]
-    ) -> Request | None:
+    def _build_request(self, context: Context, model: str, turns: _Turns) -> Request | None:
         """Return the request, with turns clipped to the model's window; None if they are too many."""
         known, each = find_model(model), _MAX_TURN_CHARS
         wanted = _LINE_TOKENS * len(turns) + _REASONING_TOKENS

@@ -227,19 +227,17 @@ def _fit_weights(recordings: Sequence[_BilledRequests]) -> FloatArray | None:
     return figures
 
 
-def _fit_huber(
-    added: FloatArray, cost: FloatArray, bend: float = 1.345, rounds: int = 60
-) -> FloatArray:
-    """Fit least squares, in which residuals beyond ``bend`` standard deviations get smaller weights."""
+def _fit_huber(added: FloatArray, cost: FloatArray) -> FloatArray:
+    """Fit least squares, in which residuals beyond 1.345 standard deviations get smaller weights."""
     weights = np.ones(len(cost))
     figures = np.zeros(added.shape[1])
-    for _ in range(rounds):
+    for _ in range(60):
         root = np.sqrt(weights)
         solved = np.linalg.lstsq(added * root[:, None], cost * root, rcond=None)[0]
         figures = solved.astype(np.float64)
         off = np.abs(cost - added @ figures)
         deviation = max(1.4826 * float(np.median(off)), 1e-9)
-        weights = np.minimum(1, bend * deviation / np.maximum(off, 1e-9))
+        weights = np.minimum(1, 1.345 * deviation / np.maximum(off, 1e-9))
     return figures
 
 

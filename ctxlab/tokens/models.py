@@ -50,9 +50,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     lifetime: float = 0.0
     "seconds after the last use; the published minimum, which is often exceeded"
 
-    def readable_prefix(
-        self, unchanged: Any, system: Any, previous: Any, previous_last: Any
-    ) -> Any:
+    def readable_prefix(self, unchanged: Any, system: Any, previous: Any, newest: Any) -> Any:
         """Return the part of the unchanged prefix that the previous request left readable in the cache.
 
         An automatic cache can serve any prefix. An explicit cache serves prefixes that end at a
@@ -68,7 +66,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
             Tokens of the system prompt.
         previous : int or numpy.ndarray
             Tokens of the messages of the previous request.
-        previous_last : int or numpy.ndarray
+        newest : int or numpy.ndarray
             Tokens of the last message of the previous request.
 
         Returns
@@ -83,7 +81,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
         """
         if self.kind != "explicit":
             return unchanged
-        second = previous - previous_last
+        second = previous - newest
         last = previous * (unchanged >= previous)
         earlier = second * ((unchanged < previous) & (unchanged >= second))
         return last + earlier + system * ((unchanged < second) & (unchanged >= system))
@@ -315,18 +313,16 @@ def _get_costs(listed: _ListedCosts) -> list[float | None]:
     return [getattr(listed, key) for key in _COST_KEYS]
 
 
-def _build_listed_model(
-    name: str, listed_as: str, entry: _ListedModel, steps: _PriceSteps
-) -> Model:
+def _build_listed_model(name: str, listed: str, entry: _ListedModel, steps: _PriceSteps) -> Model:
     limit, maker = int(entry.max_input_tokens or 0), entry.litellm_provider
     (_, costs), *more = steps
     tiers = (PriceTier(*fill_missing_prices(*c), start) for start, c in more if costs[0])
     prices, cache = Prices(*fill_missing_prices(*costs), above=tuple(tiers)), CachePolicy()
     if costs[2] is not None:
-        cache = _build_cache_policy(maker, listed_as, entry.prompt_cache_min_tokens)
+        cache = _build_cache_policy(maker, listed, entry.prompt_cache_min_tokens)
     output = int(entry.max_output_tokens or min(_DEFAULT_MAX_OUTPUT, limit))
     warning = None if prices.known else f"litellm lists no price for {name}, so its cost is unknown"
-    return Model(name, limit, output, prices, cache, maker, "litellm", listed_as, warning)
+    return Model(name, limit, output, prices, cache, maker, "litellm", listed, warning)
 
 
 def _iter_name_variants(name: str) -> Iterator[str]:

@@ -77,10 +77,7 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ValueError if a weight is negative, or if nothing would be counted."""
         figures = (self.ratio, self.per_char, self.per_call, self.reasoning)
         if not all(0 <= f < math.inf for f in figures) or not self.ratio + self.per_char > 0:
-            raise ValueError(
-                "ratio, per_char, per_call and reasoning must be 0 or more, with ratio or per_char "
-                f"above 0, got {figures}"
-            )
+            raise ValueError(f"weights must be 0 or more, ratio or per_char above 0, got {figures}")
 
     def save(self, folder: Path) -> Path:
         """Store the profile in a project, where ``find_profile`` finds it.

@@ -55,8 +55,11 @@ def system_prompt_end(entries: Sequence[Entry]) -> int:
         do not count.
     """
     end = 0
-    while end < len(entries) and entries[end].start == end and _is_system(entries[end]):
-        end += 1  # a moved system message has another start
+    # A moved system message has another start.
+    while (
+        end < len(entries) and entries[end].start == end and entries[end].message.role == "system"
+    ):
+        end += 1
     return end
 
 
@@ -128,7 +131,3 @@ def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> in
         start = block_start(entries, start, lowest)
         count -= 1
     return start
-
-
-def _is_system(entry: Entry) -> bool:
-    return entry.message.role == "system"

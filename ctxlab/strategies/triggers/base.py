@@ -125,9 +125,7 @@ def without_models(strategy: Any) -> Any:
             changes[field.name] = without_models(value)
     plain = replace(strategy, **changes)
     if models := models_used(plain):
-        raise SpecError(
-            f"{strategy!r} does not support dry runs, because it requires {', '.join(models)}"
-        )
+        raise SpecError(f"{strategy!r} does not support dry runs: it requires {', '.join(models)}")
     return plain
 
 

@@ -49,11 +49,9 @@ class hysteresis(WrapperStrategy):
     def __post_init__(self) -> None:
         """Raise SpecError if the target is above the trigger."""
         super().__post_init__()
-        if self.target > self.trigger:
-            raise SpecError(
-                f"hysteresis: the target {self.target} is above the trigger {self.trigger}; "
-                "pass a target that is not larger"
-            )
+        low, high = self.target, self.trigger
+        if low > high:
+            raise SpecError(f"hysteresis: the target {low} is above the trigger {high}; lower it")
 
     def __call__(self, context: Context, /) -> Context:
         """Run the strategy with the smaller budget once the trigger is exceeded."""
