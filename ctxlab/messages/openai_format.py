@@ -16,6 +16,7 @@ from ctxlab.messages.content_parts import CALL_TYPES, RESULT_TYPES, guess_api, p
 from ctxlab.messages.types import ROLES, Message, Role, ToolCall, Usage
 
 _ROLE_ALIASES = {"developer": "system", "function": "tool", "model": "assistant"}
+_TOOL_TYPES = frozenset((*CALL_TYPES, *RESULT_TYPES))
 _KNOWN_KEYS = frozenset(Message.__struct_fields__) | {"refusal", "function_call"}
 
 
@@ -200,9 +201,7 @@ give calls in tool_calls, and each result in a message of role tool
     """
     for part in content if isinstance(content, (list, tuple)) else ():
         kind = part_type(part) if isinstance(part, Mapping) else None
-        if kind is not None and (
-            kind in CALL_TYPES or kind in RESULT_TYPES or kind.endswith(("tool_use", "tool_result"))
-        ):
+        if kind and (kind in _TOOL_TYPES or kind.endswith(("tool_use", "tool_result"))):
             whose = f" ({api})" if (api := guess_api([kind])) else ""
             raise ValueError(
                 f"expected OpenAI's chat format, got a block of type {kind}{whose}; give calls in "

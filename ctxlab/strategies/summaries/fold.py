@@ -9,7 +9,7 @@ from ctxlab.context.history import Form
 from ctxlab.errors import ModelUnavailable
 from ctxlab.messages.types import Message
 from ctxlab.strategies.summaries.extractive import extract_summary
-from ctxlab.strategies.summaries.llm import SummaryRejected, summarize_with_model
+from ctxlab.strategies.summaries.llm import SummaryRejected, SummaryWriter
 from ctxlab.strategies.summaries.structured import extract_structured_summary
 
 SUMMARY_HEADER = "Summary of the conversation so far:\n"
@@ -119,9 +119,8 @@ def summarize(
 
     if model is not None and max_tokens > 0:
         try:
-            return summarize_with_model(
-                context, previous, messages, max_tokens, model, prompt, extract
-            )
+            writer = SummaryWriter(context, model, prompt, max_tokens)
+            return writer.summarize(previous, messages, extract)
         except (ModelUnavailable, SummaryRejected) as error:
             context.report(f"summary fallback: {error}")
     return extract(messages, max_tokens, previous)

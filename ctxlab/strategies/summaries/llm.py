@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.errors import ModelUnavailable, SpecError
@@ -33,7 +34,7 @@ _MAX_COMPRESSION_RATIO = 8
 _THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _INTERNAL_PROMPTS = frozenset({"part", "merge"})
 
-_Fallback = Callable[[Sequence[Message], int], str]
+Fallback: TypeAlias = Callable[[Sequence[Message], int], str]
 "Summarises messages without a model, in at most the given number of tokens."
 
 
@@ -43,62 +44,6 @@ class SummaryWarning(UserWarning):
 
 class SummaryRejected(Exception):
     """A model's reply is not a usable summary; the message says why."""
-
-
-def summarize_with_model(
-    context: Context,
-    previous: str,
-    messages: Sequence[Message],
-    max_tokens: int,
-    model: str,
-    prompt: str,
-    fallback: _Fallback,
-) -> str:
-    """Extend a summary by new messages, with a model.
-
-    Parts that the model cannot summarise are summarised by ``fallback``.
-
-    Parameters
-    ----------
-    context : Context
-        The context, with the client and the token counter.
-    previous : str
-        The summary so far; empty if there is none.
-    messages : sequence of Message
-        Messages to add.
-    max_tokens : int
-        Maximum tokens of the summary.
-    model : str
-        Model that writes the summary.
-    prompt : str
-        Name of a prompt, or the path of a file.
-    fallback : callable
-        Function ``(messages, tokens) -> str`` that summarises without a model.
-
-    Returns
-    -------
-    str
-        The new summary.
-
-    Raises
-    ------
-    SummaryRejected
-        If the reply is not usable.
-    ModelUnavailable
-        If the model does not answer.
-    """
-    writer = _SummaryWriter(context, model, prompt, max_tokens)
-    pieces = format_transcript(messages)
-    if writer.fits(pieces, previous):
-        request = writer.build_request(pieces, previous)
-    else:
-        pieces = writer.summarize_parts(pieces, messages, previous, fallback)
-        while not writer.fits(pieces, previous, "merge"):
-            pieces = writer.merge_summaries(pieces, previous)
-        request = writer.build_request(pieces, previous, "merge")
-    count = context.history.counter
-    worth = count.count_text(previous) + sum(map(count.count_message, messages))
-    return writer.validate_summary(context.ask(request), max_tokens, worth, count)
 
 
 @lru_cache(maxsize=32)
@@ -132,8 +77,20 @@ def load_prompt(name: str) -> str:
         ) from None
 
 
-class _SummaryWriter:
-    """Has one model write a summary of ``summary_tokens`` tokens, in several calls if necessary."""
+class SummaryWriter:
+    """Has a model write a summary, in several calls if one cannot hold all messages.
+
+    Parameters
+    ----------
+    context : Context
+        The context, with the client and the token counter.
+    model : str
+        Model that writes the summary.
+    prompt : str
+        Name of a prompt, or the path of a file.
+    summary_tokens : int
+        Maximum tokens of the summary.
+    """
 
     def __init__(self, context: Context, model: str, prompt: str, summary_tokens: int) -> None:
         known, counter = find_model(model), context.history.counter
@@ -144,7 +101,43 @@ class _SummaryWriter:
         self.max_prompt_tokens = int(_MAX_WINDOW_SHARE * known.limit) - self.reply_tokens
         self.instructions = load_prompt(prompt)
 
-    def build_request(
+    def summarize(self, previous: str, messages: Sequence[Message], fallback: Fallback) -> str:
+        """Extend a summary by new messages.
+
+        Parts that the model cannot summarise are summarised by ``fallback``.
+
+        Parameters
+        ----------
+        previous : str
+            The summary so far; empty if there is none.
+        messages : sequence of Message
+            Messages to add.
+        fallback : callable
+            Function ``(messages, tokens) -> str`` that summarises without a model.
+
+        Returns
+        -------
+        str
+            The new summary.
+
+        Raises
+        ------
+        SummaryRejected
+            If the reply is not usable.
+        ModelUnavailable
+            If the model does not answer.
+        """
+        pieces, kind = format_transcript(messages), "conversation"
+        if not self._fits(pieces, previous):
+            pieces, kind = self._summarize_parts(pieces, messages, previous, fallback), "merge"
+            while not self._fits(pieces, previous, kind):
+                pieces = self._merge_summaries(pieces, previous)
+        reply = self.context.ask(self._build_request(pieces, previous, kind))
+        count = self.context.history.counter
+        worth = count.count_text(previous) + sum(map(count.count_message, messages))
+        return self._validate_summary(reply, self.summary_tokens, worth, count)
+
+    def _build_request(
         self, pieces: Sequence[str], previous: str = "", kind: str = "conversation"
     ) -> Request:
         """Build a request for pieces of a kind: ``conversation``, ``part`` or ``merge``."""
@@ -161,54 +154,56 @@ class _SummaryWriter:
         asked = (Message("system", told), Message("user", body))
         return Request(self.model, asked, max_tokens=self.reply_tokens)
 
-    def available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
+    def _available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
         """Return the tokens that the pieces of a request may take."""
-        empty = self.build_request((), previous, kind).messages
+        empty = self._build_request((), previous, kind).messages
         return self.max_prompt_tokens - self.counter.count_request(empty)
 
-    def piece_tokens(self, piece: str) -> int:
+    def _piece_tokens(self, piece: str) -> int:
         """Return the tokens of a piece within a request."""
         return self.counter.count_text(piece) + _JOIN_TOKENS
 
-    def fits(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
+    def _fits(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
         """Return True if the pieces fit one request."""
         extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each piece has a number
-        return sum(map(self.piece_tokens, pieces)) + extra <= self.available_tokens(previous, kind)
+        return sum(map(self._piece_tokens, pieces)) + extra <= self._available_tokens(
+            previous, kind
+        )
 
-    def part_summary_tokens(self, previous: str) -> int:
+    def _part_summary_tokens(self, previous: str) -> int:
         """Return the tokens for the summary of a part, so that several fit one merging call."""
-        room = self.available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
+        room = self._available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
         share = min(self.summary_tokens, room)
         if share < min(_MIN_PART_TOKENS, self.summary_tokens):
             raise SummaryRejected(f"the window of {self.model} is too small for the request")
         return share
 
-    def group_pieces(self, pieces: Sequence[str], kind: str) -> list[range]:
+    def _group_pieces(self, pieces: Sequence[str], kind: str) -> list[range]:
         """Group consecutive pieces that fit one call. Pieces that are too large must be cut first."""
-        room, groups, start, used = self.available_tokens(kind=kind), [], 0, 0
+        room, groups, start, used = self._available_tokens(kind=kind), [], 0, 0
         for i, piece in enumerate(pieces):
-            size = self.piece_tokens(piece) + (_JOIN_TOKENS if kind == "merge" else 0)
+            size = self._piece_tokens(piece) + (_JOIN_TOKENS if kind == "merge" else 0)
             if used + size > room and i > start:
                 groups.append(range(start, i))
                 start, used = i, 0
             used += size
         return [*groups, range(start, len(pieces))]
 
-    def cut_piece(self, piece: str) -> str:
+    def _cut_piece(self, piece: str) -> str:
         """Cut the middle of a piece so that it fits one call on its own."""
-        room, chars = self.available_tokens(kind="part"), len(piece)
+        room, chars = self._available_tokens(kind="part"), len(piece)
         cut = piece
-        while chars > 1 and (used := self.piece_tokens(cut)) > room:
+        while chars > 1 and (used := self._piece_tokens(cut)) > room:
             chars = min(chars - 1, chars * room // used)
             cut = cut_middle(piece, chars)
         return cut
 
-    def summarize_parts(
-        self, pieces: Sequence[str], messages: Sequence[Message], previous: str, fallback: _Fallback
+    def _summarize_parts(
+        self, pieces: Sequence[str], messages: Sequence[Message], previous: str, fallback: Fallback
     ) -> list[str]:
         """Return summaries of consecutive parts, asked for concurrently."""
-        max_tokens = self.part_summary_tokens(previous)
-        whole = [self.cut_piece(piece) for piece in pieces]
+        max_tokens = self._part_summary_tokens(previous)
+        whole = [self._cut_piece(piece) for piece in pieces]
         if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
             what = f"summary input cut: {cut} too long for one call to {self.model}"
             self.context.report(what)
@@ -220,9 +215,9 @@ class _SummaryWriter:
 
         return self._ask_for_groups(whole, "part", max_tokens, fall_back)
 
-    def merge_summaries(self, summaries: Sequence[str], previous: str) -> list[str]:
+    def _merge_summaries(self, summaries: Sequence[str], previous: str) -> list[str]:
         """Merge neighbouring summaries into fewer ones."""
-        max_tokens = self.part_summary_tokens(previous)
+        max_tokens = self._part_summary_tokens(previous)
 
         def fall_back(group: range) -> str:
             own = max_tokens // len(group)
@@ -234,8 +229,8 @@ class _SummaryWriter:
         self, pieces: Sequence[str], kind: str, max_tokens: int, fall_back: Callable[[range], str]
     ) -> list[str]:
         """Return one summary for each group of pieces, with fallbacks unless all calls failed."""
-        groups = self.group_pieces(pieces, kind)
-        requests = [self.build_request([pieces[i] for i in group], kind=kind) for group in groups]
+        groups = self._group_pieces(pieces, kind)
+        requests = [self._build_request([pieces[i] for i in group], kind=kind) for group in groups]
         replies = self.context.ask_all(requests)
         said: list[str] = []
         failures: list[str] = []
@@ -244,7 +239,7 @@ class _SummaryWriter:
             try:
                 if isinstance(reply, ModelUnavailable):
                     raise reply
-                said.append(self.validate_summary(reply, max_tokens, worth, self.counter))
+                said.append(self._validate_summary(reply, max_tokens, worth, self.counter))
             except (ModelUnavailable, SummaryRejected) as error:
                 failures.append(f"part {len(said) + 1} of {len(requests)}: {error}")
                 said.append(fall_back(group))
@@ -254,7 +249,7 @@ class _SummaryWriter:
             self.context.report(f"summary fallback: {failure}")
         return said
 
-    def validate_summary(
+    def _validate_summary(
         self, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
     ) -> str:
         """Return the text of a reply after checking that it is a summary of its source."""
