@@ -52,7 +52,7 @@ class shorten_arguments(BaseStrategy):
         """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if not isinstance(self.tools, tuple):
-            raise SpecError(f"shorten_arguments: tools must be a tuple, got {self.tools!r}")
+            raise SpecError(f"shorten_arguments: expected a tuple of names, got {self.tools!r}")
 
     def __call__(self, context: Context, /) -> Context:
         """Truncate the arguments of the messages that are no longer among the newest."""
