@@ -38,6 +38,7 @@ class adk_current_turn(BaseStrategy):
     """
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop everything before the newest user message, except the system prompt."""
         history, entries = context.history, context.entries
         newest = bisect_left(history.user_positions, context.history_length) - 1
         start = 0
@@ -90,6 +91,7 @@ class adk_compaction(BaselineStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace the user's turns by a summary after every few turns."""
         # A turn is over when the next user message has arrived.
         over = bisect_left(context.history.user_positions, context.history_length) - 1
         done: int = context.strategy_state.get(self, 0)

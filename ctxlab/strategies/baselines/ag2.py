@@ -41,6 +41,7 @@ class sliding_window(BaseStrategy):
     "events to keep; a step with one call has five of them, each further call adds two"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest events; orphaned results are left out, and an empty window widens."""
         entries = context.entries
 
         def ones(start: int, stop: int) -> Sequence[int]:
@@ -74,6 +75,7 @@ class token_budget(BaselineStrategy):
     "characters that count as one token"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest events that fit a budget of characters."""
         tokens = context.available if self.max_tokens is None else self.max_tokens
         known: dict[int, tuple[Entry, list[int]]] = context.strategy_state.setdefault(self, {})
 

@@ -36,6 +36,7 @@ class chat_summary(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise earlier turns beyond half of their budget when the user writes a new message."""
         spoken = bisect_left(context.history.user_positions, context.history_length)
         if context.strategy_state.get(self) == spoken or not spoken:
             return context

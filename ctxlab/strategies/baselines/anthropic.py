@@ -48,6 +48,7 @@ class clear_tool_uses(BaseStrategy):
     "clear the arguments of the calls too"
 
     def __call__(self, context: Context, /) -> Context:
+        """Clear all but the newest tool results once the prompt of the client exceeds ``trigger``."""
         looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
         limit = self.trigger if self.trigger > 1 else self.trigger * window_tokens(context)
         if prompt_tokens(context) + cleared <= limit:

@@ -39,6 +39,7 @@ class buffered(BaselineStrategy):
     "messages to keep; the results of a step count as one"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest messages of any kind; leading results are left out."""
         entries, first = context.entries, system_prompt_end(context.entries)
         start = newest_blocks_start(entries, first, self.buffer_size)
         if start < len(entries) and entries[start].message.role == "tool":
@@ -73,6 +74,7 @@ class head_and_tail(BaselineStrategy):
     "newest messages to keep"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the oldest and the newest messages, with a line in between."""
         state = context.strategy_state.get(self, _BlockCount())
         state = context.strategy_state[self] = state.advance(context)
         skipped = state.blocks - self.head_size - self.tail_size
@@ -124,6 +126,7 @@ class token_limited(BaselineStrategy):
     "tokens of the messages at most, not counting system messages; None: what the budget allows"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the message in the middle until the rest fits, whether it is a call or a result."""
         limit = context.available if self.token_limit is None else self.token_limit
         known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:

@@ -17,6 +17,7 @@ class BaselineStrategy(BaseStrategy):
     "names of these parameters"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         for name in self.positive:
             if (value := getattr(self, name)) is not None and value < 1:
@@ -84,7 +85,9 @@ class NamedStrategy(BaseStrategy):
     "pairs of name and value of the changed parameters"
 
     def __call__(self, context: Context, /) -> Context:
+        """Run the strategy."""
         return self.strategy(context)
 
     def __repr__(self) -> str:
+        """Return the text form of the strategy."""
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.changes)})"

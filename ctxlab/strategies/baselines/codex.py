@@ -47,6 +47,7 @@ class user_messages(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest user messages near the end of the window, followed by a summary."""
         if not self.should_compact(context, self.trigger * window_tokens(context)):
             return context
         entries, start, stop = context.entries, body_start(context), len(context.entries)

@@ -44,6 +44,7 @@ class turn_summary(BaselineStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Add the oldest turns to a rolling summary every ``summarize_every`` turns."""
         looked, turns, due = context.strategy_state.get(self, (0, (), self._max_turns))
         new = context.history.entries[looked : context.history_length]
         turns = (*turns, *(e.start for e in new if e.message.role == "assistant"))

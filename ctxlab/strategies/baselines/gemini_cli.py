@@ -55,11 +55,13 @@ class older_share(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         if not 0 < self.preserve < 1:
             raise SpecError(f"older_share: preserve must be between 0 and 1, got {self.preserve!r}")
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the older share of the characters, cut at the next user message."""
         users = bisect_left(context.history.user_positions, context.history_length)
         tried, failed = context.strategy_state.get(self, (0, False))
         full = self.compression_threshold * window_tokens(context)

@@ -48,6 +48,7 @@ class last_request(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise everything but the last user message, which is repeated."""
         entries, size, start = context.entries, window_tokens(context), body_start(context)
         asked = bool(entries) and is_user_message(entries[-1]) and 0 < self.threshold < 1
         due = (asked and last_request_tokens(context) > self.threshold * size) or prompt_tokens(

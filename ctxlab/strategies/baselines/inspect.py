@@ -130,6 +130,7 @@ class inspect_edit(BaseStrategy):
     "tools whose results are never cleared and not counted"
 
     def __call__(self, context: Context, /) -> Context:
+        """Clear the results of all but the newest tool uses when the window is nearly full."""
         uses: _ToolUses = context.strategy_state.setdefault(self, _ToolUses())
         uses.update(context, self.exclude_tools, self.keep_tool_uses)
         limit, entries = _threshold_tokens(context, self.threshold), context.entries
@@ -181,6 +182,7 @@ class inspect_trim(BaseStrategy):
     "share of the messages after the task that one pass keeps"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest fifth of the messages after the task when the window is nearly full."""
         limit = _threshold_tokens(context, self.threshold)
         if context.tokens <= limit:
             return context
@@ -257,6 +259,7 @@ class inspect_summary(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace everything after the task by one summary when the window is nearly full."""
         limit = _threshold_tokens(context, self.threshold)
         if context.tokens <= limit:
             return context

@@ -52,6 +52,7 @@ class running_summary(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Add the oldest messages to a running summary once there are enough of them."""
         most = context.available if self.max_tokens is None else self.max_tokens
         if self.max_summary_tokens >= most:
             raise SpecError(

@@ -41,6 +41,7 @@ class evict_share(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Evict 40 % of the messages, or 50 % and so on, until the rest is small enough."""
         limit = self.trigger * window_tokens(context)
         start = body_start(context)
         if not self.should_compact(context, limit) or start == len(context.entries):

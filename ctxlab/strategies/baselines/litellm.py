@@ -57,6 +57,7 @@ class trim_messages(BaseStrategy):
     "share of the available tokens to use if ``max_tokens`` is None"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest messages that fit, and shorten others to fill the room left."""
         share = int(context.available * self.trim_ratio)
         room, entries = share if self.max_tokens is None else self.max_tokens, context.entries
         # Sizes are cached only while no other strategy has edited the context.

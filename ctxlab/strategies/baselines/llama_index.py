@@ -42,6 +42,7 @@ class memory(BaseStrategy):
     "minimum tokens to drop at a time; 0.7 of ``token_limit`` if that is less"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest messages above a limit."""
         history = context.history
         queue: _MessageQueue | None = context.strategy_state.get(self)
         if queue is None:

@@ -50,6 +50,7 @@ class tool_output_trimmer(BaselineStrategy):
     "tools whose outputs may be trimmed; None: all"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace large tool outputs before the newest user turns by a header and a preview."""
         names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())
         renamed = names.update(context)
         history = context.history

@@ -59,6 +59,7 @@ class recent_tail(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise all but a newest part when the last request left too little room."""
         if self.prune:
             self._prune(context)
         size, entries, start = window_tokens(context), context.entries, body_start(context)

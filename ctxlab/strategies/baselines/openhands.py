@@ -63,11 +63,13 @@ class openhands_summarizing(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         if self.max_size // 2 - self.keep_first - 1 <= 0:
             raise SpecError("openhands.default: keep_first must be less than max_size // 2 - 1")
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the older half when there are too many events or tokens."""
         for _ in range(_MAX_TRIES):
             size = _count_context_events(context, self)
             over_tokens = context.tokens > self._max_prompt_tokens(context)
@@ -180,6 +182,7 @@ class openhands_masking(BaseStrategy):
     "number of newest events whose results stay"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace results outside the newest events by a user message ``<MASKED>``."""
         seen: _EventNumbers = context.strategy_state.setdefault(self, _EventNumbers())
         seen.update(context)
         upto = bisect_left(seen.results, seen.events - self.attention_window)
@@ -228,11 +231,13 @@ class openhands_amortized(BaseStrategy):
     "number of first events to keep"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         if self.keep_first >= self.max_size // 2:
             raise SpecError("openhands.amortized: keep_first must be less than half of max_size")
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop all but the first and the newest events, down to half, when there are too many."""
         seen: _EventNumbers = context.strategy_state.setdefault(self, _EventNumbers())
         seen.update(context)
         if seen.events - seen.handled <= self.max_size:

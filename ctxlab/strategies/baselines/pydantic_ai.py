@@ -60,6 +60,7 @@ class pydantic_ai_sliding(BaseStrategy):
     "size of the first part to keep; None: nothing"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep only the newest messages once there are too many."""
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
@@ -102,6 +103,7 @@ class pydantic_ai_summarization(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace everything before the newest messages by one summary above a size."""
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
@@ -149,6 +151,7 @@ class pydantic_ai_manager(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Put a summary before the current request when the window is nearly full."""
         window = context.available if self.max_tokens is None else self.max_tokens
         if context.tokens < int(window * self.compress_threshold):
             return context

@@ -47,6 +47,7 @@ class condense(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace everything by one summary, or hide the older half after the first message."""
         size, start = window_tokens(context), body_start(context)
         allowed = max(0, 0.9 * size - self.max_tokens)
         limit = min(allowed + 1, self.auto_condense_context_percent / 100 * size)

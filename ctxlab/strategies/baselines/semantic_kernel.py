@@ -94,6 +94,7 @@ class truncation(_Reducer):
     "number of messages above ``target_count`` at which messages are dropped"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest messages, up to the start of the chain of calls at the cut."""
         cut = self._find_cut(context)
         if not cut:
             return context
@@ -138,6 +139,7 @@ class summarization(_Reducer):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the oldest messages without calls and results."""
         entries = context.entries
         system = self._find_system_message(context)
         others = (i for i, entry in enumerate(entries) if entry.form is not Form.SUMMARY)

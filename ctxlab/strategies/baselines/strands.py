@@ -54,6 +54,7 @@ class sliding(BaseStrategy):
     "share of the budget from which messages are dropped before a call; None: only on overflow"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest messages after a turn."""
         done, calls = context.strategy_state.get(self, (0, 0))
         history = context.history
         for position in range(max(done, 1), context.history_length):
@@ -125,6 +126,8 @@ class summarizing(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the oldest part of a request that does not fit, until it fits."""
+
         def reduce() -> bool:
             return self._summarize(context)
 

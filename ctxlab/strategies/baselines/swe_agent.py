@@ -41,6 +41,7 @@ class last_observations(BaselineStrategy):
     "observations between two edits; ``n`` to ``n + polling`` observations stay"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace all observations but the newest ``n`` by a line with their number of lines."""
         history, results = context.history, tool_result_positions(context)
         of_tools = bisect_left(results, context.history_length)
         places = results if of_tools else history.user_positions

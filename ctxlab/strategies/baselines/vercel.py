@@ -39,6 +39,7 @@ class prune_messages(BaseStrategy):
     "what to do with empty messages: ``remove`` or ``keep``"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
             raise SpecError(
@@ -52,6 +53,7 @@ class prune_messages(BaseStrategy):
             )
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop tool calls with their results before the last messages."""
         pruned, looked = context.strategy_state.get(self, (0, 0))
         end = self._prune_end(context)
         if end is not None and end > pruned:

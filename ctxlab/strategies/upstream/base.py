@@ -228,6 +228,7 @@ class Peer(BaseStrategy):
     "pairs of name and value of the options"
 
     def __call__(self, context: Context, /) -> Context:
+        """Ask the package which messages it would send, and return a fork that holds them."""
         history = context.history[: context.history_length]
         adapter: PeerAdapter | None = context.strategy_state.get(self)
         if adapter is None:
@@ -235,6 +236,7 @@ class Peer(BaseStrategy):
         return fork_with_messages(context, restore_originals(history, adapter.prepare(history)))
 
     def __repr__(self) -> str:
+        """Return the text form of the peer."""
         return f"peer:{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
 
     def _make_adapter(self, context: Context) -> PeerAdapter:

@@ -58,6 +58,7 @@ class truncation(BaseStrategy):
     "keep the first message of the user"
 
     def __post_init__(self) -> None:
+        """Check the parameters."""
         super().__post_init__()
         if not 0 < self.compact_to <= self.max_n:
             raise SpecError(
@@ -66,6 +67,7 @@ class truncation(BaseStrategy):
             )
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest groups above one number of messages until a lower number is reached."""
         groups = split_groups(context.entries)
         sizes = [group.blocks for group in groups]
         if sum(sizes) > self.max_n:
@@ -96,6 +98,7 @@ class sliding_window(BaselineStrategy):
     "keep system messages"
 
     def __call__(self, context: Context, /) -> Context:
+        """Keep the newest groups; the task is dropped like other old messages."""
         groups = split_groups(context.entries)
         others = [group for group in groups if group.kind != "system"]
         gone = others[: -self.keep_last_groups]
@@ -126,6 +129,7 @@ class selective_tool_calls(BaseStrategy):
     "number of newest steps with calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop older calls with their results and keep everything else."""
         drop_groups(context, pop_older_steps(context, self, self.keep_last_tool_call_groups))
         return context
 
@@ -151,6 +155,7 @@ class tool_results(BaseStrategy):
     "number of newest steps with calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace older calls and their results by a message that quotes the results."""
         for group in reversed(pop_older_steps(context, self, self.keep_last_tool_call_groups)):
             block = [entry.message for entry in context.entries[group.start : group.stop]]
             context.fold(group.start, group.stop, Message("assistant", _quote_results(block)))
@@ -189,6 +194,7 @@ class context_window(BaseStrategy):
     "keep the first message of the user"
 
     def __call__(self, context: Context, /) -> Context:
+        """Quote the results of older calls, then drop the oldest groups if that is not enough."""
         window = self.max_context_window_tokens
         room = (context.available if window is None else window) - self.max_output_tokens
         least, most = (
@@ -248,6 +254,7 @@ class summarization(BaselineStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise the older groups above a number of messages, as many as fit one call."""
         entries = context.entries
         groups = [group for group in split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:

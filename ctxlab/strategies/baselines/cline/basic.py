@@ -58,6 +58,7 @@ class user_digest(CompactingStrategy):
     "share of the input tokens that remain in use after compaction"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace the agent's older steps by digests."""
         limit = INPUT_SHARE * window_tokens(context)
         if not self.should_compact(context, self.threshold_ratio * limit):
             return context

@@ -46,6 +46,7 @@ class earlier_turns(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Summarise everything before the last user message, except the newest tokens."""
         trigger = self.threshold_ratio * INPUT_SHARE * window_tokens(context)
         start = body_start(context)
         newest = bisect_left(context.history.user_positions, context.history_length) - 1

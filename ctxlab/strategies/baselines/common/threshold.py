@@ -289,6 +289,7 @@ class fresh_start(CompactingStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace everything but the system prompt by one summary when the window fills up."""
         limit = self.trigger * window_tokens(context) if self.trigger <= 1 else self.trigger
         start, stop = body_start(context), len(context.entries)
         if start < stop and self.should_compact(context, limit):

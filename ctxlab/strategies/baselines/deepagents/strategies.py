@@ -77,6 +77,7 @@ class summarize_near_the_end(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Truncate arguments of old writes, then summarise if that is not enough."""
         limit, entries = context.available, context.entries
         head = body_start(context)
         before = sum(entry.tokens for entry in entries[:head])

@@ -51,6 +51,7 @@ class clear_tool_uses(BaseStrategy):
     "text that replaces a result"
 
     def __call__(self, context: Context, /) -> Context:
+        """Clear all tool results but the newest ``keep`` once the conversation exceeds a trigger."""
         results = tool_result_positions(context)
         done: int
         done, saved = context.strategy_state.get(self, (-1, 0))

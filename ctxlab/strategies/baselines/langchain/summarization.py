@@ -64,6 +64,7 @@ class summarization(BaseStrategy):
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
+        """Replace everything but the newest messages by one summary once a trigger is reached."""
         head = body_start(context)
         entries, limit = context.entries, context.available
         tokens = context.tokens - sum(entry.tokens for entry in entries[:head])

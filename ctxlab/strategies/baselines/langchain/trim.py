@@ -45,6 +45,7 @@ class trim_messages(BaseStrategy):
     "keep a system message at the very beginning"
 
     def __call__(self, context: Context, /) -> Context:
+        """Drop the oldest messages that do not fit."""
         entries, tokens = context.entries, context.tokens
         room = context.available if self.max_tokens is None else self.max_tokens
         start = 0
