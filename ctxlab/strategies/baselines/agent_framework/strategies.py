@@ -17,17 +17,15 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.agent_framework.groups import (
     MessageGroup,
+    TokenEstimates,
     drop_groups,
+    estimate_tokens,
+    format_for_summary,
     group_ranges,
     iter_blocks,
     pop_older_steps,
     select_oldest_groups,
     split_groups,
-)
-from ctxlab.strategies.baselines.agent_framework.tokens import (
-    TokenEstimates,
-    estimate_tokens,
-    format_for_summary,
 )
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.summaries import summarize_entries

@@ -9,7 +9,7 @@ from replaying import Sent, run
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import Message, Recording, ToolCall
-from ctxlab.strategies.baselines.deepagents.files import stub_saved_result
+from ctxlab.strategies.baselines.deepagents import stub_saved_result
 from ctxlab.tokens.counter import TokenCounter
 
 

@@ -6,7 +6,7 @@ from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.baselines.cline.basic import build_activity_digest
+from ctxlab.strategies.baselines.cline import build_activity_digest
 
 
 def test_it_cuts_where_the_user_speaks_and_keeps_the_newest_tokens() -> None:
