@@ -7,7 +7,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,8 +25,31 @@ _KEPT_CHARS = 200
 _TRUNCATION_MARKER = "... [truncated:"
 
 
+class _Manager(BaseStrategy):
+    """A conversation manager in the loop of the agent, which repeats a call that does not fit."""
+
+    proactive_compression: float | None
+
+    def _reduce_until_fit(self, context: Context) -> None:
+        self._before_call(context)
+        while context.excess > 0:
+            if not self._reduce(context, overflow=True):
+                context.report("overflow: nothing more can be reduced, and the package raises")
+                return
+            self._before_call(context)
+
+    def _before_call(self, context: Context) -> None:
+        share = self.proactive_compression
+        if share is not None and context.tokens >= share * context.available:
+            self._reduce(context)
+
+    def _reduce(self, context: Context, overflow: bool = False) -> bool:
+        """Reduce the conversation; return True if that made progress."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, repr=False)
-class sliding(BaseStrategy):
+class sliding(_Manager):
     """Keeps the newest messages after a turn; if a request does not fit, shortens old results first.
 
     The results of the oldest step keep their first and last 200 characters. After that the oldest
@@ -55,34 +78,32 @@ class sliding(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest messages after a turn."""
-        done, calls = context.strategy_state.get(self, (0, 0))
         history = context.history
-        for position in range(max(done, 1), context.history_length):
+        for position in range(context.strategy_state.get(self, 1), context.history_length):
             before = history[position - 1].role
             if history[position].role == "user" and before not in ("user", "system"):
                 self._apply_window(context, context.index_at_or_after(position))
-
-        def before_call() -> None:
-            nonlocal calls
-            _compress_proactively(
-                context, self.proactive_compression, lambda: self._reduce(context)
-            )
-            if self.per_turn is not False:
-                calls += 1
-                if calls % int(self.per_turn) == 0:
-                    self._apply_window(context, len(context.entries))
-
-        _reduce_until_fit(context, before_call, lambda: self._reduce(context, overflow=True))
-        context.strategy_state[self] = context.history_length, calls
+        self._reduce_until_fit(context)
+        context.strategy_state[self] = max(1, context.history_length)
         return context
+
+    def _before_call(self, context: Context) -> None:
+        super()._before_call(context)
+        if self.per_turn is not False:
+            calls = context.strategy_state.get((self, "calls"), 0) + 1
+            context.strategy_state[self, "calls"] = calls
+            if calls % int(self.per_turn) == 0:
+                self._apply_window(context, len(context.entries))
 
     def _apply_window(self, context: Context, stop: int) -> None:
         if len(_block_starts(context, stop)) - 1 > self.window_size:
-            self._reduce(context, stop)
+            self._reduce_before(context, stop)
 
-    def _reduce(self, context: Context, stop: int | None = None, overflow: bool = False) -> bool:
+    def _reduce(self, context: Context, overflow: bool = False) -> bool:
+        return self._reduce_before(context, len(context.entries), overflow)
+
+    def _reduce_before(self, context: Context, stop: int, overflow: bool = False) -> bool:
         """Reduce the entries before ``stop``; return True if anything changed."""
-        stop = len(context.entries) if stop is None else stop
         starts, entries = _block_starts(context, stop), context.entries
         count = len(starts) - 1
         if self.window_size == 0:
@@ -100,7 +121,7 @@ class sliding(BaseStrategy):
 
 
 @dataclass(frozen=True, repr=False)
-class summarizing(BaseStrategy):
+class summarizing(_Manager):
     """Summarises the oldest part of a request that does not fit, until it fits.
 
     Source: strands-agents 1.62.0, ``SummarizingConversationManager``.
@@ -127,18 +148,10 @@ class summarizing(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise the oldest part of a request that does not fit, until it fits."""
-
-        def reduce() -> bool:
-            return self._summarize(context)
-
-        def before_call() -> None:
-            _compress_proactively(context, self.proactive_compression, reduce)
-
-        _reduce_until_fit(context, before_call, reduce)
+        self._reduce_until_fit(context)
         return context
 
-    def _summarize(self, context: Context) -> bool:
-        """Summarise the oldest part; return True if that made progress."""
+    def _reduce(self, context: Context, overflow: bool = False) -> bool:
         entries, starts = context.entries, _block_starts(context, len(context.entries))
         count, tokens = len(starts) - 1, context.tokens
         ratio = max(0.1, min(0.8, self.summary_ratio))
@@ -158,25 +171,6 @@ class summarizing(BaseStrategy):
         context.fold(start, stop, Message("user", text))
         context.report("summary")
         return split > 1 or context.tokens < tokens
-
-
-def _compress_proactively(
-    context: Context, share: float | None, reduce: Callable[[], bool]
-) -> None:
-    if share is not None and context.tokens >= share * context.available:
-        reduce()
-
-
-def _reduce_until_fit(
-    context: Context, before_call: Callable[[], None], reduce: Callable[[], bool]
-) -> None:
-    """Reduce and repeat a call that does not fit, as the agent's loop does."""
-    before_call()
-    while context.excess > 0:
-        if not reduce():
-            context.report("overflow: nothing more can be reduced, and the package raises")
-            return
-        before_call()
 
 
 def _block_starts(context: Context, stop: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
@@ -59,11 +60,8 @@ class clear_tool_uses(BaseStrategy):
             if sum(e.tokens for e in context.entries[body_start(context) :]) <= self.trigger:
                 return context
             done = 0
-        while (
-            done + self.keep < len(results) and results[done + self.keep] < context.history_length
-        ):
-            if 0 < self.clear_at_least <= saved:
-                break
+        due = bisect_left(results, context.history_length) - self.keep
+        while done < due and not 0 < self.clear_at_least <= saved:
             before = context.tokens
             self._clear_result(context, results[done])
             saved += before - context.tokens
