@@ -53,5 +53,5 @@ def test_parallel_calls_are_one_turn_and_stay_whole() -> None:
 
 
 def test_a_summary_of_no_turns_is_refused() -> None:
-    with pytest.raises(SpecError, match="summarize_every of at least 1, got 0"):
+    with pytest.raises(SpecError, match="summarize_every must be at least 1, got 0"):
         parse_strategy("complexity_trap.summary(summarize_every=0)")
