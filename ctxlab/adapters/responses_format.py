@@ -157,9 +157,8 @@ def _item_to_message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Messa
 
 def _output_parts(item: Mapping[str, Any]) -> list[ContentPart]:
     output = item.get("output")
-    if output is None:
-        return [{"type": "text", "text": _payload_json(item)}]
-    return [_to_chat_part(part) for part in _as_list(output)]
+    said = _payload_json(item) if output is None else output
+    return [_to_chat_part(part) for part in _as_list(said)]
 
 
 def _as_list(content: Any) -> list[Any]:

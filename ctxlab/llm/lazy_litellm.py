@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import importlib
 import os
 import threading
@@ -23,10 +22,9 @@ def _import_litellm() -> Any:
         made: Any = importlib.import_module("litellm")
         made.suppress_debug_info = True  # otherwise each error prints an advertisement
         # The first call builds further objects, with warnings; a mocked response does so here.
-        mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-"}
-        ask = functools.partial(made.completion, model="openai/gpt-4o", **mock)
-        ask()
-        list(ask(**STREAM_OPTIONS))
+        for options in ({}, STREAM_OPTIONS):
+            mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-", **options}
+            list(made.completion(model="openai/gpt-4o", **mock))
     return made
 
 
