@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,8 +81,7 @@ class SafeRoot:
         if not self.path.is_dir():
             raise CtxlabError(f"{folder} is not a folder; pass the root of a workspace")
 
-    @contextmanager
-    def open_folder(self, path: str = ".") -> Iterator[int]:
+    def open_folder(self, path: str = ".") -> AbstractContextManager[int]:
         """Open a folder.
 
         Parameters
@@ -90,20 +89,14 @@ class SafeRoot:
         path : str, optional
             Path of the folder.
 
-        Yields
-        ------
-        int
+        Returns
+        -------
+        context manager of int
             File descriptor, which is closed at the end.
         """
-        with self._resolve(path) as (parent, name):
-            number = open_folder_at(parent, name or ".", path)
-        try:
-            yield number
-        finally:
-            os.close(number)
+        return self._open(path, open_folder_at)
 
-    @contextmanager
-    def open_file(self, path: str) -> Iterator[int]:
+    def open_file(self, path: str) -> AbstractContextManager[int]:
         """Open a regular file for reading.
 
         Parameters
@@ -111,17 +104,12 @@ class SafeRoot:
         path : str
             Path of the file.
 
-        Yields
-        ------
-        int
+        Returns
+        -------
+        context manager of int
             File descriptor, which is closed at the end.
         """
-        with self._resolve(path) as (parent, name):
-            number = open_file_at(parent, name or ".", path)
-        try:
-            yield number
-        finally:
-            os.close(number)
+        return self._open(path, open_file_at)
 
     def write_file(self, path: str, content: bytes) -> bool:
         """Write a file atomically; missing folders are created and an existing mode is kept.
@@ -150,6 +138,15 @@ class SafeRoot:
                 mode = stat.S_IMODE(was.st_mode)
             _replace_file(parent, name, content, mode)
             return mode is not None
+
+    @contextmanager
+    def _open(self, path: str, open_at: Callable[[int, str, str], int]) -> Iterator[int]:
+        with self._resolve(path) as (parent, name):
+            number = open_at(parent, name or ".", path)
+        try:
+            yield number
+        finally:
+            os.close(number)
 
     @contextmanager
     def _resolve(self, path: str, make: bool = False) -> Iterator[tuple[int, str]]:
