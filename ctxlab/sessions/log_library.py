@@ -86,7 +86,7 @@ class LogLibrary(SessionLibrary):
     def __init__(self, paths: PathOrUrl | Iterable[PathOrUrl]) -> None:
         path_list = [paths] if isinstance(paths, (str, Path)) else list(paths)
         self._files = LogIndex(path_list)
-        self._entries: dict[str, _IndexEntry] | None = None
+        self._entries: dict[str, _IndexEntry] = {}
         self._indexed_files: dict[LogFile, _IndexedFile] = {}
         self._lock = threading.RLock()
 
@@ -162,17 +162,16 @@ class LogLibrary(SessionLibrary):
 
     def _get_entry(self, id: str) -> _IndexEntry:
         with self._lock:
-            entries = self._entries if self._entries is not None else self._refresh_index()
-            if id not in entries or entries[id].file.is_stale:
-                entries = self._refresh_index()
-            if id not in entries:
+            if id not in self._entries or self._entries[id].file.is_stale:
+                self._refresh_index()
+            if id not in self._entries:
                 raise UnknownSession(id, self._location)
-            return entries[id]
+            return self._entries[id]
 
     def _refresh_index(self) -> dict[str, _IndexEntry]:
         """Bring the index up to date with the files; read only what changed."""
         with self._lock:
-            files, known = self._files.scan(), self._entries or {}
+            files, known = self._files.scan(), self._entries
             entries, indexed = dict[str, _IndexEntry](), dict[LogFile, _IndexedFile]()
             # Known files first: they keep their ids.
             for file in sorted(files, key=lambda file: file not in self._indexed_files):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -71,13 +72,7 @@ def build_fastapi_app(
     app.include_router(make_router(service))
     add_problem_handlers(app)
     app.add_middleware(AuthMiddleware, token=token, max_body=max_body, body_timeout=body_timeout)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _openapi_document(app)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = cache(partial(_openapi_document, app))  # type: ignore[method-assign]
     return app
 
 

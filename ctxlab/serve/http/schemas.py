@@ -31,9 +31,7 @@ _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
 _MAX_NUMBER = 2**31 - 1
 
-SessionId = Annotated[
-    str, Path(description="Session id.", min_length=1, max_length=100, pattern=_ID_PATTERN)
-]
+SessionId = Annotated[_SessionIdText, Path(description="Session id.")]
 TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_NUMBER)]
 WorkspacePath = Annotated[
     str,

@@ -202,8 +202,8 @@ def test_what_is_interrupted_is_taken_back_and_the_store_goes_on(store: SqliteSt
     begun(store)
 
     def interrupted() -> None:
-        with store._writing_session("a") as (connection, _):
-            connection.execute("DELETE FROM messages")
+        with store._writing_session("a") as session:
+            session.connection.execute("DELETE FROM messages")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
