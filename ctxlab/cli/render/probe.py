@@ -11,7 +11,7 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import leaderboard_json, rows_by_limit, short_strategy
-from ctxlab.evaluation.probing.qa_scores import judge_score_name
+from ctxlab.evaluation.probing.judge import judge_score_name
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.probing.results import QAResults

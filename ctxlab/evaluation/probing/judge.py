@@ -35,6 +35,22 @@ class JudgeVerdict(NamedTuple):
     "the judge's reason"
 
 
+def judge_score_name(number: int) -> str:
+    """Return the name of a judge's score and verdicts.
+
+    Parameters
+    ----------
+    number : int
+        Number of the judge, starting from 1.
+
+    Returns
+    -------
+    str
+        The column name.
+    """
+    return f"judged_{number}"
+
+
 def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Request:
     """Build the request that asks a judge about a reply.
 

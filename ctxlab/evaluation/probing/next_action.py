@@ -9,33 +9,28 @@ difference to ``full`` on the same requests shows the effect of a strategy.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from ctxlab.context.context import Context
-from ctxlab.errors import SpecError
+from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
-from ctxlab.evaluation.metrics.base import Figures
+from ctxlab.evaluation.metrics.base import Figures, Score
+from ctxlab.evaluation.probing.call_matching import match_calls
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
-from ctxlab.evaluation.probing.next_action_scores import (
-    COUNTED,
-    NEXT_ACTION_COLUMNS,
-    NEXT_ACTION_SCORES,
-    compare_answer,
-    count_equal_pairs,
-    format_calls,
-)
 from ctxlab.evaluation.probing.plan import Answer, ProbingPlan, ProbingRequests, Row, SentMessages
 from ctxlab.evaluation.probing.results import NextActionResults
-from ctxlab.llm.base import Client
-from ctxlab.messages.types import Recording, check_recordings
+from ctxlab.llm.base import Client, Reply
+from ctxlab.messages.types import Recording, ToolCall, check_recordings
 from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 from ctxlab.tokens.profiles import TokenProfile
@@ -50,6 +45,52 @@ DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
 
 _DEFAULT_MAX_TOKENS = 4096
 "default maximum tokens of a reply: a call that writes a file is long"
+
+_COUNTED = (
+    *("asked", "answered", "unanswered", "calls", "name", "arguments", "both", "leaves", "naming"),
+    *("entities", "text_only", "text_turns", "text_kept", "cut", "prompt", "usd"),
+)
+"columns of an answer, summed over the replicates of a request"
+
+_COLUMNS = (
+    *("position", "invalid", "differs", "tokens", "overflow"),
+    *(*_COUNTED, "pairs", "alike"),
+)
+"columns of each sampled request and configuration"
+
+# Unanswered requests, and requests that the provider would reject, count only in their own rates.
+_SCORES = (
+    Score.share("agrees_name", "calls of the recorded tool", "name / calls"),
+    Score.share("agrees_arguments", "calls with the recorded arguments", "arguments / calls"),
+    Score.share("agrees_both", "calls of the recorded tool with its arguments", "both / calls"),
+    Score.share(
+        "agrees_leaves", "values in the recorded arguments that are equal", "leaves / calls"
+    ),
+    Score.share(
+        "agrees_entities",
+        "paths, ids, numbers … of the recorded arguments that are used",
+        "entities / naming",
+    ),
+    Score.share(
+        "agrees_text",
+        "requests without a recorded call at which none is made",
+        "text_kept / text_turns",
+    ),
+    Score.share(
+        "agrees_self", "pairs of answers to one request that make the same calls", "alike / pairs"
+    ),
+    Score.rate(
+        "text_only_rate", "answers without a call where one was recorded", "text_only / calls"
+    ),
+    Score.rate("unanswered_rate", "requests without an answer", "unanswered / asked"),
+    Score.rate("cut_rate", "answers cut off at the maximum length", "cut / answered"),
+    Score.rate("invalid_rate", "requests that the provider would reject; not sent", "invalid"),
+    Score.rate("overflow_rate", "requests that are too large", "overflow"),
+    Score.rate("differs_rate", "requests that differ from the recorded ones", "differs", better=""),
+    Score.mean("tokens_mean", "mean tokens of a request as it is sent", "tokens", "tokens"),
+    Score.total("answered", "answers that are compared", "answers", better=""),
+    Score.total("answers_usd", "price of the answers, including cached ones", "USD", "usd"),
+)
 
 
 def evaluate_next_action(
@@ -156,17 +197,7 @@ def evaluate_next_action(
 
 
 @dataclass(frozen=True)
-class NextActionRequests(ProbingRequests):
-    """The requests of one recording; empty if it has no tool call."""
-
-    positions: Sequence[int]
-    "positions of the recorded messages that the model should produce, in order"
-    is_changed: list[list[bool]]
-    "by configuration and position, True if the messages differ from the recorded ones"
-
-
-@dataclass(frozen=True)
-class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
+class NextActionPlan(ProbingPlan[NextActionResults]):
     """Which requests of each recording are sent, to which model, and how often."""
 
     grid: ExperimentGrid
@@ -188,8 +219,8 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
     seed: int = 0
     "seed of the sample"
     results = NextActionResults
-    columns = NEXT_ACTION_COLUMNS
-    scores = NEXT_ACTION_SCORES
+    columns = _COLUMNS
+    scores = _SCORES
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -222,9 +253,7 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
         return "no recording contains a tool call, so there is no action to compare with"
 
     @override
-    def make_requests(
-        self, recording: Recording, client: Client | None = None
-    ) -> NextActionRequests:
+    def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
         prepared = PreparedRecording.from_recording(recording, self.grid.model_choice, client)
         messages, provider = recording.messages, rules_provider(self.answer_model)
         known_valid = prepared.valid and prepared.provider == provider
@@ -251,7 +280,6 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
         if self.only_changed:
             valid = [p for p in valid if any(each[p] is not None for each in edited)]
         positions = sample_stretches(valid, self.requests, seed)
-        is_changed = [[each[p] is not None for p in positions] for each in edited]
         recorded = {p: messages[:p] for p in positions}
         sent = [[recorded[p] if each[p] is None else each[p] for p in positions] for each in edited]
         (tools, origin), count = self._tools(recording), prepared.counter.count_tools
@@ -264,11 +292,8 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
             "tool_names": len(tools),
             "tool_tokens": count(tools) - count(recording.tools),
         }
-        index, requests = self.number_requests(sent, lambda _: tools)
         traces = traces if positions else []
-        return NextActionRequests(
-            prepared, traces, index, requests, self.replicates, facts, positions, is_changed
-        )
+        return ProbingRequests(self, prepared, traces, positions, sent, lambda _: tools, facts)
 
     def _tools(self, recording: Recording) -> tuple[tuple[dict[str, Any], ...], str]:
         """Return the tool definitions to send, and where they come from."""
@@ -281,47 +306,48 @@ class NextActionPlan(ProbingPlan[NextActionRequests, NextActionResults]):
     @override
     def score(
         self,
-        batch: NextActionRequests,
+        batch: ProbingRequests,
         replies: Sequence[Answer],
         verdicts: Sequence[Mapping[Any, Answer]],
     ) -> tuple[list[Row], Figures]:
         requests = {p: number for number, p in enumerate(batch.prepared.request_positions)}
+        messages = batch.prepared.recording.messages
         added, rows = batch.facts["tool_tokens"], list[Row]()
         for c, q, replicate, reply in batch.arrange(replies):
             (strategy, limit), position = self.grid.configurations[c], batch.positions[q]
-            recorded = batch.prepared.recording.messages[position].tool_calls
+            recorded = messages[position].tool_calls
             budget, tokens = batch.traces[c].budget, batch.traces[c].tokens[requests[position]]
             row: Row = {
                 "strategy": strategy,
                 "limit": float(limit),
                 "position": position,
-                "differs": batch.is_changed[c][q],
+                "differs": batch.sent[c][q] != messages[:position],
                 "tokens": float(tokens + added),
                 "overflow": tokens > budget.limit - budget.reserve,
-                "recorded": format_calls(recorded),
+                "recorded": _format_calls(recorded),
                 "replicate": replicate,
             }
-            rows.append(row | compare_answer(recorded, reply))
+            rows.append(row | _compare_answer(recorded, reply))
         return rows, self._sum_replicates(batch, rows, replies)
 
     def _sum_replicates(
-        self, batch: NextActionRequests, rows: Sequence[Row], replies: Sequence[Answer]
+        self, batch: ProbingRequests, rows: Sequence[Row], replies: Sequence[Answer]
     ) -> Figures:
         """Compute the columns of each request."""
-        found = {name: np.nansum(batch.stack(rows, name), axis=2) for name in COUNTED}
+        found = {name: np.nansum(batch.stack(rows, name), axis=2) for name in _COUNTED}
         found["usd"] = batch.stack(rows, "usd").sum(axis=2)  # an unknown price makes the sum nan
         for name in ("position", "differs", "tokens", "overflow"):
             found[name] = batch.stack(rows, name)[:, :, 0]
         question = np.array(batch.request_index)
         alike = [
-            count_equal_pairs(replies[first : first + self.replicates])
+            _count_equal_pairs(replies[first : first + self.replicates])
             for first in range(0, len(replies), self.replicates)
         ]
         # The last entry is for index -1: no request.
         pairs = np.array([*alike, (0.0, 0.0)])[question]
         found["pairs"], found["alike"] = pairs[..., 0], pairs[..., 1]
         found["invalid"] = (question < 0).astype(np.float64)
-        return {name: found[name] for name in NEXT_ACTION_COLUMNS}
+        return {name: found[name] for name in _COLUMNS}
 
 
 def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int]) -> tuple[int, ...]:
@@ -351,3 +377,46 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
     edges = np.arange(count + 1) * len(candidates) // count
     picked = np.random.default_rng(seed).integers(edges[:-1], edges[1:])
     return tuple(candidates[int(i)] for i in picked)
+
+
+def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[str, Any]:
+    """Compare an answer with the recorded calls."""
+    found: dict[str, Any] = dict.fromkeys(_COUNTED, math.nan)
+    found |= dict.fromkeys(
+        ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd"), 0.0
+    )
+    found |= {"said": "", "finish": None}
+    if reply is None:
+        return {**found, "outcome": "invalid", "why": "the provider would reject the request"}
+    if isinstance(reply, ModelUnavailable):
+        found |= {"asked": 1.0, "unanswered": 1.0}
+        return {**found, "outcome": "unanswered", "why": str(reply)}
+    said = reply.message.tool_calls
+    found |= {
+        "outcome": "answered",
+        "why": "",
+        "asked": 1.0,
+        "answered": 1.0,
+        "cut": float(reply.finish == "length"),
+        "prompt": float(reply.usage.total_input),
+        "usd": reply.usd,
+        "finish": reply.finish,
+        "said": _format_calls(said) or reply.text,
+    }
+    if not recorded:
+        return {**found, "text_turns": 1.0, "text_kept": float(not said)}
+    shares = match_calls(recorded, said)._asdict()
+    named = float(not math.isnan(shares["entities"]))
+    return {**found, **shares, "calls": 1.0, "naming": named, "text_only": float(not said)}
+
+
+def _count_equal_pairs(replies: Sequence[Answer]) -> tuple[float, float]:
+    """Count the pairs of replicates, and those that make the same calls."""
+    said = [reply.message.tool_calls for reply in replies if isinstance(reply, Reply)]
+    found = [match_calls(one, other).both for one, other in combinations(said, 2)]
+    return float(len(found)), sum(found)
+
+
+def _format_calls(calls: Sequence[ToolCall]) -> str:
+    """Format calls for the table of answers."""
+    return "\n".join(f"{call.name}({call.arguments})" for call in calls)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -50,20 +51,45 @@ SentMessages: TypeAlias = tuple[Message, ...]
 class ProbingRequests:
     """Requests about one recording, for all configurations."""
 
+    plan: ProbingPlan[Any]
+    "what is asked of which model, and how often"
     prepared: PreparedRecording
     "the recording"
     traces: list[Trace]
     """one replay per configuration, in the order of ``ExperimentGrid.configurations``; none if
     there is no question"""
-    request_index: list[list[int]]
-    """by configuration and question, the index of the request before replicates; -1 if it is not
-    valid"""
-    requests: list[Request]
-    "the distinct requests; the replicates of each are adjacent"
-    replicates: int
-    "how often each request is sent"
-    facts: dict[str, Any]
+    positions: Sequence[int]
+    "the questions: positions of recorded messages to predict, or numbers of probes"
+    sent: Sequence[Sequence[SentMessages]]
+    "messages by configuration and question"
+    tools: Callable[[SentMessages], tuple[dict[str, Any], ...]]
+    "returns the tool definitions to send with some messages"
+    facts: dict[str, Any] = field(default_factory=dict)
     "more about the recording for the manifest"
+
+    @cached_property
+    def _numbers(self) -> dict[SentMessages, int]:
+        """Numbers of the distinct messages that the provider accepts."""
+        provider = rules_provider(self.plan.answer_model)
+        distinct = dict.fromkeys(messages for row in self.sent for messages in row)
+        valid = (messages for messages in distinct if is_valid(messages, provider))
+        return {messages: number for number, messages in enumerate(valid)}
+
+    @cached_property
+    def request_index(self) -> list[list[int]]:
+        """By configuration and question, the number of the request before replicates; -1 if invalid."""
+        return [[self._numbers.get(messages, -1) for messages in row] for row in self.sent]
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        """The distinct requests; the replicates of each are adjacent."""
+        model, max_tokens = self.plan.answer_model, self.plan.max_tokens
+        return [
+            Request(model, messages, tools, max_tokens, replicate=replicate)
+            for messages in self._numbers
+            for tools in [self.tools(messages)]
+            for replicate in range(self.plan.replicates)
+        ]
 
     def arrange(self, replies: Sequence[Answer]) -> Iterator[tuple[int, int, int, Answer | None]]:
         """Arrange the replies to ``requests`` by configuration, question and replicate.
@@ -78,9 +104,10 @@ class ProbingRequests:
         tuple of (int, int, int, Reply or ModelUnavailable or None)
             Configuration, question, replicate and reply; None for a request that was not sent.
         """
+        several = self.plan.replicates
         for c, row in enumerate(self.request_index):
-            for (q, at), r in product(enumerate(row), range(self.replicates)):
-                yield c, q, r, None if at < 0 else replies[at * self.replicates + r]
+            for (q, at), r in product(enumerate(row), range(several)):
+                yield c, q, r, None if at < 0 else replies[at * several + r]
 
     def stack(self, rows: Sequence[Row], name: str) -> FloatArray:
         """Return a figure of the answers as an array.
@@ -97,15 +124,14 @@ class ProbingRequests:
         numpy.ndarray of shape (configurations, questions, replicates)
             The figures.
         """
-        shape = len(self.request_index), len(self.request_index[0]), self.replicates
+        shape = len(self.traces), len(self.positions), self.plan.replicates
         return np.array([row[name] for row in rows], dtype=np.float64).reshape(shape)
 
 
-RequestsT = TypeVar("RequestsT", bound=ProbingRequests)
 ResultsT = TypeVar("ResultsT", bound=AnsweredResults)
 
 
-class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
+class ProbingPlan(ABC, Generic[ResultsT]):
     """What to ask a model about recordings, and how often."""
 
     grid: ExperimentGrid
@@ -139,7 +165,7 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         return (self.answer_model,)
 
     @abstractmethod
-    def make_requests(self, recording: Recording, client: Client | None = None) -> RequestsT:
+    def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
         """Replay one recording and build its requests.
 
         Parameters
@@ -157,7 +183,10 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
 
     @abstractmethod
     def score(
-        self, batch: RequestsT, replies: Sequence[Answer], verdicts: Sequence[Mapping[Any, Answer]]
+        self,
+        batch: ProbingRequests,
+        replies: Sequence[Answer],
+        verdicts: Sequence[Mapping[Any, Answer]],
     ) -> tuple[list[Row], Figures]:
         """Score the answers to the questions about one recording.
 
@@ -194,7 +223,7 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         """
 
     def judge_requests(
-        self, batch: RequestsT, replies: Sequence[Answer]
+        self, batch: ProbingRequests, replies: Sequence[Answer]
     ) -> list[dict[Any, Request]]:
         """Build the requests to the judges, the ``models`` after the first; often there are none.
 
@@ -232,41 +261,6 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         budgets = [prepared.make_budget(limit, self.grid.reserve) for limit in self.grid.limits]
         return replay_traces(prepared, self.grid.strategies, budgets, observers)
 
-    def number_requests(
-        self,
-        sent: Sequence[Sequence[SentMessages]],
-        tools: Callable[[SentMessages], tuple[dict[str, Any], ...]],
-    ) -> tuple[list[list[int]], list[Request]]:
-        """Build the distinct requests of a recording that the provider accepts.
-
-        Parameters
-        ----------
-        sent : sequence of sequence of tuple of Message
-            Messages by configuration and question.
-        tools : callable
-            Returns the tool definitions to send with some messages.
-
-        Returns
-        -------
-        request_index : list of list of int
-            See ``ProbingRequests``.
-        requests : list of Request
-            The requests with their replicates.
-        """
-        provider = rules_provider(self.answer_model)
-        distinct = dict.fromkeys(messages for row in sent for messages in row)
-        numbers = {
-            messages: number
-            for number, messages in enumerate(m for m in distinct if is_valid(m, provider))
-        }
-        requests = [
-            Request(self.answer_model, messages, given, self.max_tokens, replicate=replicate)
-            for messages in numbers
-            for given in [tools(messages)]
-            for replicate in range(self.replicates)
-        ]
-        return [[numbers.get(messages, -1) for messages in row] for row in sent], requests
-
     def estimate_cost(
         self, recordings: Iterable[Recording], client: Client, progress: bool | None = None
     ) -> list[RequestEstimate]:
@@ -297,7 +291,7 @@ class ProbingPlan(ABC, Generic[RequestsT, ResultsT]):
         return totals
 
     def estimate_batch(
-        self, batch: RequestsT, client: Client, seen: set[str]
+        self, batch: ProbingRequests, client: Client, seen: set[str]
     ) -> list[RequestEstimate]:
         """Estimate the cost of one recording.
 

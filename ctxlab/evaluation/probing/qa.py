@@ -18,27 +18,20 @@ import numpy as np
 from typing_extensions import override
 
 from ctxlab.errors import ModelUnavailable, SpecError
+from ctxlab.evaluation.answer_matching import contains_answer, exact_match, token_f1
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.base import Figures, Score
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
-from ctxlab.evaluation.probing.judge import judge_request, parse_verdict
+from ctxlab.evaluation.probing.judge import judge_request, judge_score_name, parse_verdict
 from ctxlab.evaluation.probing.plan import Answer, ProbingPlan, ProbingRequests, Row
 from ctxlab.evaluation.probing.qa_prompts import (
     format_question,
     inline_speaker_names,
+    is_abstention,
     request_tools,
 )
-from ctxlab.evaluation.probing.qa_scores import (
-    GRADE_SCORES,
-    OTHER_SCORES,
-    QA_COLUMNS,
-    REPLY_COLUMNS,
-    classify_reply,
-    grade_reply,
-    judge_score_name,
-)
-from ctxlab.evaluation.probing.results import QAResults
+from ctxlab.evaluation.probing.results import GRADED_SCORES, QAResults
 from ctxlab.llm.base import Client, Reply, Request
 from ctxlab.llm.batch import RequestEstimate, cache_only_client, estimate_requests
 from ctxlab.messages.types import Message, Recording, check_recordings
@@ -48,6 +41,63 @@ DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
 
 DEFAULT_MAX_TOKENS = 1024
 """Maximum tokens of a reply: an answer takes about twenty, reasoning before it some hundreds."""
+
+
+_REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
+"""What ``_grade_reply`` returns, and the tokens and price billed for a reply."""
+
+QA_COLUMNS = (
+    *("questions", "asked", "answered", "unanswered", "empty", "graded", "word_for_word"),
+    *("f1_points", "holding", "gave_up", "unanswerable", "declined", "prompt_tokens"),
+    *("completion_tokens", "usd", "over", "evidenced", "evidence_seen", "answerable"),
+    "answer_seen",
+)
+"""Columns of a question, summed over its replicates; judges add their own. No score has one of
+these names."""
+
+
+_GRADE_SCORES = (
+    Score.total("questions", "questions that were asked", "questions", better=""),
+    Score.share("exact", "share of replies that equal an answer", "word_for_word / graded"),
+    Score.share("f1", "mean F1 of the words of reply and answer", "f1_points / graded"),
+    Score.share("contains", "share of replies that contain an answer", "holding / graded"),
+    Score.share(
+        "declined_rate",
+        "share of questions without an answer whose reply says so",
+        "declined / unanswerable",
+    ),
+)
+"""Scores of the leaderboard before those of the judges."""
+_OTHER_SCORES = (
+    Score.rate(
+        "gave_up_rate",
+        "share of questions with an answer whose reply says there is none",
+        "gave_up / graded",
+    ),
+    Score.rate("unanswered_rate", "share of questions without a reply", "unanswered / asked"),
+    Score.rate("empty_rate", "share of replies that are empty", "empty / answered"),
+    Score.share(
+        "evidence_recall",
+        "share of the evidence of questions that is in view",
+        "evidence_seen / evidenced",
+    ),
+    Score.share(
+        "answer_containment",
+        "share of questions with an answer in the request",
+        "answer_seen / answerable",
+    ),
+    Score.mean(
+        "prompt_mean",
+        "mean billed tokens of a request that asks a question",
+        "tokens",
+        "prompt_tokens / answered",
+    ),
+    Score.rate(
+        "over_rate", "share of questions whose request is larger than the limit", "over / questions"
+    ),
+    Score.total("usd", "cost of the answers when they were made", "USD"),
+)
+"""Scores of the leaderboard after those of the judges."""
 
 
 def run_qa(
@@ -131,7 +181,7 @@ def run_qa(
 
 
 @dataclass(frozen=True)
-class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
+class QAPlan(ProbingPlan[QAResults]):
     """What to ask, which models, and how often."""
 
     grid: ExperimentGrid
@@ -174,7 +224,7 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
             )
             for n, model in enumerate(self.judges, 1)
         )
-        return *GRADE_SCORES, *judged, *OTHER_SCORES
+        return *_GRADE_SCORES, *judged, *_OTHER_SCORES
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -203,8 +253,8 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
             ]
             for t in traces
         ]
-        index, requests = self.number_requests(sent, partial(request_tools, recording))
-        return ProbingRequests(prepared, traces, index, requests, self.replicates, {})
+        tools, numbers = partial(request_tools, recording), range(len(prepared.probes))
+        return ProbingRequests(self, prepared, traces, numbers, sent, tools)
 
     @override
     def judge_requests(
@@ -252,18 +302,18 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
         replies: Sequence[Answer],
         verdicts: Sequence[Mapping[tuple[int, str], Answer]],
     ) -> tuple[list[Row], Figures]:
-        rows, grade = [], cache(grade_reply)
+        rows, grade = [], cache(_grade_reply)
         for c, q, r, reply in batch.arrange(replies):
             probe, (strategy, limit) = batch.prepared.probes[q], self.grid.configurations[c]
-            outcome, why = classify_reply(reply)
+            outcome, why = _classify_reply(reply)
             text = reply.text if isinstance(reply, Reply) else ""
             row: Row = {"probe": probe.id, "category": probe.category or ""}
             row |= {"strategy": strategy, "limit": float(limit), "replicate": r}
             row |= {"outcome": outcome, "why": why, "reply": text}
-            row |= dict.fromkeys(REPLY_COLUMNS, np.nan)
+            row |= dict.fromkeys(_REPLY_COLUMNS, np.nan)
             if isinstance(reply, Reply):
                 bill = float(reply.usage.total_input), float(reply.usage.output), reply.usd
-                row |= zip(REPLY_COLUMNS, (*grade(text, probe.answers), *bill), strict=True)
+                row |= zip(_REPLY_COLUMNS, (*grade(text, probe.answers), *bill), strict=True)
             for number, said in enumerate(verdicts, 1):
                 # The rubric counts an empty reply as incorrect, so judges are not asked.
                 verdict = 0.0 if outcome == "empty" else _verdict(said.get((q, text.strip())))
@@ -274,7 +324,7 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
     def _sum_replicates(self, batch: ProbingRequests, rows: Sequence[Row]) -> Figures:
         """Compute the columns of each question; unanswered replicates have nan scores."""
         probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
-        scores = {name: batch.stack(rows, name) for name in REPLY_COLUMNS}
+        scores = {name: batch.stack(rows, name) for name in _REPLY_COLUMNS}
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
         answered, abstained = ~np.isnan(scores["abstained"]), scores["abstained"]
         has_answer = np.array([bool(probe.answers) for probe in probes])[:, None]
@@ -314,3 +364,23 @@ class QAPlan(ProbingPlan[ProbingRequests, QAResults]):
 def _verdict(reply: Answer | None) -> float:
     correct = parse_verdict(reply.text).correct if isinstance(reply, Reply) else None
     return np.nan if correct is None else float(correct)
+
+
+def _grade_reply(text: str, answers: Sequence[str]) -> tuple[float, float, float, float]:
+    """Return exact match, F1, containment (nan without answers) and abstention."""
+    abstained = float(is_abstention(text))
+    if not answers:
+        return np.nan, np.nan, np.nan, abstained
+    held = any(contains_answer(text, answer) for answer in answers)
+    return float(exact_match(text, answers)), token_f1(text, answers), float(held), abstained
+
+
+def _classify_reply(reply: Answer | None) -> tuple[str, str]:
+    """Return the outcome of a question, and the reason."""
+    if reply is None:
+        return "invalid", "the provider would reject the request"
+    if isinstance(reply, ModelUnavailable):
+        return "unanswered", str(reply)
+    if reply.text.strip():
+        return "answered", reply.finish or ""
+    return "empty", "it calls a tool" if reply.message.tool_calls else reply.finish or ""

@@ -11,9 +11,11 @@ import pandas as pd
 
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.comparison.paired import compare_strategies
-from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement
-from ctxlab.evaluation.probing.qa_scores import GRADED_SCORES, judge_score_name
+from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement, judge_score_name
 from ctxlab.evaluation.results import Results
+
+GRADED_SCORES = ("exact", "f1", "contains")
+"""Scores of a reply to a question that has an answer."""
 
 _KINDS = {
     "exam": ("QA run", "ctxlab.QAResults.load"),
