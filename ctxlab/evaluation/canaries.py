@@ -407,8 +407,10 @@ def _canary_role(message: Message) -> str | None:
 def _append_sentence(message: Message, sentence: str) -> Message:
     """Append a sentence to the text of a message."""
     content = message.content
-    if not content or isinstance(content, str):
-        return message.replace(content=_join_sentence(content or "", sentence))
+    if not content:
+        return message.replace(content=sentence)
+    if isinstance(content, str):
+        return message.replace(content=_join_sentence(content, sentence))
     parts: list[ContentPart] = list(content)
     places = [i for i, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
     if places:
@@ -421,7 +423,7 @@ def _append_sentence(message: Message, sentence: str) -> Message:
 
 def _join_sentence(text: str, sentence: str) -> str:
     """Append a sentence to prose on the same line, and to text with lines on a new line."""
-    if not text or text[-1].isspace():
+    if text[-1:].isspace():
         return text + sentence
     return f"{text}\n{sentence}" if "\n" in text else f"{text} {sentence}"
 

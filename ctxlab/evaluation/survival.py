@@ -310,8 +310,8 @@ def _count_cells(
     trace, canary, round_group, distance_group = np.unravel_index(cells, sizes)
     planted = pd.DataFrame(map(structs.asdict, found.canaries)).rename(columns={"id": "canary"})
     frame = planted[["canary", "kind", "role", "depth", "at"]].iloc[canary].reset_index(drop=True)
-    frame.insert(0, "strategy", [labels[i][0] for i in trace])
-    frame.insert(1, "limit", [float(labels[i][1]) for i in trace])
+    frame.insert(0, "strategy", [labels[i][0] for i in trace.tolist()])
+    frame.insert(1, "limit", [float(labels[i][1]) for i in trace.tolist()])
     return frame.assign(
         round=np.array(ROUND_LABELS)[round_group],
         distance=np.array(DISTANCE_LABELS)[distance_group],

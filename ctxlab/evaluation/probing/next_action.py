@@ -13,7 +13,6 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -228,9 +227,9 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         if self.requests < 0:
             raise SpecError(f"requests must be at least 0, got {self.requests}")
 
-    @cached_property
+    @property
+    @override
     def settings(self) -> dict[str, Any]:
-        """The settings as the manifest names them."""
         return {
             "answer_model": self.answer_model,
             "requests": self.requests,

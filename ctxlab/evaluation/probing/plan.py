@@ -142,12 +142,6 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     "how often each request is sent"
     max_tokens: int | None
     "maximum tokens of a reply"
-    columns: Sequence[str]
-    "names of the figures of a question"
-    scores: Sequence[Score]
-    "scores of the leaderboard"
-    settings: Mapping[str, Any]
-    "the settings as the manifest names them"
     results: type[ResultsT]
     "type of the results"
 
@@ -158,6 +152,21 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         for name in ("replicates", "max_tokens"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise SpecError(f"{name} must be at least 1, got {value}")
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Names of the figures of a question."""
+
+    @property
+    @abstractmethod
+    def scores(self) -> Sequence[Score]:
+        """The scores of the leaderboard."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The settings as the manifest names them."""
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -207,13 +207,13 @@ class QAPlan(ProbingPlan[QAResults]):
     def models(self) -> tuple[str, ...]:
         return self.answer_model, *self.judges
 
-    @cached_property
+    @property
     def columns(self) -> list[str]:
         """``QA_COLUMNS`` and two columns per judge."""
         numbers = range(1, len(self.judges) + 1)
         return [*QA_COLUMNS, *(f"{name}_{n}" for n in numbers for name in ("passed", "verdicts"))]
 
-    @cached_property
+    @property
     def scores(self) -> tuple[Score, ...]:
         """The scores of the leaderboard, including one per judge."""
         judged = (
@@ -226,9 +226,9 @@ class QAPlan(ProbingPlan[QAResults]):
         )
         return *_GRADE_SCORES, *judged, *_OTHER_SCORES
 
-    @cached_property
+    @property
+    @override
     def settings(self) -> dict[str, Any]:
-        """The settings as the manifest names them."""
         names = ("answer_model", "judges", "replicates", "max_tokens")
         return {name: getattr(self, name) for name in names} | {"judges": list(self.judges)}
 
