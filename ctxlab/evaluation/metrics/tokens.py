@@ -81,11 +81,12 @@ class UsageMetric(Metric):
             for text in list_generated_texts(trace.context):
                 found["written"][row, text.request] += 1
                 found["fallbacks"][row, text.request] += bool(text.reason)
-        return found | {
+        return {
             "tokens": tokens,
             "messages": np.array([trace.message_counts for trace in traces], dtype=np.float64),
             "over": over,
             "overflow": (over > 0).astype(np.float64),
+            **found,
         }
 
 
