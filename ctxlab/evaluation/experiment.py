@@ -202,11 +202,7 @@ class ExperimentGrid:
         SpecError
             If an argument is not valid.
         """
-        parsed = (
-            as_strategy(parse_strategy(s) if isinstance(s, str) else s)
-            for s in _as_list(strategies)
-        )
-        unique = tuple(dict.fromkeys(parsed))
+        unique = tuple(dict.fromkeys(map(resolve_strategy, _as_list(strategies))))
         bounds = tuple(dict.fromkeys(map(parse_limit, _as_list(limits))))
         if not unique or not bounds:
             raise SpecError("expected at least one strategy and one limit")
@@ -401,6 +397,22 @@ def _prices_to_dict(prices: Prices) -> dict[str, Any]:
 def _as_list(value: Any) -> Iterable[Any]:
     """Wrap a single value in a list."""
     return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+
+
+def resolve_strategy(strategy: StrategyLike) -> Strategy:
+    """Return a strategy that may be given as text or as a function.
+
+    Parameters
+    ----------
+    strategy : Strategy, str or callable
+        The strategy.
+
+    Returns
+    -------
+    Strategy
+        The strategy as an object.
+    """
+    return parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
 
 
 def _resolve_metric(metric: str | Metric) -> Metric:

@@ -15,14 +15,14 @@ import pandas as pd
 from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
-from ctxlab.evaluation.experiment import StrategyLike, measure_metrics
+from ctxlab.evaluation.experiment import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS, measure_need_visibility
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording
-from ctxlab.strategies import as_strategy, models_used, parse_strategy
+from ctxlab.strategies import models_used
 from ctxlab.tokens.model_choice import ModelChoice
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
@@ -170,7 +170,7 @@ def replay(
     StrategyError
         If the strategy fails.
     """
-    chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
+    chosen = resolve_strategy(strategy)
     if client is None and models_used(chosen):
         client = default_client()
     prepared = PreparedRecording.from_recording(recording, ModelChoice(model), client)

@@ -206,10 +206,9 @@ class Results:
         pandas.DataFrame
             One row per strategy and limit.
         """
-        key = (resamples, seed)
-        if key not in self._leaderboards:
-            self._leaderboards[key] = self._compute_leaderboard(resamples, seed)
-        return self._leaderboards[key].copy()
+        if (resamples, seed) not in self._leaderboards:
+            self._leaderboards[resamples, seed] = self._compute_leaderboard(resamples, seed)
+        return self._leaderboards[resamples, seed].copy()
 
     @cached_property
     def _leaderboards(self) -> dict[tuple[int, int], pd.DataFrame]:

@@ -48,7 +48,6 @@ from ctxlab.strategies.registry import DEFAULT_LINEUP, parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 
-_STRATEGY_SETS = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
 _LIST_KEYS = ("data", "where", "strategies", "limits", "metrics")
 "keys for whose list a single value may be written"
 
@@ -100,17 +99,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Expand short forms and check the values."""
-        every = [text for name in self.strategies for text in _STRATEGY_SETS.get(name, (name,))]
-        lists = {
-            "strategies": every,
-            "limits": map(parse_limit, self.limits),
-            "metrics": self.metrics,
-        }
-        for key, values in lists.items():
-            msgspec.structs.force_setattr(self, key, tuple(dict.fromkeys(values)))
-        for key in ("data", *lists):
+        sets = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
+        texts = [text for name in self.strategies for text in sets.get(name, (name,))]
+        put = msgspec.structs.force_setattr
+        put(self, "strategies", tuple(dict.fromkeys(texts)))
+        put(self, "limits", tuple(dict.fromkeys(map(parse_limit, self.limits))))
+        put(self, "metrics", tuple(dict.fromkeys(self.metrics)))
+        for key in ("data", "strategies", "limits", "metrics"):
             if not getattr(self, key):
-                raise SpecError(f"{key}: name at least one")
+                what = "file or folder" if key == "data" else "value"
+                raise SpecError(f"{key}: name at least one {what}")
         if "" in self.data:
             raise SpecError("data: a path is empty; write . for the current folder")
         with prefix_errors("strategies"):
@@ -281,7 +279,7 @@ def run_experiment(
     results = evaluate(
         spec.recordings(note),
         spec.strategies,
-        [parse_limit(limit) for limit in spec.limits],
+        spec.limits,
         spec.model,
         reserve=spec.reserve,
         metrics=spec.metrics,

@@ -106,9 +106,8 @@ def compare_strategies(
     if not named:
         board = results.leaderboard(resamples=1)
         named = [name for name in DEFAULT_SCORES if name in measured and board[name].notna().any()]
-    for name in dict.fromkeys([*named, *allowed]):
-        require_known("score", name, measured)
-    wanted = [measured[name] for name in (*named, *(name for name in allowed if name not in named))]
+    chosen = dict.fromkeys([*named, *allowed])
+    wanted = [measured[require_known("score", name, measured)] for name in chosen]
     compare = partial(_compare_score, level=level, resamples=resamples, seed=seed)
     pairs = _configuration_pairs(results, strategies)
     rows = []

@@ -125,16 +125,11 @@ def _count_by_stratum(
     clusters: Sequence[str] | pd.Series[str],
 ) -> pd.DataFrame:
     """Count members (``n``, ``m``) and hits (``a``, ``b``) of each stratum that has both groups."""
-    rows = pd.DataFrame(
-        {
-            "cluster": np.asarray(clusters),
-            "stratum": strata.groupby(list(strata), sort=False, dropna=False).ngroup().to_numpy(),
-            "n": np.asarray(in_first_group, dtype=bool).astype(int),
-            "m": 1 - np.asarray(in_first_group, dtype=bool).astype(int),
-            "hit": np.asarray(hits, dtype=bool).astype(int),
-        }
-    )
-    rows["a"], rows["b"] = rows["n"] * rows["hit"], rows["m"] * rows["hit"]
+    first, hit = np.asarray(in_first_group, dtype=bool), np.asarray(hits, dtype=bool)
+    counts = {"n": first, "m": ~first, "a": first & hit, "b": ~first & hit}
+    rows = pd.DataFrame(counts).astype(int)
+    rows["cluster"] = np.asarray(clusters)
+    rows["stratum"] = strata.groupby(list(strata), sort=False, dropna=False).ngroup().to_numpy()
     table = rows.groupby(["cluster", "stratum"], sort=False).sum().reset_index()
     return table[(table["n"] > 0) & (table["m"] > 0)]
 

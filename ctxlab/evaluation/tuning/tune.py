@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ctxlab._utils.humanize import parse_limit
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, evaluate
 from ctxlab.evaluation.fingerprint import identify_recordings
@@ -107,12 +106,10 @@ def tune(
     telling = [recording for recording in recordings if recording.request_positions]
     if not telling:
         raise SpecError("nothing to measure: no recording contains a model call")
-    limit_values = [limits] if isinstance(limits, (str, int, float)) else limits
-    bounds = list(dict.fromkeys(map(parse_limit, limit_values)))
+    grid = ExperimentGrid.from_arguments("full", limits, model, reserve, tuple(METRICS), profile)
     searched = parse_spaces(spaces)
-    configurations = sample_configurations(searched, bounds, trials, seed)
+    configurations = sample_configurations(searched, grid.limits, trials, seed)
     asked = _check_strategies(configurations, client)
-    grid = ExperimentGrid.from_arguments("full", bounds, model, reserve, tuple(METRICS), profile)
     tuned, held = split_holdout(telling, holdout, seed)
     found = run_successive_halving(
         make_trial_scorer(replace(grid, client=client), objective),
@@ -123,10 +120,11 @@ def tune(
         workers=1 if asked else workers,  # a client may not work across processes
         progress=progress,
     )
+    used = {limit for _, limit in found.frontier}
     results = evaluate(
         held or telling,
         [*dict.fromkeys(strategy for strategy, _ in found.frontier), *_REPORTED_CONTROLS],
-        [bound for bound in bounds if any(bound == limit for _, limit in found.frontier)],
+        [limit for limit in grid.limits if limit in used],
         model,
         reserve=reserve,
         data=data,
@@ -137,7 +135,7 @@ def tune(
     )
     results.manifest["tuning"] = {
         "spaces": [space.text for space in searched],
-        "limits": bounds,
+        "limits": list(grid.limits),
         "configurations": len(configurations),
         "objective": list(objective),
         "holdout": holdout,
@@ -162,9 +160,7 @@ def _check_strategies(
                 f"{strategy!r} is a control and is never recommended; leave it out (full history and a "
                 "random drop are always compared)"
             )
-    asked = models_used(*strategies)
+    asked = ", ".join(models_used(*strategies))
     if asked and client is None:
-        raise SpecError(
-            f"{', '.join(asked)} would be called in every trial; pass a client to allow that"
-        )
+        raise SpecError(f"{asked} would be called in every trial; pass a client to allow that")
     return bool(asked)

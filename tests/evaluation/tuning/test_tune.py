@@ -249,7 +249,7 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
     ("options", "said"),
     [
         ({"spaces": ()}, "at least one space and one limit"),
-        ({"limits": ()}, "at least one space and one limit"),
+        ({"limits": ()}, "at least one strategy and one limit"),
         ({"spaces": "full"}, "full() is a control"),
         ({"spaces": "oracle | panic(protect=[2, 4])"}, "oracle() | panic(protect=2) is a control"),
         ({"spaces": "observation_mask(keep=[40, 50])"}, "no configuration fits its limit"),
