@@ -23,6 +23,7 @@ not a failure.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ class ReplayScores:
         "the row of the leaderboard"
 
     def __getattr__(self, name: str) -> Any:
+        """Return a score by its name."""
         figures = self.__dict__.get("scores", {})
         if name in figures:
             return figures[name]
@@ -123,6 +125,7 @@ class ReplayScores:
         raise AttributeError(str(UnknownName("score", name, figures)))
 
     def __repr__(self) -> str:
+        """Return the strategy and its scores that are not zero."""
         names = [score.name for score in self.results.scores]
         known = {name: self.scores[name] for name in names if self.scores[name] != 0}
         shown = ", ".join(f"{name}={v:.4g}" for name, v in known.items() if v == v)
@@ -182,12 +185,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     item : pytest.Item
         The test.
     """
+    bind_arguments = inspect.signature(_check_budget).bind
     broken: list[str] = []
     names: set[str] = set()
     for marker in item.iter_markers("ctxlab_budget"):
-        gate = _gate_or_error(item, marker, names)
-        if isinstance(gate, str):
-            pytest.fail(f"ctxlab_budget: {gate}", pytrace=False)
+        from ctxlab.errors import CtxlabError
+
+        try:
+            asked = bind_arguments(item, names, *marker.args, **marker.kwargs)
+        except TypeError as error:
+            pytest.fail(f"ctxlab_budget: {error}", pytrace=False)
+        try:
+            gate = _check_budget(*asked.args, **asked.kwargs)
+        except CtxlabError as error:
+            pytest.fail(f"ctxlab_budget: {error}", pytrace=False)
         for finding in gate.findings:
             said = f"{'unclear: ' * (finding.outcome == 'unclear')}{finding.sentence}"
             if gate.is_breach(finding):
@@ -210,103 +221,63 @@ def pytest_runtest_call(item: pytest.Item) -> None:
         pytest.fail("\n".join(broken), pytrace=False)
 
 
-def _gate_or_error(item: pytest.Item, marker: pytest.Mark, names: set[str]) -> GateResults | str:
-    """Return the results of one marker's bounds, or the reason why they cannot be checked."""
-    from ctxlab.errors import CtxlabError, SpecError
-
-    try:
-        asked = _parse_marker(marker)
-        if asked["name"] in names:
-            raise SpecError("a test with several budgets needs a different name=… for each")
-        names.add(asked["name"])
-        return _evaluate_gate(item, **asked)
-    except CtxlabError as error:
-        return str(error)
-
-
-def _parse_marker(marker: pytest.Mark) -> dict[str, Any]:
-    """Return the arguments of a marker by name, with its bounds as in a budget file."""
-    from ctxlab.errors import SpecError, UnknownName
-    from ctxlab.evaluation.gate.config import BOUND_KINDS
-
-    bounds: dict[str, dict[str, Any]] = {kind: {} for kind in BOUND_KINDS}
-
-    def ctxlab_budget(
-        data: Any,
-        strategy: Any,
-        limit: Any,
-        *,
-        model: str = "",
-        reserve: int = 0,
-        baseline: Any = None,
-        strict: bool = False,
-        name: str = "",
-        **more: Any,
-    ) -> dict[str, Any]:
-        known = (
-            "model",
-            "reserve",
-            "baseline",
-            "strict",
-            "name",
-            *(f"{k}_SCORE" for k in BOUND_KINDS),
-        )
-        for key, value in more.items():
-            kind, _, score = key.partition("_")
-            if kind not in bounds or not score:
-                raise UnknownName("key", key, known)
-            bounds[kind][score] = value
-        if bool(bounds["margin"]) != (baseline is not None):
-            raise SpecError("margin_… and baseline=… need each other; give both or neither")
-        if not any(bounds.values()):
-            raise SpecError("no bound is given; give max_…, min_… or margin_… of a score")
-        return {
-            "replayed": (data, strategy, limit, model, reserve),
-            "bounds": bounds,
-            "baseline": baseline,
-            "strict": strict,
-            "name": name,
-        }
-
-    try:
-        return ctxlab_budget(*marker.args, **marker.kwargs)
-    except TypeError as error:
-        raise SpecError(str(error).rpartition("ctxlab_budget() ")[2]) from None
-
-
-def _evaluate_gate(
+def _check_budget(
     item: pytest.Item,
-    replayed: tuple[Any, ...],
-    bounds: dict[str, Any],
-    baseline: Any,
-    strict: bool,
-    name: str,
+    names: set[str],
+    data: Any,
+    strategy: Any,
+    limit: Any,
+    *,
+    model: str = "",
+    reserve: int = 0,
+    baseline: Any = None,
+    strict: bool = False,
+    name: str = "",
+    **bounds: Any,
 ) -> GateResults:
-    """Return the results of one marker's bounds."""
+    """Check the bounds of one marker, whose arguments these are; ``names`` are those seen before."""
     from pathlib import Path
 
     from ctxlab._utils.humanize import parse_limit
-    from ctxlab.evaluation.gate.baseline import (
-        make_experiment_baseline,
-        read_baseline,
-        write_baseline,
-    )
+    from ctxlab.errors import SpecError
+    from ctxlab.evaluation.gate import baseline as stored
     from ctxlab.evaluation.gate.check import GateResults, check_results
     from ctxlab.evaluation.gate.config import GateBudget, parse_bounds
 
-    results = _replay_once(item.config, *replayed).results
-    strategy = str(results.requests["strategy"].iloc[0])
+    table = _bounds_table(bounds)
+    if bool(table["margin"]) != (baseline is not None):
+        raise SpecError("margin_… and baseline=… need each other; give both or neither")
+    if name in names:
+        raise SpecError("a test with several budgets needs a different name=… for each")
+    names.add(name)
+    results = _replay_once(item.config, data, strategy, limit, model, reserve).results
+    chosen = str(results.requests["strategy"].iloc[0])
     of = " / ".join(filter(None, (item.nodeid, name)))
-    budget = GateBudget(
-        of, "", strategy, parse_limit(replayed[2]), parse_bounds(bounds, results.scores)
-    )
+    budget = GateBudget(of, "", chosen, parse_limit(limit), parse_bounds(table, results.scores))
     file, then = item.config.rootpath / (baseline or ""), None
     if baseline is not None:
-        parts = read_baseline(file)
+        parts = stored.read_baseline(file)
         if item.config.getoption(_UPDATE_OPTION):
-            parts = {**parts, of: make_experiment_baseline(results, [budget], margins_only=True)}
-            write_baseline(parts, file)
+            new = stored.make_experiment_baseline(results, [budget], margins_only=True)
+            parts = {**parts, of: new}
+            stored.write_baseline(parts, file)
         then = parts.get(of)
-    source = Path(baseline or "")
-    found = check_results(results, [budget], then, source, f"pytest {_UPDATE_OPTION}")
+    found = check_results(results, [budget], then, Path(baseline or ""), f"pytest {_UPDATE_OPTION}")
     return GateResults(tuple(found), strict)
+
+
+def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return bounds such as ``max_overflow_rate`` by kind and score, as in a budget file."""
+    from ctxlab.errors import SpecError, UnknownName
+    from ctxlab.evaluation.gate.config import BOUND_KINDS
+
+    table: dict[str, dict[str, Any]] = {kind: {} for kind in BOUND_KINDS}
+    for key, value in bounds.items():
+        kind, _, score = key.partition("_")
+        if kind not in table or not score:
+            known = ("model", "reserve", "baseline", "strict", "name")
+            raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
+        table[kind][score] = value
+    if not bounds:
+        raise SpecError("no bound is given; give max_…, min_… or margin_… of a score")
+    return table

@@ -116,7 +116,7 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
     for words in (
         "max: no score is called 'tokens_means'; did you mean tokens_mean",
         "no key is called 'most_tokens_mean'; known: baseline, margin_SCORE, max_SCORE",
-        "missing 1 required positional argument: 'limit'",
+        "missing a required argument: 'limit'",
         "no bound is given",
         "margin_… and baseline=… need each other",
         "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to write it",
