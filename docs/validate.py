@@ -29,6 +29,8 @@ IGNORED = {
 }
 HELP_TEXTS = (
     "ctxlab.cli.commands",  # the command line prints these docstrings
+    "ctxlab.cli.options",  # fields are options, whose help texts describe them
+    "ctxlab.cli.agent_options",
     "ctxlab.serve.http.errors",  # published with the HTTP schema
     "ctxlab.serve.http.schemas",
     "ctxlab.serve.http.sse",

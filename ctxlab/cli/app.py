@@ -35,15 +35,15 @@ from ctxlab.cli.commands import (
     strategies,
     tune,
 )
+from ctxlab.cli.help import App
+from ctxlab.cli.options import option
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import CtxlabError
 
 _EXIT_FAILED, _EXIT_CANCELLED = 2, 130
 
-app = typer.Typer(
+app = App(
     name="ctxlab",
-    add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -74,12 +74,10 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
-def _main_callback(
-    context: typer.Context,
+@app.callback()
+def _describe(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        bool, option("--version -V", "Show the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Find out which context strategy an agent should use, what it saves and what it forgets.
@@ -89,8 +87,6 @@ def _main_callback(
 
     ctxlab chat runs an agent with the same strategies. Its sessions can be evaluated as recordings.
     """
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,12 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            _add_current_folder_to_path()
+            if "" not in sys.path:  # users may name strategies of the current folder
+                sys.path.append("")
             with sigterm_as_keyboard_interrupt():
                 code = _build_command().main(
-                    None if argv is None else list(argv),
-                    prog_name="ctxlab",
-                    standalone_mode=False,
+                    None if argv is None else list(argv), prog_name="ctxlab", standalone_mode=False
                 )
                 sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
@@ -142,27 +137,20 @@ def _build_command() -> Any:
     return typer.main.get_command(app)
 
 
-def _add_current_folder_to_path() -> None:
-    """Let users name strategies of the current folder; installed modules take precedence."""
-    if "" not in sys.path:
-        sys.path.append("")
-
-
 def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     if os.environ.get("CTXLAB_DEBUG"):
         traceback.print_exc()
     if isinstance(error, CtxlabError):
-        print_note(str(error))
-        return _EXIT_FAILED
-    if hasattr(error, "format_message"):  # an error of click's parser
-        message = one_line(error.format_message()).rstrip(".")
-        print_note(f"{message}; see {_command_path(error, argv)} --help")
-        return _EXIT_FAILED
-    if isinstance(error, OSError) and error.filename is not None:
-        print_note(f"{error.filename}: {error.strerror}")
-        return _EXIT_FAILED
-    message = f": {error}" if str(error) else ""
-    print_note(f"unexpected {type(error).__name__}{message} (CTXLAB_DEBUG=1 shows the traceback)")
+        message = str(error)
+    elif hasattr(error, "format_message"):  # an error of click's parser
+        said = one_line(error.format_message()).rstrip(".")
+        message = f"{said}; see {_command_path(error, argv)} --help"
+    elif isinstance(error, OSError) and error.filename is not None:
+        message = f"{error.filename}: {error.strerror}"
+    else:
+        why = f": {error}" if str(error) else ""
+        message = f"unexpected {type(error).__name__}{why} (CTXLAB_DEBUG=1 shows the traceback)"
+    print_note(message)
     return _EXIT_FAILED
 
 
@@ -170,7 +158,7 @@ def _command_path(error: Exception, argv: Sequence[str]) -> str:
     """Return the command whose help explains the error."""
     if context := getattr(error, "ctx", None):
         return str(context.command_path)
-    known: Any = typer.main.get_command(app)
+    known = _build_command()
     return " ".join(["ctxlab", *[word for word in argv if word in known.commands][:1]])
 
 

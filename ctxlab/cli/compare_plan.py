@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ctxlab._utils.humanize import parse_limit, split_limit
-from ctxlab.cli.options import load_experiment
+from ctxlab.cli.experiment import load_experiment
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
@@ -23,6 +25,10 @@ class StrategyChoice(NamedTuple):
     limit: int | float | None
     "limit in tokens or as a share; None takes each limit of the experiment"
 
+    def __str__(self) -> str:
+        """Return the choice as users type it, such as ``full @ 16000``."""
+        return self.strategy if self.limit is None else f"{self.strategy} @ {self.limit}"
+
 
 class ComparePlan(NamedTuple):
     """The experiment to replay and the choices to compare."""
@@ -33,22 +39,6 @@ class ComparePlan(NamedTuple):
     "the strategies to compare"
     common_limits: tuple[int | float, ...] = ()
     "limits of the choices that name none"
-
-
-def format_choice(choice: StrategyChoice) -> str:
-    """Return a choice as users type it, such as ``full @ 16000``; ``split_limit`` reads it back.
-
-    Parameters
-    ----------
-    choice : StrategyChoice
-        The choice.
-
-    Returns
-    -------
-    str
-        The strategy, followed by its limit if it has one.
-    """
-    return choice.strategy if choice.limit is None else f"{choice.strategy} @ {choice.limit}"
 
 
 def plan_comparison(
@@ -77,37 +67,28 @@ def plan_comparison(
     SpecError
         If there are fewer than two different choices, or if options contradict them.
     """
-    from msgspec.structs import replace
-
-    choices_at_limits = [StrategyChoice(*split_limit(choice)) for choice in choices]
-    spec, _ = load_experiment(
-        [path], {**spec_changes, "strategies": tuple(each.strategy for each in choices_at_limits)}
-    )
-    without_limit = [each for each in choices_at_limits if each.limit is None]
+    chosen = [StrategyChoice(*split_limit(choice)) for choice in choices]
+    strategies = tuple(each.strategy for each in chosen)
+    spec, _ = load_experiment([path], {**spec_changes, "strategies": strategies})
     if match_tokens:
-        return _plan_equal_tokens(spec, choices_at_limits, "limits" in spec_changes)
-    if not without_limit and "limits" in spec_changes:
+        return _plan_equal_tokens(spec, chosen, "limits" in spec_changes)
+    own = [each.limit for each in chosen if each.limit is not None]
+    common = tuple(map(parse_limit, spec.limits)) if len(own) < len(chosen) else ()
+    if not common and "limits" in spec_changes:
         raise SpecError(
             "--limit has no effect: each strategy names its own limit; remove --limit or an @ LIMIT"
         )
-    common = tuple(parse_limit(limit) for limit in spec.limits) if without_limit else ()
-    # A single strategy is compared with itself at each of the limits.
-    if len(choices_at_limits) == 1 and without_limit:
-        choices_at_limits = [
-            StrategyChoice(choices_at_limits[0].strategy, limit) for limit in common
-        ]
-    if len(dict.fromkeys(choices_at_limits)) < 2:
+    if len(chosen) == 1:  # a single strategy is compared with itself at each of the limits
+        chosen = [StrategyChoice(strategies[0], limit) for limit in common]
+    if len(set(chosen)) < 2:
         raise SpecError(
             "nothing to compare: name at least two strategies, or one strategy and two limits"
         )
-    own = [each.limit for each in choices_at_limits if each.limit is not None]
     limits = tuple(dict.fromkeys([*common, *own]))
-    return ComparePlan(replace(spec, limits=limits), choices_at_limits, common)
+    return ComparePlan(replace(spec, limits=limits), chosen, common)
 
 
 def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bool) -> ComparePlan:
-    from msgspec.structs import replace
-
     first, *others = choices
     if any(each.limit is not None for each in others):
         raise SpecError(
@@ -115,14 +96,13 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
         )
     if not others:
         raise SpecError("nothing to compare: --equal-tokens needs at least two strategies")
-    if (first.limit is not None and has_limits) or (first.limit is None and len(spec.limits) > 1):
+    if (len(spec.limits) > 1) if first.limit is None else has_limits:
         raise SpecError(
             "--equal-tokens: expected one limit, for the first strategy; write for example -l 64k"
         )
     limit = parse_limit(spec.limits[0]) if first.limit is None else first.limit
-    return ComparePlan(
-        replace(spec, limits=(limit,)), [StrategyChoice(first.strategy, limit), *others]
-    )
+    chosen = [StrategyChoice(first.strategy, limit), *others]
+    return ComparePlan(replace(spec, limits=(limit,)), chosen)
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
@@ -140,8 +120,6 @@ def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> Compare
     ComparePlan
         The plan with a limit for each choice.
     """
-    from msgspec.structs import replace
-
     from ctxlab.evaluation.comparison.equal_tokens import find_equal_tokens_limit
     from ctxlab.evaluation.experiment import evaluate
 
@@ -154,23 +132,17 @@ def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> Compare
         "profile": spec.profiles,
         "progress": progress,
     }
-    board = evaluate(
-        recordings, [first.strategy], [limit], spec.model, metrics=["usage"], **common
-    ).leaderboard()
-    wanted = float(board["tokens_mean"].iloc[0])
+    run = evaluate(recordings, first.strategy, limit, spec.model, metrics=["usage"], **common)
+    wanted = float(run.leaderboard()["tokens_mean"].iloc[0])
+    share = isinstance(limit, float)
     found = [first]
-    for other in others:
+    for strategy, _ in others:
         equal = find_equal_tokens_limit(
-            recordings,
-            other.strategy,
-            wanted,
-            spec.model,
-            as_share=isinstance(limit, float),
-            **common,
+            recordings, strategy, wanted, spec.model, as_share=share, **common
         )
-        found.append(StrategyChoice(other.strategy, equal.limit))
+        found.append(StrategyChoice(strategy, equal.limit))
         print_note(
-            f"{other.strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per request; "
+            f"{strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per request; "
             f"{first.strategy} within {limit:,.6g} sends {wanted:,.0f}"
         )
     limits = tuple(dict.fromkeys(each.limit for each in found if each.limit is not None))

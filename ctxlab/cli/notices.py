@@ -21,22 +21,20 @@ def note_strategy_models(spec: Spec) -> None:
     Parameters
     ----------
     spec : Spec
-        The experiment; its strategies name at least one model.
+        The experiment.
     """
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
+    if not spec.strategy_models:
+        return
     names = ", ".join(spec.strategy_models)
     if spec.calls == "replay":
         print_note(f"answers of {names} are read from {DEFAULT_CACHE_FOLDER}; no model is called")
     else:
-        kept = (
-            "every call is made again"
-            if spec.calls == "record"
-            else "answers that are already there are reused"
-        )
-        print_note(
-            f"strategies call {names}; answers are stored in {DEFAULT_CACHE_FOLDER}, and {kept}"
-        )
+        kept = "answers that are already there are reused"
+        kept = "every call is made again" if spec.calls == "record" else kept
+        stored = f"answers are stored in {DEFAULT_CACHE_FOLDER}, and {kept}"
+        print_note(f"strategies call {names}; {stored}")
     if unpriced := [name for name in spec.strategy_models if _is_unpriced(name)]:
         verb = "has" if len(unpriced) == 1 else "have"
         print_note(
@@ -52,40 +50,30 @@ def _is_unpriced(model: str) -> bool:
     return not known.prices.known and "with mode embedding" not in (known.warning or "")
 
 
-def note_strategy_calls(manifest: dict[str, Any]) -> None:
-    """Note the calls, tokens and cost of the strategies' own model calls, one line per model.
+def note_run(results: Results, model: str | None) -> None:
+    """Note what the strategies' own model calls took, and which models recordings were counted for.
 
     Parameters
     ----------
-    manifest : dict
-        The manifest of the run.
+    results : Results
+        The results of the run.
+    model : str, optional
+        The model that was named for all recordings.
     """
     from ctxlab.cli.render.format import format_count
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
+    from ctxlab.tokens.model_choice import explain_models
 
-    for model, took in manifest["calls"].items():
+    for name, took in results.manifest["calls"].items():
         calls, cached, usd = took["calls"], took["cached"], took["usd"]
-        said = f"called {model} {pluralize(calls, 'time')}"
+        said = f"called {name} {pluralize(calls, 'time')}"
         if cached == calls:
             print_note(f"{said}: all answers came from {DEFAULT_CACHE_FOLDER}; nothing was billed")
             continue
         price = "price unknown" if usd is None else f"${usd:,.{2 if usd >= 1 else 4}f}"
         new = f"{format_count(took['tokens'])} tokens, {price}"
         print_note(f"{said} ({pluralize(cached, 'answer')} from {DEFAULT_CACHE_FOLDER}): {new}")
-
-
-def note_counting_model(recordings: list[dict[str, Any]], model: str | None) -> None:
-    """Note which models recordings were counted and priced for, unless all are of the named one.
-
-    Parameters
-    ----------
-    recordings : list of dict
-        The recordings of a manifest.
-    model : str, optional
-        The model that was named for all recordings.
-    """
-    from ctxlab.tokens.model_choice import explain_models
-
+    recordings = results.manifest["recordings"]
     if model is None:
         print_note(f"{explain_models(recordings)}; --model NAME uses one model for all")
     elif any(recording["model"] not in (None, model) for recording in recordings):

@@ -1,261 +1,338 @@
-"""Options that several commands share: which recordings to read, and how."""
+"""Options that several commands share, as fields of data classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from ctxlab._utils.humanize import parse_quantity
-from ctxlab.errors import ReadError, SpecError
+from ctxlab.cli.saving import parse_out_folder
+from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
 
-Paths: TypeAlias = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH…",
-        help="Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
-        "dataset:NAME.",
-    ),
-]
-FormatName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format of the recordings, as listed by ctxlab formats [detected].",
-    ),
-]
-OnErrorPolicy: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--on-error", metavar="raise|skip", help="Stop at a broken line, or skip it [raise]."
-    ),
-]
-Where: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        "-w",
-        metavar="CONDITION",
-        help="Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
-        "May be repeated; all conditions must hold.",
-    ),
-]
-Sample: TypeAlias = Annotated[
-    int | None, typer.Option("--sample", metavar="N", help="Use N of the recordings, at random.")
-]
-Seed: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="N", help="Random seed; the same N draws the same sample [0]."),
-]
-Limits: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        "-l",
-        metavar="N",
-        help="Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
-        "May be repeated.",
-    ),
-]
-ModelName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="MODEL",
-        help="Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
-    ),
-]
-Reserve: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TOKENS", help="Tokens of the limit to keep free, usually for the reply (8000, 8k)."
-    ),
-]
+READING = " where sample seed format"
+"""Options that say which recordings to read."""
+ASKING = " replicates max_cost calls concurrency dry_run"
+"""Options of commands that ask a model."""
+
+_REQUIRED = ("data", "answer_model")
+_CACHE_MODES = ("auto", "replay", "record")
 
 
-def parse_cache_mode(text: str) -> str:
-    """Return a value of ``--cache-mode`` if it is one of the modes.
-
-    Parameters
-    ----------
-    text : str
-        The value.
-
-    Returns
-    -------
-    str
-        The same value.
-
-    Raises
-    ------
-    SpecError
-        If it is not a mode.
-    """
+def _parse_cache_mode(text: str) -> str:
     if text not in _CACHE_MODES:
         raise SpecError(f"--cache-mode: expected {' or '.join(_CACHE_MODES)}, got {text!r}")
     return text
 
 
-_CACHE_MODES = ("auto", "replay", "record")
-
-CacheModeOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="|".join(_CACHE_MODES),
-        parser=parse_cache_mode,
-        help="Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
-        "replay: from .ctxlab/calls only; record: call the model again [auto].",
-    ),
-]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the table as JSON.")]
-NoProgress: TypeAlias = Annotated[
-    bool, typer.Option("--no-progress", help="Do not show a progress bar.")
-]
-
-
-def make_spec(paths: list[str], **options: Any) -> Spec:
-    """Return an experiment from options; options that were not given keep their defaults.
-
-    Parameters
-    ----------
-    paths : list of str
-        Where the recordings are.
-    **options : object
-        Fields of the experiment; None and empty lists count as not given.
-
-    Returns
-    -------
-    Spec
-        The experiment.
-    """
-    from ctxlab.evaluation.spec import Spec
-
-    return Spec(data=tuple(paths), **drop_unset(**options))
-
-
-def drop_unset(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, with lists as tuples.
-
-    Parameters
-    ----------
-    **options : object
-        Options; None and empty lists count as not given.
-
-    Returns
-    -------
-    dict
-        The options that were given.
-
-    Examples
-    --------
-    >>> drop_unset(limits=["16k"], where=[], model=None, seed=0)
-    {'limits': ('16k',), 'seed': 0}
-    """
-    return {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in options.items()
-        if value not in (None, [])
-    }
-
-
-def load_experiment(paths: list[str], overrides: dict[str, Any]) -> tuple[Spec, Path | None]:
-    """Read the experiment that a command was asked to run.
-
-    Without any path it is the built-in quickstart.
-
-    Parameters
-    ----------
-    paths : list of str
-        Data, and at most one experiment file or saved run.
-    overrides : dict
-        Fields that options replace.
-
-    Returns
-    -------
-    spec : Spec
-        The experiment.
-    run : Path or None
-        The saved run whose data is read again, if there is one.
-
-    Raises
-    ------
-    SpecError
-        If several experiments are named.
-    """
-    from msgspec.structs import replace
-
-    from ctxlab.evaluation.spec import Spec, is_spec, read_spec
-    from ctxlab.formats.io.datasets import bundled_path
-
-    experiments = [path for path in paths if is_spec(path)]
-    data = tuple(path for path in paths if path not in experiments)
-    if len(experiments) > 1:
-        raise SpecError(
-            f"expected one experiment, got {len(experiments)}: {' and '.join(experiments)}; run them "
-            "one at a time"
-        )
-    if data:
-        overrides |= {"data": data, "folder": ""}
-    if data and not experiments:
-        return Spec(**overrides), None
-    path = Path(experiments[0]) if experiments else bundled_path("evals/quickstart.toml")
-    spec = read_spec(path)
-    if path.suffix != ".toml" and overrides.keys() & {"data", "model"}:
-        # The token profiles of a saved run belong to its models and do not apply to others.
-        overrides |= {"profiles": None}
-    spec = replace(spec, **overrides)
-    return spec, None if data or path.suffix == ".toml" else path
-
-
-@contextmanager
-def suggest_on_error_skip(policy: str) -> Iterator[None]:
-    """Add a hint about ``--on-error skip`` to errors about a broken line.
-
-    Parameters
-    ----------
-    policy : str
-        The value of ``--on-error``; with ``"skip"`` errors are not changed.
-    """
-    try:
-        yield
-    except ReadError as error:
-        if error.line is None or policy == "skip":
-            raise
-        hint = f"{error.reason}; --on-error skip skips the line"
-        raise ReadError(error.path, error.line, hint) from None
-
-
-def parse_reserve(text: str | None) -> int | None:
-    """Return the value of ``--reserve`` in tokens.
-
-    Parameters
-    ----------
-    text : str, optional
-        A number as people write it, such as ``"8k"``.
-
-    Returns
-    -------
-    int or None
-        Tokens; None if the option was not given.
-
-    Raises
-    ------
-    SpecError
-        If it is not a whole number of tokens.
-    """
-    if text is None:
-        return None
+def _parse_reserve(text: str) -> int:
     parsed = parse_quantity(text)
     if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
         raise SpecError(
             f"--reserve: expected 0 or more whole tokens, such as 8000 or 8k, got {text!r}"
         )
     return int(parsed[0])
+
+
+def complete_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a function for the shell's completion.
+
+    Parameters
+    ----------
+    names : callable
+        Returns the names that can be typed.
+
+    Returns
+    -------
+    callable
+        Takes what was typed so far and returns the names that begin with it.
+    """
+
+    def complete(incomplete: str) -> list[str]:
+        """Return the names that begin with what was typed."""
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+def _strategy_names() -> Iterable[str]:
+    from ctxlab.strategies.introspection import list_strategies
+
+    return (each.name for each in list_strategies())
+
+
+def _format_names() -> Iterable[str]:
+    from ctxlab.formats import FORMATS
+
+    return FORMATS
+
+
+def _metric_names() -> Iterable[str]:
+    from ctxlab.evaluation.metrics import METRICS
+
+    return METRICS
+
+
+complete_strategy = complete_from(_strategy_names)
+"""Complete the name of a strategy."""
+
+
+def option(usage: str, help: str = "", **settings: Any) -> Any:
+    """Return an option of a command.
+
+    Parameters
+    ----------
+    usage : str
+        Names and metavar, such as ``"--limit -l N"``; without a name it is that of the parameter.
+    help : str
+        The help text.
+    **settings : object
+        More arguments of ``typer.Option``.
+
+    Returns
+    -------
+    OptionInfo
+        The option.
+    """
+    words = usage.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = words[-1] if len(names) < len(words) else None
+    return typer.Option(*names, metavar=metavar, help=help, **settings)
+
+
+AsJson = Annotated[bool, option("--json", "Print the table as JSON.")]
+NoProgress = Annotated[bool, option("--no-progress", "Do not show a progress bar.")]
+Force = Annotated[bool, option("--force", "Replace existing files.")]
+WritableFormat = Annotated[
+    str,
+    option(
+        "--to NAME",
+        "Format to write: native (lossless), openai, anthropic or atif.",
+        autocompletion=complete_from(lambda: ("native", "openai", "anthropic", "atif")),
+    ),
+]
+Reserve = Annotated[
+    int | None,
+    option(
+        "--reserve TOKENS",
+        "Tokens of the limit to keep free, usually for the reply (8000, 8k).",
+        parser=_parse_reserve,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the commands that read recordings; a command has those that it names.
+
+    The fields up to ``on_error`` are fields of ``Spec``.
+    """
+
+    FIRST = ("data", "answer_model", "strategies", "limits", "model", "reserve")
+    "the options that come before those of the command itself"
+
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH…",
+            help="Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
+            "dataset:NAME.",
+        ),
+    ] = None
+    strategies: Annotated[
+        list[str] | None, option("--strategy -s STRATEGY", autocompletion=complete_strategy)
+    ] = None
+    limits: Annotated[
+        list[str] | None,
+        option(
+            "--limit -l N",
+            "Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
+            "May be repeated.",
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        option(
+            "--model -m MODEL",
+            "Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
+        ),
+    ] = None
+    reserve: Reserve = None
+    min_recall: Annotated[
+        float | None,
+        option(
+            "--min-recall SHARE",
+            "Far recall that a recommended strategy must keep, as a share of full history's [0.95].",
+        ),
+    ] = None
+    metrics: Annotated[
+        list[str] | None,
+        option(
+            "--metric NAME",
+            "Metric to measure, as listed by ctxlab metrics [all]. May be repeated.",
+            autocompletion=complete_from(_metric_names),
+        ),
+    ] = None
+    calls: Annotated[
+        str | None,
+        option(
+            f"--cache-mode {'|'.join(_CACHE_MODES)}",
+            "Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
+            "replay: from .ctxlab/calls only; record: call the model again [auto].",
+            parser=_parse_cache_mode,
+            autocompletion=complete_from(lambda: _CACHE_MODES),
+        ),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        option(
+            "--where -w CONDITION",
+            "Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
+            "May be repeated; all conditions must hold.",
+        ),
+    ] = None
+    sample: Annotated[int | None, option("--sample N", "Use N of the recordings, at random.")] = (
+        None
+    )
+    seed: Annotated[
+        int | None, option("--seed N", "Random seed; the same N draws the same sample [0].")
+    ] = None
+    format: Annotated[
+        str | None,
+        option(
+            "--format NAME",
+            "Format of the recordings, as listed by ctxlab formats [detected].",
+            autocompletion=complete_from(_format_names),
+        ),
+    ] = None
+    on_error: Annotated[
+        str | None,
+        option(
+            "--on-error raise|skip",
+            "Stop at a broken line, or skip it [raise].",
+            autocompletion=complete_from(lambda: ("raise", "skip")),
+        ),
+    ] = None
+    answer_model: Annotated[
+        str, option("--answer-model -a MODEL", "Model that answers; any name litellm knows.")
+    ] = ""
+    replicates: Annotated[
+        int,
+        option("--replicates N", "Ask each question N times, to measure the model's own noise."),
+    ] = 1
+    max_cost: Annotated[
+        float | None, option("--max-cost USD", "Stop before the cost exceeds this many dollars.")
+    ] = None
+    concurrency: Annotated[
+        int | None, option("--concurrency N", "Model calls to run at the same time [5].")
+    ] = None
+    dry_run: Annotated[
+        bool, option("--dry-run", "Print the number of calls and their cost; call no model.")
+    ] = False
+    out: Annotated[Path | None, option("--out DIR", parser=parse_out_folder)] = None
+    json: AsJson = False
+    no_progress: NoProgress = False
+
+    @property
+    def progress(self) -> bool | None:
+        """False for no progress bar; None for one on a terminal only."""
+        return False if self.no_progress else None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields of an experiment that were given, with lists as tuples."""
+        from ctxlab.evaluation.spec import Spec
+
+        given = {name: getattr(self, name, None) for name in Spec.__struct_fields__}
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value not in (None, [])
+        }
+
+    def spec(self, **defaults: Any) -> Spec:
+        """Return an experiment from the options.
+
+        Parameters
+        ----------
+        **defaults : object
+            Fields for which no option was given.
+
+        Returns
+        -------
+        Spec
+            The experiment.
+        """
+        from ctxlab.evaluation.spec import Spec
+
+        return Spec(**defaults | self.changes)
+
+
+def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]], Any]:
+    """Give a command shared options, which it gets together as its first argument.
+
+    Parameters
+    ----------
+    names : str
+        Fields of the class of the first argument, separated by spaces; empty for all.
+    **helps : str
+        Help texts that differ from those of the class. A metavar may stand before, with ``:: ``.
+
+    Returns
+    -------
+    callable
+        Decorates the command; its own options come after those that say what to replay.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        holder, *own = inspect.signature(function, eval_str=True).parameters.values()
+        known = _parameters(holder.annotation)
+        chosen = {name: known[name] for name in names.split() or known}
+        for name, text in helps.items():
+            metavar, _, help = text.rpartition(":: ")
+            kind, option = get_args(chosen[name].annotation)
+            option = copy(option)
+            option.help, option.metavar = help, metavar or option.metavar
+            chosen[name] = chosen[name].replace(annotation=Annotated[kind, option])
+        first = getattr(holder.annotation, "FIRST", ())
+        parameters = [
+            *(each for name, each in chosen.items() if name in first),
+            *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own),
+            *(each for name, each in chosen.items() if name not in first),
+        ]
+
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            shared = {name: values.pop(name) for name in chosen}
+            function(holder.annotation(**shared), **values)
+
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__dict__["__signature__"] = inspect.Signature(parameters)
+        return command
+
+    return decorate
+
+
+@functools.cache
+def _parameters(options: type[Any]) -> dict[str, inspect.Parameter]:
+    """Return the fields of a data class as keyword parameters."""
+    kinds = get_type_hints(options, include_extras=True)
+    empty = inspect.Parameter.empty
+    return {
+        each.name: inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=empty if each.name in _REQUIRED else each.default,
+            annotation=kinds[each.name],
+        )
+        for each in fields(options)
+    }

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.cli.output import print_note
+from ctxlab.cli.output import print_note, report_skipped
 from ctxlab.errors import SaveError, SpecError
 
 if TYPE_CHECKING:
+    from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
-    from ctxlab.tokens.model_choice import ModelChoice
 
 _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
@@ -62,10 +62,10 @@ def parse_out_folder(text: str) -> Path:
 
 def check_output_folder(
     out: Path | None,
-    recordings: Callable[[], Iterable[Recording]],
-    models: ModelChoice,
+    spec: Spec,
     kind: _Kind = "evaluation",
     answer_model: str | None = None,
+    recordings: Iterable[Recording] | None = None,
 ) -> None:
     """Refuse an output folder whose content a run would destroy.
 
@@ -76,14 +76,14 @@ def check_output_folder(
     ----------
     out : Path, optional
         The folder; None saves nothing.
-    recordings : callable
-        Returns the recordings; called only if the folder contains a run.
-    models : ModelChoice
-        The models that the recordings will be counted and priced for.
+    spec : Spec
+        The experiment, whose recordings are read if the folder contains a run.
     kind : {"evaluation", "tuning", "exam", "agreement"}
         The kind of run that will be saved.
     answer_model : str, optional
         The model that answers probes or predicts tool calls.
+    recordings : iterable of Recording, optional
+        The recordings of the experiment, if they were read already.
 
     Raises
     ------
@@ -95,35 +95,31 @@ def check_output_folder(
 
     if out is None or not out.is_dir():
         return
-    files = sorted(
-        each.name for each in out.iterdir() if not each.name.startswith(UNFINISHED_PREFIX)
-    )
+    names = (each.name for each in out.iterdir())
+    files = sorted(name for name in names if not name.startswith(UNFINISHED_PREFIX))
     if not files:
         return
-    other = "name another folder or delete this one"
     manifest = _read_manifest(out / MANIFEST_FILE)
     if manifest is None:
-        raise SpecError(
-            f"--out: expected a new folder, but {out} contains {_list_names(files)} and no saved "
-            f"run; {other}"
-        )
-    held = next((each for each in ("tuning", "exam", "agreement") if each in manifest), _EVALUATION)
+        listed = files[0] if len(files) == 1 else f"{len(files):,} entries ({files[0]}, …)"
+        raise _refusal(f"expected a new folder, but {out} contains {listed} and no saved run")
+    held = next((each for each in _KIND_LABELS if each in manifest), "evaluation")
     if held != kind:
-        raise SpecError(
-            f"--out: {out} contains {_KIND_LABELS[held]}, but this is {_KIND_LABELS[kind]}; {other}"
-        )
-    answered = manifest.get(kind, {}).get("answer_model") if kind != _EVALUATION else None
-    if answered != answer_model:
-        raise SpecError(
-            f"--out: {out} contains answers of {answered}, not of {answer_model}; {other}"
-        )
-    before = _count_identities(manifest.get(kind, {}).get("recordings") or manifest["recordings"])
-    now = _count_identities(identify_recordings(recordings(), models))
+        raise _refusal(f"{out} contains {_KIND_LABELS[held]}, but this is {_KIND_LABELS[kind]}")
+    of_kind = manifest.get(kind, {})
+    if (answered := of_kind.get("answer_model")) != answer_model:
+        raise _refusal(f"{out} contains answers of {answered}, not of {answer_model}")
+    before = _count_identities(of_kind.get("recordings") or manifest["recordings"])
+    with report_skipped(spec.on_error):
+        read = spec.recordings() if recordings is None else recordings
+        now = _count_identities(identify_recordings(read, spec.model_choice))
     if before != now:
-        raise SpecError(
-            f"--out: {out} contains a run over {_describe_difference(before, now)}; {other}"
-        )
+        raise _refusal(f"{out} contains a run over {_describe_difference(before, now)}")
     print_note(f"{out} contains a run over the same recordings and model; it will be replaced")
+
+
+def _refusal(why: str) -> SpecError:
+    return SpecError(f"--out: {why}; name another folder or delete this one")
 
 
 @contextmanager
@@ -146,16 +142,14 @@ def save_then_print(
     SaveError
         After the body, if the results could not be saved.
     """
-    failure: SaveError | None = None
+    failure = None
     if out is not None:
         try:
             save(out)
             print_note(message)
         except OSError as error:
-            why = error.strerror or str(error)
-            failure = SaveError(
-                f"{out}: the run could not be saved: {why}; its results were only printed"
-            )
+            why = f"the run could not be saved: {error.strerror or error}"
+            failure = SaveError(f"{out}: {why}; its results were only printed")
     try:
         yield
     finally:  # printing exits early when the reader closed the pipe
@@ -163,7 +157,6 @@ def save_then_print(
             raise failure
 
 
-_EVALUATION: _Kind = "evaluation"
 _KIND_LABELS = {
     "evaluation": "a run of ctxlab eval or compare",
     "tuning": "a run of ctxlab tune",
@@ -179,28 +172,17 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
         found = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
-    recordings = found.get("recordings") if isinstance(found, dict) else None
-    if (
-        not recordings
-        or not isinstance(recordings, list)
-        or not isinstance(found.get("spec"), dict)
-    ):
-        return None
-    whole = all(isinstance(each, dict) and each.keys() >= {*_IDENTITY_KEYS} for each in recordings)
-    return found if whole else None
+    match found:
+        case {"recordings": [_, *_] as recordings, "spec": dict()}:
+            alike = (
+                isinstance(each, dict) and each.keys() >= {*_IDENTITY_KEYS} for each in recordings
+            )
+            return found if all(alike) else None
+    return None
 
 
 def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(each.get(key) for key in _IDENTITY_KEYS) for each in recordings)
-
-
-def _list_names(names: list[str]) -> str:
-    """Return the number of entries of a folder and the first of them.
-
-    >>> _list_names(["a.txt"]), _list_names(["a.txt", "b", "c"])
-    ('a.txt', '3 entries (a.txt, …)')
-    """
-    return names[0] if len(names) == 1 else f"{len(names):,} entries ({names[0]}, …)"
 
 
 def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:

@@ -11,6 +11,7 @@ import pytest
 from running import NAMELESS, Run
 
 import ctxlab
+from ctxlab.cli.options import complete_strategy
 
 COMMANDS = (
     *("eval", "describe", "convert", "calibrate", "strategies", "formats", "metrics", "datasets"),
@@ -24,8 +25,18 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_version_is_the_packages(run: Run) -> None:
-    assert run("--version") == (0, f"ctxlab {ctxlab.__version__}\n", "")
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_the_packages(option: str, run: Run) -> None:
+    assert run(option) == (0, f"ctxlab {ctxlab.__version__}\n", "")
+
+
+def test_the_shell_completes_names() -> None:
+    assert {"rolling_summary", "recorded"} <= {*complete_strategy("r")}
+    assert complete_strategy("no_such") == []
+
+
+def test_completion_can_be_installed(run: Run) -> None:
+    assert "--install-completion" in run("--help").out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

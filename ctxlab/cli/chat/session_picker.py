@@ -11,7 +11,7 @@ from ctxlab.cli.output import one_line
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from ctxlab.sessions.base import Session
 
@@ -88,7 +88,7 @@ def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | 
     )
 
 
-def session_choices_table(sessions: Sequence[Session]) -> RenderableType:
+def session_choices_table(sessions: Sequence[Session]) -> Text:
     """Return a numbered table of sessions: title, time of update, messages, model and id.
 
     Parameters
@@ -98,32 +98,24 @@ def session_choices_table(sessions: Sequence[Session]) -> RenderableType:
 
     Returns
     -------
-    RenderableType
+    Text
         The table.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    from ctxlab.cli.render.format import fit_columns, make_table
+    from ctxlab.cli.render.table import Column, Table
     from ctxlab.cli.session_lookup import short_ids
 
     ids = short_ids(session.id for session in sessions)
     shown = sessions[:MAX_LISTED]
-    columns = {
-        "session": [f"{n}  {one_line(s.title) or '(untitled)'}" for n, s in enumerate(shown, 1)],
-        "updated": [format_time(s.updated) for s in shown],
-        "messages": [f"{s.messages:,}" for s in shown],
-        "model": [one_line(s.model or "–") for s in shown],
-        "id": [one_line(ids[s.id]) for s in shown],
-    }
-    heads = fit_columns(columns, ["model", "messages", "id"])
-    rows = [(cells, "") for cells in zip(*(columns[head] for head in heads), strict=True)]
-    left = {n for n, head in enumerate(heads) if head != "messages"}
-    drawn = make_table(
-        heads, rows, left, dim_columns=[n for n, head in enumerate(heads) if head == "id"]
-    )
-    if len(sessions) <= MAX_LISTED:
-        return drawn
-    older = pluralize(len(sessions) - MAX_LISTED, "older session")
-    hint = f"and {older}: type the id, which ctxlab sessions list shows"
-    return Group(drawn, Text(hint, "dim"))
+    titles = [f"{n}  {one_line(s.title) or '(untitled)'}" for n, s in enumerate(shown, 1)]
+    columns = [
+        Column("session", titles, left=True),
+        Column("updated", [format_time(s.updated) for s in shown], left=True),
+        Column("messages", [f"{s.messages:,}" for s in shown], drop=2),
+        Column("model", [one_line(s.model or "–") for s in shown], drop=3, left=True),
+        Column("id", [one_line(ids[s.id]) for s in shown], drop=1, left=True, style="dim"),
+    ]
+    text = Table(columns, prose=True).text
+    if len(sessions) > MAX_LISTED:
+        older = pluralize(len(sessions) - MAX_LISTED, "older session")
+        text.append(f"\nand {older}: type the id, which ctxlab sessions list shows", "dim")
+    return text

@@ -88,11 +88,12 @@ def _context(chat: ChatRepl, argument: str) -> str:
     import shutil
 
     from ctxlab.cli.render.context_bar import render_context_bar
-    from ctxlab.cli.render.format import fold_pipeline, render_to_text
+    from ctxlab.cli.render.format import render_to_text
+    from ctxlab.cli.render.table import wrap_name
 
     parts = chat.agent.context_breakdown()
     columns = shutil.get_terminal_size((80, 24)).columns if chat.interactive else 80
-    strategy = fold_pipeline(one_line(repr(chat.agent.manager.strategy)), columns)
+    strategy = wrap_name(one_line(repr(chat.agent.manager.strategy)), columns)
     title = f"{one_line(chat.agent.model)}\n{strategy}"
     return render_to_text(render_context_bar(parts, columns, title))
 

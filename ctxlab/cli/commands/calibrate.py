@@ -5,35 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ctxlab.cli.options import FormatName, NoProgress, Paths, Sample, Seed, Where, make_spec
+from ctxlab.cli.options import READING, Options, option, with_options
 from ctxlab.cli.output import one_line, print_note, print_result
 
 
+@with_options("data" + READING + " json no_progress", json="Print the sessions as JSON.")
 def command(
-    paths: Paths,
+    options: Options,
     model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help="Learn from recordings of this model's family.",
-        ),
+        str, option("--model -m MODEL", "Learn from recordings of this model's family.")
     ] = "claude-opus-4-5",
     project: Annotated[
-        Path, typer.Option(metavar="DIR", help="Project folder to store the profile in.")
+        Path, option("--project DIR", "Project folder to store the profile in.")
     ] = Path(),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the profile without storing it.")
-    ] = False,
-    where: Where = None,
-    sample: Sample = None,
-    seed: Seed = None,
-    format: FormatName = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the sessions as JSON.")] = False,
-    no_progress: NoProgress = False,
+    dry_run: Annotated[bool, option("--dry-run", "Show the profile without storing it.")] = False,
 ) -> None:
     """Fit token counts to the usage that a provider billed in recordings.
 
@@ -42,59 +27,41 @@ def command(
     reasoning take in addition to their text. The result is a profile, stored in .ctxlab/profiles of
     the current folder. eval and describe use it when they run there. A profile for Claude is built in.
 
-    \b
-    Examples:
-      ctxlab calibrate ~/.claude/projects --where 'model=claude-opus*'
-      ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   only the Gemini recordings in logs/
+    Examples
+    --------
+    ctxlab calibrate ~/.claude/projects --where 'model=claude-opus*'
+    ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   only the Gemini recordings in logs/
     """
-    from rich.text import Text
-
     from ctxlab._utils.progress import track
-    from ctxlab.cli.render.format import format_count, make_table, render_to_text, to_json_array
+    from ctxlab.cli.render.format import format_count, to_json_array
+    from ctxlab.cli.render.table import Column, Table
     from ctxlab.tokens.calibration import calibrate
 
-    spec = make_spec(paths, where=where, sample=sample, seed=seed, format=format, on_error="skip")
-    shown = track(spec.recordings(), "reading", None, False if no_progress else None)
-    found = calibrate(shown, model, source=f"sessions in {', '.join(paths)}")
+    spec = options.spec(on_error="skip")
+    shown = track(spec.recordings(), "reading", None, options.progress)
+    found = calibrate(shown, model, source=f"sessions in {', '.join(spec.data)}")
     if found.skipped:
         why_not = ", ".join(f"{count:,} × {one_line(why)}" for why, count in found.skipped.items())
         print_note(f"skipped: {why_not}")
     if not dry_run:
         print_note(f"profile stored as {found.save(project)}")
     sessions = sorted(found.sessions, key=lambda session: session.recording)
-    if json:
+    if options.json:
         print_result(to_json_array(vars(session) for session in sessions))
         return
-    rows = [
-        (
-            [
-                one_line(session.recording),
-                f"{session.requests:,}",
-                format_count(session.billed),
-                format_count(session.counted),
-                format_count(session.fixed),
-                f"{100 * session.error:.1f}",
-                str(len(session.unsaid) or ""),
-            ],
-            "",
-        )
-        for session in sessions
+    columns = [
+        Column("recording", [one_line(each.recording) for each in sessions], left=True),
+        Column("requests", [f"{each.requests:,}" for each in sessions], drop=2),
+        Column("billed", [format_count(each.billed) for each in sessions]),
+        Column("counted", [format_count(each.counted) for each in sessions]),
+        Column("unlogged", [format_count(each.fixed) for each in sessions], drop=1),
+        Column("error %", [f"{100 * each.error:.1f}" for each in sessions]),
+        Column("unrecorded\nchanges", [str(len(each.unsaid) or "") for each in sessions], drop=3),
     ]
     profile = found.profile
-    heads = [
-        "recording",
-        "requests",
-        "billed",
-        "counted",
-        "unlogged",
-        "error %",
-        "unrecorded\nchanges",
-    ]
     error = "an unknown amount (all sessions are in one cluster)"
     if profile.error is not None and profile.error_90 is not None:
-        error = (
-            f"{profile.error:.1%} in the median and {profile.error_90:.0%} or more in one of ten"
-        )
+        error = f"{profile.error:.1%} (median), and by {profile.error_90:.0%} or more in one of ten"
     legend = (
         f"A text is billed as {profile.ratio:.3f} tokens per token of o200k_base plus "
         f"{profile.per_char:.3f} per character; a tool call adds {profile.per_call:.0f}; hidden "
@@ -107,4 +74,4 @@ def command(
         "out of the fit and its unlogged part taken from its first bill. Unrecorded changes: context "
         "changes that the log does not show.",
     )
-    print_result(render_to_text(make_table(heads, rows), Text(), *map(Text, legend)))
+    print_result(Table(columns).render(*legend))

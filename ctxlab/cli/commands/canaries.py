@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.options import (
-    AsJson,
-    FormatName,
-    Limits,
-    ModelName,
-    NoProgress,
-    OnErrorPolicy,
-    Paths,
-    Sample,
-    Where,
-    make_spec,
-    suggest_on_error_skip,
-)
-from ctxlab.cli.output import note_skipped, print_note, print_result, report_skipped
+from ctxlab.cli.notices import note_run, note_strategy_models
+from ctxlab.cli.options import READING, Options, complete_from, option, with_options
+from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -33,76 +19,57 @@ if TYPE_CHECKING:
 _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 
+@with_options(
+    "data strategies limits model" + READING + " on_error json no_progress",
+    strategies="Strategy to measure, such as 'tool_stubs(keep=3) | panic' [the default lineup]. May be "
+    "repeated.",
+    seed="Random seed of the canaries and the sample [0].",
+)
 def command(
-    paths: Paths,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="STRATEGY",
-            help="Strategy to measure, such as 'tool_stubs(keep=3) | panic' [the default lineup]. May "
-            "be repeated.",
-        ),
-    ] = None,
-    limit: Limits = None,
-    count: Annotated[
-        int, typer.Option("--number", "-n", metavar="N", help="Canaries per recording.")
-    ] = 10,
+    options: Options,
+    count: Annotated[int, option("--number -n N", "Canaries per recording.")] = 10,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Kind of canary: fact, constraint, decision, path or superseded [all]. May be "
-            "repeated.",
+        option(
+            "--kind KIND",
+            "Kind of canary: fact, constraint, decision, path or superseded [all]. May be repeated.",
         ),
     ] = None,
     depth: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Position of canaries, as a share of the text before the last request "
+        option(
+            "--depth SHARE",
+            "Position of canaries, as a share of the text before the last request "
             "[0.1, 0.3, 0.5, 0.7, 0.9]. May be repeated.",
         ),
     ] = None,
     by: Annotated[
         str,
-        typer.Option(
-            metavar="|".join(_BREAKDOWNS),
-            help="Break survival down by this property. round: how often the context was cut since the "
+        option(
+            f"--by {'|'.join(_BREAKDOWNS)}",
+            "Break survival down by this property. round: how often the context was cut since the "
             "canary.",
+            autocompletion=complete_from(lambda: _BREAKDOWNS),
         ),
     ] = "kind",
     write: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write the recordings with their canaries and probes to this folder, in the native "
-            "format; replay nothing.",
+        option(
+            "--write DIR",
+            "Write the recordings with their canaries and probes to this folder, in the native format; "
+            "replay nothing.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Let --write replace existing files.")
-    ] = False,
-    model: ModelName = None,
-    where: Where = None,
-    sample: Sample = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Random seed of the canaries and the sample.")
-    ] = 0,
-    format: FormatName = None,
-    on_error: OnErrorPolicy = None,
-    json: AsJson = False,
-    no_progress: NoProgress = False,
+    force: Annotated[bool, option("--force", "Let --write replace existing files.")] = False,
 ) -> None:
     """Plant facts (canaries) in copies of recordings and measure which ones each strategy keeps.
 
-    \b
-    Examples:
-      ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
-      ctxlab canaries logs/ -s rolling_summary --by round    share lost at each compaction
-      ctxlab canaries logs/ --kind fact --depth 0.2 --json   figures and intervals
-      ctxlab canaries logs/ --write planted/                 recordings for ctxlab probe
+    Examples
+    --------
+    ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
+    ctxlab canaries logs/ -s rolling_summary --by round    share lost at each compaction
+    ctxlab canaries logs/ --kind fact --depth 0.2 --json   figures and intervals
+    ctxlab canaries logs/ --write planted/                 recordings for ctxlab probe
 
     The planted values are ordinary words, so that a strategy cannot recognize them by their form.
     Only paths look like paths.
@@ -112,58 +79,39 @@ def command(
 
     if by not in _BREAKDOWNS:
         raise UnknownName("breakdown of survival", by, _BREAKDOWNS)
-    plan = make_planter(count, kind or tuple(CANARY_KINDS), depth or DEFAULT_DEPTHS, seed)
-    spec = make_spec(
-        paths,
-        strategies=strategy,
-        limits=limit,
-        model=model,
-        where=where,
-        sample=sample,
-        seed=seed,
-        format=format,
-        on_error=on_error,
-    )
-    show_bar = False if no_progress else None
+    spec = options.spec()
+    plan = make_planter(count, kind or tuple(CANARY_KINDS), depth or DEFAULT_DEPTHS, spec.seed)
     if write is not None:
-        _write_planted(spec, plan, write, force, show_bar)
+        _write_planted(spec, plan, write, force, options.progress)
     else:
-        _measure_survival(spec, plan, by, json, show_bar)
+        _measure_survival(spec, plan, by, options)
 
 
-def _measure_survival(
-    spec: Spec, plan: CanaryPlanter, by: str, json: bool, show_bar: bool | None
-) -> None:
-    from ctxlab.cli.notices import note_counting_model, note_strategy_calls, note_strategy_models
+def _measure_survival(spec: Spec, plan: CanaryPlanter, by: str, options: Options) -> None:
     from ctxlab.cli.render.survival import survival_json, survival_text
     from ctxlab.evaluation.survival import measure_survival
     from ctxlab.llm import default_client
 
-    if spec.strategy_models:
-        note_strategy_models(spec)
-    with suggest_on_error_skip(spec.on_error), report_skipped() as (on_skip, rows):
+    note_strategy_models(spec)
+    with report_skipped(spec.on_error) as skipped:
         found = measure_survival(
-            spec.recordings(on_skip),
+            skipped.counting(spec.recordings(skipped)),
             spec.strategies,
             spec.limits,
             spec.model,
             **vars(plan),
             data=spec.data,
-            progress=show_bar,
+            progress=options.progress,
             profile=spec.profiles,
             client=default_client(mode=spec.calls) if spec.strategy_models else None,
         )
-        recordings = found.results.manifest["recordings"]
-        for recording in recordings:
-            rows.update(recording["skipped"])
     _note_without_canaries(found.skip_reasons)
-    note_strategy_calls(found.results.manifest)
-    note_counting_model(recordings, spec.model)
-    print_result(survival_json(found, by) if json else survival_text(found, by))
+    note_run(found.results, spec.model)
+    print_result(survival_json(found, by) if options.json else survival_text(found, by))
 
 
 def _write_planted(
-    spec: Spec, plan: CanaryPlanter, to: str, force: bool, show_bar: bool | None
+    spec: Spec, plan: CanaryPlanter, to: str, force: bool, progress: bool | None
 ) -> None:
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
@@ -172,21 +120,18 @@ def _write_planted(
         raise SpecError(
             "--write: expected a folder, got an empty text; write . for the current one"
         )
-    files: Counter[str] = Counter()
     without: list[str] = []
     done: list[str] = []
-    with suggest_on_error_skip(spec.on_error):
-        found = spec.recordings(lambda path, reason: files.update([reason]))
-        shown = track(found, "planting", None, show_bar)
+    with report_skipped(spec.on_error) as skipped:
+        shown = track(spec.recordings(skipped), "planting", None, progress)
         write(_plant_canaries(shown, plan, done, without), f"{to.rstrip('/')}/", force=force)
-    note_skipped(files, Counter())
     _note_without_canaries(without)
     each = "one canary" if plan.n == 1 else f"{plan.n} canaries"
     print_note(f"wrote {pluralize(len(done), 'recording')} with {each} each to {to}")
 
 
 def _plant_canaries(
-    recordings: Iterator[Recording],
+    recordings: Iterable[Recording],
     plan: CanaryPlanter,
     done: list[str],
     skipped_reasons: list[str],

@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.agent_options import (
-    AgentLimit,
-    AgentModel,
-    AgentStrategy,
-    KeepEnv,
-    MaxIterations,
-    NoTools,
-    ReadOnly,
-    SummaryModel,
-    make_agent,
-    missing_model_error,
-    model_from_option_or_env,
-    resolve_workspace,
-)
-from ctxlab.cli.options import Reserve, parse_reserve
+from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
+from ctxlab.cli.options import option, with_options
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import SpecError
 
@@ -36,40 +23,28 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session, SessionStore
 
 
+@with_options()
 def command(
+    options: AgentOptions,
     workspace: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder that the agent works in; stores the session."),
+        Path, option("--workspace DIR", "Folder that the agent works in; stores the session.")
     ] = Path(),
     new: Annotated[
-        bool, typer.Option("--new", help="Start a new session without asking which to resume.")
+        bool, option("--new", "Start a new session without asking which to resume.")
     ] = False,
     session: Annotated[
         str | None,
-        typer.Option(
-            "--session",
-            metavar="ID",
-            help="Resume this session; the beginning of its id is enough.",
-        ),
+        option("--session ID", "Resume this session; the beginning of its id is enough."),
     ] = None,
-    model: AgentModel = None,
-    strategy: AgentStrategy = None,
-    limit: AgentLimit = None,
-    reserve: Reserve = None,
-    max_iterations: MaxIterations = 10,
-    read_only: ReadOnly = False,
-    no_tools: NoTools = False,
-    keep_env: KeepEnv = None,
-    summary_model: SummaryModel = None,
 ) -> None:
     """Talk with an agent about a folder. Sessions are stored in the folder and can be resumed.
 
-    \b
-    Examples:
-      ctxlab chat --model gpt-5-mini
-      ctxlab chat --session 3f2a                     resume a session
-      ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
-      echo "What is in this folder?" | ctxlab chat   print only the answer
+    Examples
+    --------
+    ctxlab chat --model gpt-5-mini
+    ctxlab chat --session 3f2a                     resume a session
+    ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
+    echo "What is in this folder?" | ctxlab chat   print only the answer
 
     If the folder has sessions, you are asked which one to resume. Type /help in the chat to list its
     commands.
@@ -96,32 +71,19 @@ def command(
     atexit.register(gc.freeze)
     if new and session is not None:
         raise SpecError("--new starts a session and --session resumes one; use only one of them")
-    folder, model = resolve_workspace(workspace), model_from_option_or_env(model)
+    folder = resolve_workspace(workspace)
     reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
         client = LiteLLMClient()
         store = stack.enter_context(
-            closing(SqliteStore(folder, client=client, model=summary_model))
+            closing(SqliteStore(folder, client=client, model=options.summary_model))
         )
         resumed = None if new else _session_to_resume(store, session, reader)
-        model = model or (resumed.model if resumed else None)
-        if model is None:
-            raise missing_model_error()
-        agent = make_agent(
-            folder,
-            model,
-            client,
-            strategy=strategy or (resumed.strategy if resumed else None),
-            limit=limit,
-            reserve=parse_reserve(reserve),
-            max_iterations=max_iterations,
-            read_only=read_only,
-            no_tools=no_tools,
-            keep_env=keep_env or (),
-        )
+        earlier = (resumed.model, resumed.strategy) if resumed else (None, None)
+        agent = options.make_agent(folder, client, *earlier)
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)
-        summaries = stack.enter_context(BackgroundSummarizer(store, client, summary_model))
+        summaries = stack.enter_context(BackgroundSummarizer(store, client, options.summary_model))
         agent_session = None
         if resumed is not None:
             agent_session = AgentSession.resume(store, resumed.id, agent, summarizer=summaries)
@@ -133,7 +95,7 @@ def command(
         try:
             if chat.interactive:
                 client.warm_up()  # in the background, while the user types the first line
-                _print_greeting(chat.session, model)
+                _print_greeting(chat.session, agent.model)
             chat.run()
         finally:
             if chat.agent_session is not None:

@@ -3,61 +3,73 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab.cli.help import App
+from ctxlab.cli.options import NoProgress, complete_from, option
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import DataMissing
 
 if TYPE_CHECKING:
     from ctxlab.formats.io.datasets import Dataset
 
+
+def _dataset_names() -> Iterable[str]:
+    from ctxlab.formats.io.datasets import datasets
+
+    return datasets()
+
+
 _Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of a data set, from ctxlab datasets list.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of a data set, from ctxlab datasets list.",
+        autocompletion=complete_from(_dataset_names),
+    ),
 ]
 _DataDir = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache].",
+    option(
+        "--data-dir DIR",
+        "Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache].",
     ),
 ]
 
-app = typer.Typer(rich_markup_mode=None)
+app = App()
 
 
-@app.callback(invoke_without_command=True)
-def _show_help(context: typer.Context) -> None:
+@app.callback()
+def _describe() -> None:
     """List and fetch public recordings. Afterwards use them as dataset:NAME in any command."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 @app.command("list", short_help="List the data sets.")
 def list_datasets(data_dir: _DataDir = None) -> None:
     """List the data sets with their sizes, licenses and local paths."""
-    from rich.text import Text
-
-    from ctxlab.cli.render.format import make_table, render_to_text
+    from ctxlab.cli.render.table import Column, Table
     from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
 
-    rows = []
-    for dataset in datasets().values():
-        found = local_dataset_dir(dataset, data_dir)
-        cells = [dataset.name, f"{dataset.conversations:,}", _format_bytes(dataset.total_bytes)]
-        rows.append(([*cells, dataset.licence.name, _local_path_text(dataset, found)], ""))
-    heads = ["data set", "conversations", "size", "license", "local path"]
+    known = list(datasets().values())
+    paths = [_local_path_text(each, local_dataset_dir(each, data_dir)) for each in known]
+    columns = [
+        Column("data set", [each.name for each in known], left=True),
+        Column("conversations", [f"{each.conversations:,}" for each in known], drop=1),
+        Column("size", [_format_bytes(each.total_bytes) for each in known]),
+        Column("license", [each.licence.name for each in known], left=True),
+        Column("local path", paths, left=True),
+    ]
     looked = " and ".join(map(str, data_dirs(data_dir)))
     said = (
         f"Searched {looked}. ctxlab datasets info NAME describes a data set, ctxlab datasets fetch "
         "NAME downloads it. Use it as dataset:NAME wherever recordings are expected."
     )
-    print_result(
-        render_to_text(make_table(heads, rows, {0, 3, 4}, wrap_column=4), Text(), Text(said))
-    )
+    print_result(Table(columns, wrap=4).render(said))
 
 
 @app.command("info", short_help="Describe a data set.")
@@ -98,16 +110,11 @@ def info(name: _Name, data_dir: _DataDir = None) -> None:
 def fetch(
     name: _Name,
     data_dir: _DataDir = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Agree to the license and the size.")
-    ] = False,
+    yes: Annotated[bool, option("--yes -y", "Agree to the license and the size.")] = False,
     sha256: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="Hash of the file whose hash the catalog does not know."),
+        str | None, option("--sha256 HEX", "Hash of the file whose hash the catalog does not know.")
     ] = None,
-    no_progress: Annotated[
-        bool, typer.Option("--no-progress", help="Do not show a progress bar.")
-    ] = False,
+    no_progress: NoProgress = False,
 ) -> None:
     """Download a data set, after showing its license and size.
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ctxlab.cli.notices import note_strategy_models
-from ctxlab.cli.options import NoProgress
-from ctxlab.cli.output import note_skipped, print_note, print_result
+from ctxlab.cli.options import Options, option, with_options
+from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
 _SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 
 
+@with_options("json no_progress", json="Print the findings as JSON.")
 def command(
+    options: Options,
     file: Annotated[
         Path,
         typer.Argument(
@@ -26,41 +27,32 @@ def command(
         ),
     ] = Path("evals/budgets.toml"),
     update: Annotated[
-        bool, typer.Option("--update", help="Rewrite the baseline and print what changed.")
+        bool, option("--update", "Rewrite the baseline and print what changed.")
     ] = False,
     experiment: Annotated[
         list[str] | None,
-        typer.Option(
-            "--experiment",
-            "-e",
-            metavar="NAME",
-            help="Check only this experiment. May be repeated.",
-        ),
+        option("--experiment -e NAME", "Check only this experiment. May be repeated."),
     ] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the table as Markdown. In GitHub Actions, without this option, the table "
-            "is added to the step summary.",
+        option(
+            "--markdown FILE",
+            "Also write the table as Markdown. In GitHub Actions, without this option, the table is "
+            "added to the step summary.",
         ),
     ] = None,
     junit: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write JUnit XML, for test reports of CI systems."),
+        Path | None, option("--junit FILE", "Also write JUnit XML, for test reports of CI systems.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
-    no_progress: NoProgress = False,
 ) -> None:
     """Check that strategies meet their budgets and are no worse than the baseline.
 
-    \b
-    Examples:
-      ctxlab gate                          check evals/budgets.toml
-      ctxlab gate --update                 store the current results as the baseline; commit it
-      ctxlab gate budgets.toml -e logs --junit gate.xml
+    Examples
+    --------
+    ctxlab gate                          check evals/budgets.toml
+    ctxlab gate --update                 store the current results as the baseline; commit it
+    ctxlab gate budgets.toml -e logs --junit gate.xml
 
-    \b
     A file of budgets:
       [logs]                               # the experiment logs.toml in the same folder
       max = { overflow_rate = 0 }          # applies to all budgets of the experiment
@@ -71,44 +63,36 @@ def command(
 
     Exit code: 0 if all bounds hold, 1 if one is broken, 2 if the check could not be made.
     """
-    from ctxlab.cli.render.gate import findings_json, findings_text, update_text
-    from ctxlab.cli.render.gate import findings_junit_xml as as_junit
-    from ctxlab.cli.render.gate import findings_markdown as as_markdown
+    from ctxlab.cli.render import gate as render
     from ctxlab.evaluation.gate.check import run_gate, update_baseline
     from ctxlab.evaluation.gate.config import read_gate_config
 
-    if update and (markdown or junit or json):
+    if update and (markdown or junit or options.json):
         raise SpecError("--update cannot be combined with --markdown, --junit or --json")
     budgets = read_gate_config(file)
     chosen = budgets.select(experiment or ())
     for each in chosen:
-        if each.spec.strategy_models:
-            note_strategy_models(each.spec)
+        note_strategy_models(each.spec)
     names = [each.name for each in chosen]
-    progress = False if no_progress else None
-    left_out: Counter[str] = Counter()
-
-    def skipped(path: Path | str, reason: str) -> None:
-        left_out.update([reason])
-
+    with report_skipped() as skipped:
+        if update:
+            written = update_baseline(budgets, names, progress=options.progress, on_skip=skipped)
+        else:
+            gate = run_gate(budgets, names, progress=options.progress, on_skip=skipped)
     if update:
-        written = update_baseline(budgets, names, progress=progress, on_skip=skipped)
-        note_skipped(left_out, Counter())
-        print_result(update_text(written))
-        return
-    gate = run_gate(budgets, names, progress=progress, on_skip=skipped)
-    note_skipped(left_out, Counter())
+        return print_result(render.update_text(written))
     if markdown is not None:
-        _write_text(markdown, as_markdown(gate))
+        _write_text(markdown, render.findings_markdown(gate))
     elif summary := os.environ.get(_SUMMARY_ENV_VAR):
         with open(summary, "a", encoding="utf-8") as added:
-            added.write(as_markdown(gate))
+            added.write(render.findings_markdown(gate))
         print_note("the table was added to the step summary")
     if junit is not None:
-        _write_text(junit, as_junit(gate))
-    print_result(findings_json(gate) if json else findings_text(gate))
+        _write_text(junit, render.findings_junit_xml(gate))
+    print_result(render.findings_json(gate) if options.json else render.findings_text(gate))
     if not gate.passed:
         raise typer.Exit(1)
+    return None
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ctxlab.cli.agent_options import (
-    AgentLimit,
-    AgentModel,
-    AgentStrategy,
-    KeepEnv,
-    MaxIterations,
-    NoTools,
-    ReadOnly,
-    SummaryModel,
-    make_agent,
-    missing_model_error,
-    model_from_option_or_env,
-    resolve_workspace,
-)
-from ctxlab.cli.options import Reserve, parse_reserve
+from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
+from ctxlab.cli.help import App
+from ctxlab.cli.options import option, with_options
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
@@ -31,48 +19,42 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.sessions.base import SessionLibrary
 
-_Host = Annotated[
-    str | None, typer.Option(metavar="HOST", help="Address to listen on [127.0.0.1].")
-]
+_Host = Annotated[str | None, option("--host HOST", "Address to listen on [127.0.0.1].")]
 _Port = Annotated[
     int | None,
-    typer.Option(
-        metavar="PORT", min=0, max=65_535, help="Port to listen on; 0 picks one that is free."
-    ),
+    option("--port PORT", "Port to listen on; 0 picks one that is free.", min=0, max=65_535),
 ]
 _Token = Annotated[
     str | None,
-    typer.Option(
-        metavar="TOKEN",
+    option(
+        "--token TOKEN",
+        "Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
+        "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
         envvar="CTXLAB_TOKEN",
         show_envvar=False,
-        help="Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
-        "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
     ),
 ]
 
-app = typer.Typer(rich_markup_mode=None)
+app = App()
 
 
-@app.callback(invoke_without_command=True)
-def _show_help(context: typer.Context) -> None:
+@app.callback()
+def _describe() -> None:
     """Serve sessions to other programs, until Ctrl+C.
 
-    \b
-    Examples:
-      ctxlab serve mcp                          sessions of this folder, over standard input/output
-      ctxlab serve mcp ~/.claude/projects       logs of another product, read-only
-      ctxlab serve mcp --http                   over HTTP; prints a URL and a token
-      CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
-      ctxlab serve http --workspace . --model gpt-5-mini
+    Examples
+    --------
+    ctxlab serve mcp                          sessions of this folder, over standard input/output
+    ctxlab serve mcp ~/.claude/projects       logs of another product, read-only
+    ctxlab serve mcp --http                   over HTTP; prints a URL and a token
+    CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
+    ctxlab serve http --workspace . --model gpt-5-mini
 
     Over HTTP every request needs the header "Authorization: Bearer TOKEN"; without it the answer is
     401. The token comes from --token or CTXLAB_TOKEN; otherwise a random one is made and printed.
 
     Both commands need an extra; in a clone of ctxlab run: pip install '.[serve]'
     """
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 @app.command("mcp", short_help="Let agents read sessions, by MCP.")
@@ -87,23 +69,20 @@ def mcp(
         ),
     ] = None,
     over_http: Annotated[
-        bool,
-        typer.Option("--http", help="Use streamable HTTP instead of standard input and output."),
+        bool, option("--http", "Use streamable HTTP instead of standard input and output.")
     ] = False,
     host: _Host = None,
     port: _Port = None,
     token: _Token = None,
     session: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID",
-            help="Session that tools use by default [$CTXLAB_SESSION, else the newest].",
+        option(
+            "--session ID", "Session that tools use by default [$CTXLAB_SESSION, else the newest]."
         ),
     ] = None,
 ) -> None:
     """Let agents list, search and read sessions by MCP. All access is read-only.
 
-    \b
     Configuration of an agent:
       {"command": "ctxlab", "args": ["serve", "mcp", "/home/me/project"]}
     """
@@ -137,27 +116,16 @@ def mcp(
 
 
 @app.command("http", short_help="Serve chats and sessions by HTTP.")
+@with_options()
 def http(
+    options: AgentOptions,
     workspace: Annotated[
         list[str] | None,
-        typer.Option(
-            "--workspace",
-            metavar="DIR",
-            help="Folder to serve [the current one]. May be repeated.",
-        ),
+        option("--workspace DIR", "Folder to serve [the current one]. May be repeated."),
     ] = None,
     host: _Host = None,
     port: _Port = None,
     token: _Token = None,
-    model: AgentModel = None,
-    strategy: AgentStrategy = None,
-    limit: AgentLimit = None,
-    reserve: Reserve = None,
-    max_iterations: MaxIterations = 10,
-    read_only: ReadOnly = False,
-    no_tools: NoTools = False,
-    keep_env: KeepEnv = None,
-    summary_model: SummaryModel = None,
 ) -> None:
     """Serve chats and sessions of workspaces by HTTP. /openapi.json describes the interface.
 
@@ -172,29 +140,16 @@ def http(
     from ctxlab.sessions.sqlite.store import SqliteStore
     from ctxlab.strategies import parse_strategy
 
-    if strategy is not None:
-        parse_strategy(strategy)  # fail on a wrong strategy before serving
-    named, client = model_from_option_or_env(model), LiteLLMClient()
+    if options.strategy is not None:
+        parse_strategy(options.strategy)  # fail on a wrong strategy before serving
+    client, summary_model = LiteLLMClient(), options.summary_model
 
     def agent_for(folder: Path) -> Agent:
-        if named is None:
-            raise missing_model_error()
-        return make_agent(
-            folder,
-            named,
-            client,
-            strategy=strategy,
-            limit=limit,
-            reserve=parse_reserve(reserve),
-            max_iterations=max_iterations,
-            read_only=read_only,
-            no_tools=no_tools,
-            keep_env=keep_env or (),
-        )
+        return options.make_agent(folder, client)
 
-    names_to_keep(keep_env or ())
+    names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
-    if named is not None:
+    if options.named_model is not None:
         agent_for(folders[0])  # fail on a wrong limit before serving
     chosen_token = _take_token(token)
     made = server.make_app(

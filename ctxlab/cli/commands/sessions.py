@@ -3,97 +3,97 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.options import AsJson
-from ctxlab.cli.output import one_line, print_note, print_result
+from ctxlab.cli.dates import parse_date
+from ctxlab.cli.help import App
+from ctxlab.cli.options import AsJson, Force, WritableFormat, option
+from ctxlab.cli.output import losses_text, one_line, print_note, print_result, stdout_or
+from ctxlab.cli.session_lookup import (
+    find_session,
+    find_sessions,
+    list_all_sessions,
+    open_session_library,
+    open_writable_store,
+    short_ids,
+)
+from ctxlab.errors import SessionError, SpecError, UnknownSession
 
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
 
 _Store = Annotated[
     str | None,
-    typer.Option(
-        metavar="PATH",
-        help="A workspace, a folder of session-*.jsonl files, or logs [the current folder].",
+    option(
+        "--store PATH",
+        "A workspace, a folder of session-*.jsonl files, or logs [the current folder].",
     ),
 ]
 _Id = Annotated[
-    str,
-    typer.Argument(metavar="ID", help="Id of a session, or a unique beginning of it."),
+    str, typer.Argument(metavar="ID", help="Id of a session, or a unique beginning of it.")
 ]
 _Ids = Annotated[
     list[str], typer.Argument(metavar="ID…", help="Ids of sessions, or unique beginnings of them.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-_Agent = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Select only sessions of this agent.")
-]
+_Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
+_Agent = Annotated[str | None, option("--agent NAME", "Select only sessions of this agent.")]
 
-app = typer.Typer(rich_markup_mode=None)
+app = App()
 
 
-@app.callback(invoke_without_command=True)
-def _show_help(context: typer.Context) -> None:
+@app.callback()
+def _describe() -> None:
     """List, read, search, export and delete the sessions of ctxlab chat.
 
-    \b
-    Examples:
-      ctxlab sessions list --search delegation --since 7d
-      ctxlab sessions show 3f2a                       properties and table of contents
-      ctxlab sessions show 3f2a --turn 5              one turn in full
-      ctxlab sessions search "retry logic"            search all messages
-      ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
-      ctxlab sessions list --store ~/.claude/projects
+    Examples
+    --------
+    ctxlab sessions list --search delegation --since 7d
+    ctxlab sessions show 3f2a                       properties and table of contents
+    ctxlab sessions show 3f2a --turn 5              one turn in full
+    ctxlab sessions search "retry logic"            search all messages
+    ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
+    ctxlab sessions list --store ~/.claude/projects
 
     Sessions are stored in .ctxlab/sessions.db of the folder that the chat was about. Times are local;
     with --json they are in UTC.
     """
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 @app.command("list", short_help="List the sessions, newest first.")
 def list_sessions(
     store: _Store = None,
     search: Annotated[
-        str | None,
-        typer.Option(
-            "--search", metavar="WORDS", help="Only sessions with these words in the title."
-        ),
+        str | None, option("--search WORDS", "Only sessions with these words in the title.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATE",
-            help="Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', "
-            "yesterday, or 7d for seven days ago.",
+        option(
+            "--since DATE",
+            "Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', yesterday, "
+            "or 7d for seven days ago.",
         ),
     ] = None,
     before: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Only sessions last updated before this date."),
+        str | None, option("--before DATE", "Only sessions last updated before this date.")
     ] = None,
     agent: _Agent = None,
-    all: Annotated[bool, typer.Option("--all", help="Include archived sessions.")] = False,
+    all: Annotated[bool, option("--all", "Include archived sessions.")] = False,
     json: AsJson = False,
 ) -> None:
     """List the sessions of a workspace, most recently updated first.
 
-    \b
-    Examples:
-      ctxlab sessions list --agent tester --search delegation
-      ctxlab sessions list --since 2026-11-01 --before 2026-11-08 --json
+    Examples
+    --------
+    ctxlab sessions list --agent tester --search delegation
+    ctxlab sessions list --since 2026-11-01 --before 2026-11-08 --json
     """
-    from pathlib import Path
-
-    from ctxlab.cli.dates import parse_date
-    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import session_to_row, sessions_table
-    from ctxlab.cli.session_lookup import list_all_sessions, open_session_library, short_ids
     from ctxlab.sessions.open import find_store
 
     limits: dict[str, Any] = {
@@ -111,17 +111,13 @@ def list_sessions(
             found += library.sessions(search, status="archived", **limits)
             found.sort(key=lambda session: session.updated, reverse=True)
     if json:
-        return print_result(shown.to_json_array(map(session_to_row, found)))
+        return print_result(show_as.to_json_array(map(session_to_row, found)))
     if found:
-        print_result(shown.render_to_text(sessions_table(found, short_ids(s.id for s in known))))
-    archived = sum(s.status == "archived" for s in known)
-    hidden = (
-        f"; {pluralize(archived, 'archived session')} hidden (--all)"
-        if archived and not all
-        else ""
-    )
-    of = f" of {len(known) - (0 if all else archived):,}" if search or any(limits.values()) else ""
-    print_note(f"{pluralize(len(found), 'session')}{of}{hidden}")
+        print_result(show_as.render_to_text(sessions_table(found, short_ids(s.id for s in known))))
+    hidden = 0 if all else sum(s.status == "archived" for s in known)
+    of = f" of {len(known) - hidden:,}" if search or any(limits.values()) else ""
+    more = f"; {pluralize(hidden, 'archived session')} hidden (--all)" if hidden else ""
+    print_note(f"{pluralize(len(found), 'session')}{of}{more}")
     return None
 
 
@@ -132,13 +128,9 @@ def search(
         typer.Argument(metavar="WORDS", help="Whole words; a message must contain all of them."),
     ],
     session: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Search only this session, which may be archived."),
+        str | None, option("--session ID", "Search only this session, which may be archived.")
     ] = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most this many messages."),
-    ] = 20,
+    limit: Annotated[int, option("--limit -n N", "Show at most this many messages.", min=1)] = 20,
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
@@ -146,15 +138,8 @@ def search(
 
     Messages match if they contain all words, as whole words: hello is found by hello, not by hel.
     """
-    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import hit_to_row, hits_table
-    from ctxlab.cli.session_lookup import (
-        find_session,
-        list_all_sessions,
-        open_session_library,
-        short_ids,
-    )
-    from ctxlab.errors import SpecError
 
     if not "".join(words).strip():
         raise SpecError("expected words to search for, got an empty text")
@@ -163,12 +148,11 @@ def search(
         hits = library.search(" ".join(words), id, limit=limit)
         ids = short_ids(s.id for s in list_all_sessions(library))
     if json:
-        return print_result(shown.to_json_array(map(hit_to_row, hits)))
+        return print_result(show_as.to_json_array(map(hit_to_row, hits)))
     if hits:
-        print_result(shown.render_to_text(hits_table(hits, ids)))
-    more = "; -n shows more" if len(hits) == limit else ""
-    if not hits:
-        more = "; only whole words match"
+        print_result(show_as.render_to_text(hits_table(hits, ids)))
+    full = "; -n shows more" if len(hits) == limit else ""
+    more = full if hits else "; only whole words match"
     print_note(f"{pluralize(len(hits), 'message')} found{more}")
     return None
 
@@ -178,57 +162,47 @@ def show(
     id: _Id,
     turn: Annotated[
         str | None,
-        typer.Option(
-            metavar="N", help="Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."
-        ),
+        option("--turn N", "Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."),
     ] = None,
     store: _Store = None,
     json: AsJson = False,
 ) -> None:
     """Show a session: its properties, earlier titles and table of contents; or some turns in full."""
-    from dataclasses import asdict
-
-    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import parse_turn_range, session_details, session_to_row
     from ctxlab.cli.render.transcript import render_turns, text_for_stdout
-    from ctxlab.cli.session_lookup import find_session, open_session_library
-    from ctxlab.sessions.table_of_contents import get_contents
-    from ctxlab.sessions.table_of_contents import get_turn as a_turn
+    from ctxlab.sessions.table_of_contents import get_contents, get_turn
 
     with open_session_library(store) as library:
         session = find_session(library, id)
-        if turn is None:
-            made = get_contents(library, session.id)
+        if turn is not None:
+            numbers = parse_turn_range(turn, library.count_turns(session.id))
+            turns = (get_turn(library, session.id, number) for number in numbers)
             if json:
-                return print_result(
-                    shown.to_json_array([session_to_row(session) | {"turns": made.total_turns}])
-                )
-            return print_result(shown.render_to_text(session_details(session, made)))
-        numbers = parse_turn_range(turn, library.count_turns(session.id))
-        turns = (a_turn(library, session.id, number) for number in numbers)
-        if json:
-            return print_result(shown.to_json_array(map(asdict, turns)))
-        for text in render_turns(turns):
-            print_result(text_for_stdout(text))
-    return None
+                return print_result(show_as.to_json_array(map(asdict, turns)))
+            for text in render_turns(turns):
+                print_result(text_for_stdout(text))
+            return None
+        made = get_contents(library, session.id)
+    if json:
+        row = session_to_row(session) | {"turns": made.total_turns}
+        return print_result(show_as.to_json_array([row]))
+    return print_result(show_as.render_to_text(session_details(session, made)))
 
 
 @app.command("toc", short_help="Show the table of contents of a session.")
 def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
     """Show the table of contents of a session: one line per turn, numbered from 1."""
-    from dataclasses import asdict
-
-    from ctxlab.cli.render import format as shown
+    from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import contents_text
     from ctxlab.cli.render.transcript import text_for_stdout
-    from ctxlab.cli.session_lookup import find_session, open_session_library
     from ctxlab.sessions.table_of_contents import get_contents
 
     with open_session_library(store) as library:
         made = get_contents(library, find_session(library, id).id)
-    return print_result(
-        shown.to_json_array([asdict(made)]) if json else text_for_stdout(contents_text(made))
-    )
+    if json:
+        return print_result(show_as.to_json_array([asdict(made)]))
+    return print_result(text_for_stdout(contents_text(made)))
 
 
 @app.command("export", short_help="Write sessions as recordings.")
@@ -236,54 +210,40 @@ def export(
     ids: _Ids,
     out: Annotated[
         str | None,
-        typer.Option(
-            "-o",
-            "--out",
-            metavar="FILE",
-            help="A file for all sessions, or a folder (existing, or with / at its end) for one file "
-            "each [standard output].",
+        option(
+            "--out -o FILE",
+            "A file for all sessions, or a folder (existing, or with / at its end) for one file each "
+            "[standard output].",
         ),
     ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT", help="Format to write: native (lossless), openai, anthropic or atif."
-        ),
-    ] = "native",
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    to: WritableFormat = "native",
+    force: Force = False,
     store: _Store = None,
 ) -> None:
     """Write whole sessions as recordings, for ctxlab eval and other commands.
 
     The native format loses nothing. For other formats, a note lists what they cannot represent.
     """
-    from ctxlab.cli.session_lookup import find_sessions, open_session_library
     from ctxlab.formats import write
-    from ctxlab.formats.unsupported import format_count
     from ctxlab.formats.write import writable_format
 
     writable_format(to)
-    if out is None and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    target = stdout_or(out or "-")
     with open_session_library(store) as library:
         found = find_sessions(library, ids)
         recordings = (library.recording(session.id) for session in found)
-        lost = write(recordings, sys.stdout if out is None else out, to, force=force)
-    losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
-    if losses or out is not None:
-        done = f"{pluralize(len(found), 'session')} written as {to}"
-        print_note(f"{done}; lost: {losses}" if losses else done)
+        lost = write(recordings, target, to, force=force)
+    if lost or out is not None:
+        print_note(f"{pluralize(len(found), 'session')} written as {to}{losses_text(lost)}")
 
 
 @app.command("archive", short_help="Hide sessions.")
 def archive(
     ids: _Ids,
-    undo: Annotated[bool, typer.Option("--undo", help="Show archived sessions again.")] = False,
+    undo: Annotated[bool, option("--undo", "Show archived sessions again.")] = False,
     store: _Store = None,
 ) -> None:
     """Hide sessions from lists and searches. Archived sessions can still be shown and resumed."""
-    from ctxlab.cli.session_lookup import find_sessions, open_writable_store
-
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
         there = [session for session in found if undo and session.status != "archived"]
@@ -299,8 +259,6 @@ def archive(
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: _Ids, store: _Store = None) -> None:
     """Delete sessions permanently. If one of them does not exist, none is deleted."""
-    from ctxlab.cli.session_lookup import find_sessions, open_writable_store
-
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
         for session in found:
@@ -314,9 +272,6 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
 
     You are asked for confirmation first. Without a terminal, --yes is required.
     """
-    from ctxlab.cli.session_lookup import list_all_sessions, open_writable_store
-    from ctxlab.errors import SessionError, UnknownSession
-
     whose = f" of {one_line(agent)}" if agent else ""
     with open_writable_store(store) as library:
         found = list_all_sessions(library, agent)
@@ -349,12 +304,9 @@ def migrate(
 
     Files that are recordings already are not changed. The conversion can be interrupted without loss.
     """
-    from pathlib import Path
+    from ctxlab.sessions.jsonl.migrate import migrate_folder
 
-    from ctxlab.sessions.jsonl.migrate import migrate_folder as migrated
-
-    report = migrated(Path(folder).expanduser())
-    print_result(str(report))
+    print_result(str(migrate_folder(Path(folder).expanduser())))
 
 
 def _list_titles(sessions: list[Session]) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ctxlab.cli.options import AsJson, complete_strategy
 from ctxlab.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ _KIND_HEADINGS = {
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Describe only this strategy, in full."),
+        typer.Argument(
+            metavar="NAME",
+            help="Describe only this strategy, in full.",
+            autocompletion=complete_strategy,
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the strategies as JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the strategies: how to write each one, its defaults, what it does and its source.
 
-    \b
-    Examples:
-      ctxlab strategies                      list all strategies
-      ctxlab strategies rolling_summary      describe one, with parameters and an example
-      ctxlab strategies openhands.default    describe a product's default, with version and link
+    Examples
+    --------
+    ctxlab strategies                      list all strategies
+    ctxlab strategies rolling_summary      describe one, with parameters and an example
+    ctxlab strategies openhands.default    describe a product's default, with version and link
     """
     from ctxlab.cli.render.format import render_to_text, to_json_array
     from ctxlab.strategies.introspection import list_strategies, strategy_info
@@ -73,9 +78,8 @@ def _render_list(known: list[StrategyInfo]) -> list[Any]:
 def _render_strategy(known: StrategyInfo) -> list[Any]:
     from rich.text import Text
 
-    from ctxlab.cli.render.format import make_table
+    from ctxlab.cli.render.table import Table, text_columns
 
-    rows = [([p.name, p.default or "(required)", p.description], "") for p in known.parameters]
     parts: list[Any] = [Text(known.signature, "bold"), Text()]
     if known.kind == "baseline":
         parts += [
@@ -85,11 +89,10 @@ def _render_strategy(known: StrategyInfo) -> list[Any]:
         ]  # fmt: skip
     else:
         parts.append(Text(known.docstring))
-    if rows:
-        parts += [
-            Text(),
-            make_table(["parameter", "default", "description"], rows, {0, 1, 2}, wrap_column=2),
-        ]
+    if known.parameters:
+        rows = [(p.name, p.default or "(required)", p.description) for p in known.parameters]
+        columns = text_columns(("parameter", "default", "description"), rows)
+        parts += [Text(), Table(columns, wrap=2, prose=True).text]
     return parts
 
 

@@ -1,167 +1,136 @@
-"""Render the table of ``ctxlab compare``.
+"""Render the table of ``ctxlab compare``: every pair, or a summary if there are many.
 
-Strategy names have lines of their own, so that every figure has room. On a narrow terminal whole
-columns are left out, least important first, and a note names them. If that is not enough, intervals
-take two lines. Figures are never cut.
+Names of strategies have lines of their own, so that every figure has room.
 """
 
 from __future__ import annotations
 
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
+from ctxlab._utils.humanize import pluralize
+from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
+from ctxlab.cli.render.table import Column, Table, wrap_name
+from ctxlab.evaluation.comparison.report import Configuration
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ctxlab.evaluation.comparison.report import Comparison
 
-_DROP_ORDER = ("effect", "clusters", "w/t/l", "p (Holm)")
-"columns that a narrow terminal leaves out, least important first"
-_MIN_FINDING_WIDTH = 15
-"width to which findings are wrapped before any column is left out"
+_DROP = {"effect": 4, "clusters": 3, "w/t/l": 2, "p (Holm)": 1}
+_MAX_PAIRS, _MAX_ROWS, _MAX_RECORDINGS = 6, 8, 5
+_MAIN_SCORE = "recall_far"
 
 
-def comparison_text(comparison: Comparison, counting_note: str) -> str:
-    """Return the table of all pairs, a legend, and the findings about far recall.
+def comparison_text(
+    comparison: Comparison, runs: pd.DataFrame, counting_note: str, show_all: bool
+) -> str:
+    """Return the differences with their intervals, the recordings that differ most, and findings.
 
     Parameters
     ----------
     comparison : Comparison
         The comparison.
+    runs : DataFrame
+        The scores of each recording under each configuration.
     counting_note : str
         Sentences about how tokens were counted.
+    show_all : bool
+        Show every pair, however many there are.
 
     Returns
     -------
     str
         The text.
     """
+    frame = comparison.table
+    pairs = len(frame.groupby(["a", "limit_a", "b", "limit_b"]))
+    brief = pairs > _MAX_PAIRS and not show_all
+    table = _summary_table(comparison) if brief else _pairs_table(comparison)
+    notes = [_drop_hidden_legend(note, table.hidden) for note in comparison.notes]
+    score = _MAIN_SCORE if _MAIN_SCORE in set(frame["score"]) else str(frame["score"].iloc[0])
+    text = table.render(*_recording_sentences(frame, runs, score), *notes, counting_note)
+    if not brief:
+        sentences = comparison.sentences([score] if score == _MAIN_SCORE else [])
+        return show.with_conclusion(text, "\n".join(sentences))
+    counts = frame.loc[frame["score"] == score, "finding"].str.partition(";")[0].value_counts()
+    found = ", ".join(f"{count:,} {finding}" for finding, count in counts.items())
+    said = f"{score} of {pluralize(pairs, 'pair')}: {found}. --all shows every pair."
+    return show.with_conclusion(text, said)
+
+
+def _columns(comparison: Comparison) -> list[Column]:
+    """Return the figures of all rows, without the names of the strategies."""
     rows, first = comparison.rows(), comparison.headings.index("score")
-    heads = comparison.headings[first:]
-    cells = {head: [row[first + i] for row in rows] for i, head in enumerate(heads)}
-    shown = _fit_columns(cells, show.output_width())
-    hidden = [head for head in heads if head not in shown]
-    notes = [_drop_hidden_legend(note, hidden) for note in comparison.notes]
-    if hidden:
-        notes.append(
-            f"Hidden at this width: {', '.join(map(_strip_correction, hidden))}; --json shows them."
+    columns = []
+    for head, *cells in list(zip(comparison.headings, *rows, strict=True))[first:]:
+        interval = head.endswith("interval")
+        title = head.replace(" ", "\n") if interval or head.endswith(")") else head
+        narrow = [cell.replace(" to ", " to\n") for cell in cells] if interval else ()
+        left = head in ("score", "finding")
+        columns.append(Column(title, cells, "", _DROP.get(head, 0), left, narrow=narrow))
+    return columns
+
+
+def _pairs_table(comparison: Comparison) -> Table:
+    """Return one row per pair and score, with the names of each pair above its rows."""
+    columns = _columns(comparison)
+    names = [row[: -len(columns)] for row in comparison.rows()]
+    rows: list[tuple[int | str, str]] = []
+    for (*kind, a, b), group in groupby(range(len(names)), key=names.__getitem__):
+        rows += [("", "")] if rows else []
+        for mark, name in (*(("", each) for each in kind), ("a  ", a), ("b  ", b)):
+            wrapped = wrap_name(name, show.output_width() - len(mark))
+            rows.append((mark + wrapped.replace("\n", f"\n{' ' * len(mark)}"), "bold"))
+        rows += [(place, "") for place in group]
+    return Table(columns, rows, wrap=len(columns) - 1, prose=True, least=12)
+
+
+def _summary_table(comparison: Comparison) -> Table:
+    """Return a part per score, in which all others are compared with the first strategy."""
+    figures, all_cells = _columns(comparison)[1:], comparison.rows()
+    names = [cells[: -len(figures)] for cells in all_cells]  # kind, if any, a, b and score
+    first: dict[tuple[str, float], str] = {}
+    parts: dict[str, list[int]] = {}
+    limits = comparison.table["limit_a"]
+    for place, ((*kind, a, _, score), limit) in enumerate(zip(names, limits, strict=True)):
+        title = ": ".join([*kind, score])
+        if first.setdefault((title, limit), a) == a:
+            parts.setdefault(f"{title}: a = {a}", []).append(place)
+    rows: list[tuple[int | str, str]] = []
+    for title, places in parts.items():
+        rows += [("", "")] if rows else []
+        rows.append((wrap_name(title, show.output_width()), "bold"))
+        rows += [(place, "") for place in places[:_MAX_ROWS]]
+        left = len(places) - _MAX_ROWS
+        rows += [(f"… {left:,} more (--all)", "dim")] if left > 0 else []
+    return Table([Column("b", [name[-2] for name in names], left=True), *figures], rows)
+
+
+def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) -> Iterator[str]:
+    """Yield the recordings in which the two strategies that differ most differ most."""
+    rows = frame[(frame["score"] == score) & frame["difference"].notna()]
+    if rows.empty:
+        return
+    row = rows.iloc[int(rows["difference"].abs().to_numpy().argmax())]
+    pair = [Configuration(row[side], row[f"limit_{side}"]) for side in "ab"]
+    a, b = (
+        runs[(runs["strategy"] == strategy) & (runs["limit"] == limit)].set_index("recording")[
+            score
+        ]
+        for strategy, limit in pair
+    )
+    gaps = (a - b).abs().nlargest(_MAX_RECORDINGS)
+    write = show.format_share if row["unit"] == "share" else show.format_count
+    listed = [f"{one_line(str(i))} {write(a[i])}, {write(b[i])}" for i in gaps.index[gaps > 0]]
+    if listed:
+        yield (
+            f"Recordings that differ most in {score} (a = {pair[0]}, b = {pair[1]}): "
+            f"{'; '.join(listed)}."
         )
-    text = "\n".join(_table_lines(shown, [row[:first] for row in rows]))
-    said = show.render_to_text(
-        Text(), *(Text(note, style="dim") for note in (*notes, counting_note))
-    )
-    scores = ["recall_far"] if "recall_far" in set(comparison.table["score"]) else []
-    findings = "\n".join(comparison.sentences(scores))
-    # In a pipe each finding stays on one line, for line-based tools.
-    last = show.render_to_text(Text(findings, style="bold")) if sys.stdout.isatty() else findings
-    return f"{text}\n{said}\n\n{last}"
-
-
-def _fit_columns(columns: Mapping[str, Sequence[str]], room: int) -> dict[str, list[str]]:
-    r"""Return the columns that fit next to each other, with wrapped cells.
-
-    >>> columns = {"score": ["recall_far"], "95% interval": ["−0.191 to −0.131"], "clusters": ["10"],
-    ...            "finding": ["worse; not shown to be no worse by 0.020"]}
-    >>> list(_fit_columns(columns, 52)), list(_fit_columns(columns, 43))
-    (['score', '95% interval', 'clusters', 'finding'], ['score', '95% interval', 'finding'])
-    >>> _fit_columns(columns, 28)["95% interval"]
-    ['−0.191 to\n−0.131']
-    """
-    found = {head: list(cells) for head, cells in columns.items()}
-    score, finding = next(iter(found)), list(found)[-1]
-    found[finding] = _wrap_cells(columns[finding], _MIN_FINDING_WIDTH)
-    for head in _DROP_ORDER:
-        if _table_width(found) > room:
-            found.pop(head, None)
-    (interval,) = (head for head in found if head.endswith("interval"))
-    if _table_width(found) > room:
-        found[interval] = [_split_in_two(cell) for cell in found[interval]]
-    if _table_width(found) > room:
-        found[finding] = _wrap_cells(columns[finding], 1)
-    if _table_width(found) > room:
-        found[score] = [_split_in_two(cell, "_") for cell in found[score]]
-    if (left := room - _table_width(found)) > 0:
-        found[finding] = _wrap_cells(columns[finding], _max_line_width(found[finding]) + left)
-    return found
-
-
-def _table_lines(
-    shown: Mapping[str, Sequence[str]], names: Sequence[Sequence[str]]
-) -> Iterator[str]:
-    """Yield the lines of the table, with the names of each pair above its rows."""
-    heads = [_two_line_head(head) for head in shown]
-    rows = [(list(cells), "") for cells in zip(*shown.values(), strict=True)]
-    drawn = iter(show.render_to_text(show.make_table(heads, rows, {0, len(heads) - 1})).split("\n"))
-    yield from (next(drawn) for _ in range(_row_height(heads)))
-    before: Sequence[str] = ()
-    for pair, (cells, _) in zip(names, rows, strict=True):
-        if pair != before:
-            *kind, one, two = pair
-            yield from [""] if before else []
-            yield show.render_to_text(
-                *(Text(_label_name(*each), style="bold") for each in (("", *kind),) if kind),
-                *(Text(_label_name(*each), style="bold") for each in (("a  ", one), ("b  ", two))),
-            )
-            before = pair
-        yield from (next(drawn) for _ in range(_row_height(cells)))
-
-
-def _label_name(mark: str, name: str) -> str:
-    """Return a name after its mark, wrapped before its bars or, if needed, anywhere."""
-    room = show.output_width() - len(mark)
-    lines = [
-        part
-        for line in show.fold_pipeline(name, room).split("\n")
-        for part in textwrap.wrap(line, room, drop_whitespace=False) or [line]
-    ]
-    return mark + f"\n{' ' * len(mark)}".join(lines)
-
-
-def _wrap_cells(cells: Iterable[str], columns: int) -> list[str]:
-    """Wrap texts to a width without breaking words."""
-    return [textwrap.fill(cell, columns, break_long_words=False) for cell in cells]
-
-
-def _split_in_two(text: str, mark: str = " ") -> str:
-    r"""Break a text into two lines after the last mark.
-
-    >>> _split_in_two("−0.191 to −0.131"), _split_in_two("answer_containment", "_")
-    ('−0.191 to\n−0.131', 'answer_\ncontainment')
-    """
-    before, found, after = text.rpartition(mark)
-    return f"{before}{found.strip()}\n{after}" if found else text
-
-
-def _max_line_width(cells: Iterable[str]) -> int:
-    return max(len(line) for cell in cells for line in cell.split("\n"))
-
-
-def _table_width(columns: Mapping[str, Sequence[str]]) -> int:
-    """Return the width of a table in terminal columns."""
-    return sum(
-        1 + _max_line_width([_two_line_head(head), *cells]) for head, cells in columns.items()
-    )
-
-
-def _row_height(cells: Iterable[str]) -> int:
-    return 1 + max(cell.count("\n") for cell in cells)
-
-
-def _two_line_head(head: str) -> str:
-    r"""Return a column heading on two lines.
-
-    >>> _two_line_head("95% interval"), _two_line_head("score")
-    ('95%\ninterval', '\nscore')
-    """
-    return head.replace(" ", "\n") if head.endswith((")", "interval")) else f"\n{head}"
-
-
-def _strip_correction(head: str) -> str:
-    return head.removesuffix(" (Holm)")
 
 
 def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:
@@ -170,9 +139,9 @@ def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:
     >>> _drop_hidden_legend("By recording; n: clusters. Intervals are good; p: a test; w: won.", "pw")
     'By recording; n: clusters. Intervals are good.'
     """
-    gone = tuple(f"{_strip_correction(head)}: " for head in hidden)
-    kept = []
-    for sentence in note.removesuffix(".").split(". "):
-        parts = [part for part in sentence.split("; ") if not part.startswith(gone)]
-        kept += ["; ".join(parts)] if parts else []
-    return f"{'. '.join(kept)}."
+    gone = tuple(f"{head.split()[0]}: " for head in hidden)
+    sentences = [
+        "; ".join(part for part in sentence.split("; ") if not part.startswith(gone))
+        for sentence in note.removesuffix(".").split(". ")
+    ]
+    return f"{'. '.join(filter(None, sentences))}."

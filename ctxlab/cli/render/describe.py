@@ -7,17 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from statistics import median
-from typing import Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.format import (
-    fit_columns,
-    format_count,
-    format_percent,
-    make_table,
-    render_to_text,
-)
+from ctxlab.cli.render.format import format_count, format_percent
+from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.describe import RecordingDescription
 from ctxlab.messages.validation import RULES
 
@@ -25,20 +19,10 @@ _MAX_ROWS = 30
 _HIDE_WHEN_EMPTY = ("reasoning", "compactions", "billed\n(counted)", "count\nerror %", "invalid")
 "columns that are shown only if some cell is not empty"
 _DROP_ORDER = (
-    *(
-        "format",
-        "reasoning",
-        "compactions",
-        "max\nresult",
-        "count\nerror %",
-        "invalid",
-        "tool\n%",
-        "billed\n(counted)",
-    ),
-    *("needs\n(far)", "reqs"),
+    *("reqs", "needs\n(far)", "billed\n(counted)", "tool\n%", "invalid", "count\nerror %"),
+    *("max\nresult", "compactions", "reasoning", "format"),
 )
-"columns that a narrow terminal leaves out, least important first"
-
+"columns that a narrow terminal leaves out, the least important last"
 _LEGEND = {
     "reqs": "reqs: model calls",
     "tool\n%": "tool %: share of tokens in tool results",
@@ -69,49 +53,42 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
     str
         The text.
     """
-    from rich.text import Text
-
     if not all_facts:
         return "No recordings."
     groups = _group_facts(all_facts, show_all)
     shown = list(groups.items())[: None if show_all else _MAX_ROWS]
     lines = [_row_cells(name, some) for name, some in shown]
+    rows: list[tuple[int | str, str]] = [(i, "") for i, _ in enumerate(lines)]
+    if left := len(groups) - len(shown):
+        rows.append((f"… {left:,} more (--all)", "dim"))
     if len(groups) > 1:
+        rows.append((len(lines), "bold"))
         lines.append(_row_cells(f"all {len(all_facts):,}", all_facts))
-    # Columns without content are left out. If all formats are the same, a sentence below names it.
-    kept = [
-        h
-        for h in lines[-1]
-        if not (h in _HIDE_WHEN_EMPTY and {c[h] for c in lines} <= {"0", "", "–"})
-    ]
     formats = {str(facts["format"]) for facts in all_facts}
-    kept = [head for head in kept if head != "format" or len(formats) > 1]
-    cells_by_head = {head: [line[head] for line in lines] for head in kept}
-    kept = fit_columns(cells_by_head, _DROP_ORDER)
-    narrow = ", ".join(head.replace("\n", " ") for head in cells_by_head if head not in kept)
-    rows = [([line[head] for head in kept], "") for line in lines]
-    if len(groups) > 1:
-        rows[-1] = (rows[-1][0], "bold")
-    if len(shown) < len(groups):
-        rows.insert(-1, ([f"… {len(groups) - len(shown):,} more (--all)"], "dim"))
-    left = {n for n, head in enumerate(kept) if head in ("recording", "format")}
-    said = [f"{'; '.join(_LEGEND[head] for head in kept if head in _LEGEND)}.".capitalize()]
-    said += [f"Hidden at this width: {narrow}; --json shows them."] if narrow else []
-    said += [] if "format" in kept else [f"Format: {', '.join(sorted(formats))}."]
-    for part in (
-        _model_sentences,
-        _length_sentences,
-        _largest_result_sentences,
-        _need_sentences,
-        _compaction_sentences,
-        _fault_sentences,
-        _bill_sentences,
-        _skipped_row_sentences,
-        _warning_sentences,
-        _counting_sentences,
-    ):
-        said += part(all_facts)
-    return render_to_text(make_table(kept, rows, left), Text(), *map(Text, said))
+    columns = []
+    for head in lines[0]:
+        cells = [line[head] for line in lines]
+        empty = head in _HIDE_WHEN_EMPTY and {*cells} <= {"0", "", "–"}
+        if not empty and (head != "format" or len(formats) > 1):
+            drop = _DROP_ORDER.index(head) + 1 if head in _DROP_ORDER else 0
+            left_aligned = head in ("recording", "format")
+            columns.append(Column(head, cells, _LEGEND.get(head, ""), drop, left_aligned))
+    table = Table(columns, rows)
+    named = any(column.head == "format" for column in table.shown)
+    return table.render(
+        table.legend,
+        "" if named else f"Format: {', '.join(sorted(formats))}.",
+        *_model_sentences(all_facts),
+        *_length_sentences(all_facts),
+        *_largest_result_sentences(all_facts),
+        *_need_sentences(all_facts),
+        *_compaction_sentences(all_facts),
+        *_fault_sentences(all_facts),
+        *_bill_sentences(all_facts),
+        *_skipped_row_sentences(all_facts),
+        *_warning_sentences(all_facts),
+        *_counting_sentences(all_facts),
+    )
 
 
 def _group_facts(
@@ -169,9 +146,13 @@ def _largest_bill(bills: Sequence[RecordingDescription]) -> str:
 def _model_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     models = Counter(facts["model"] for facts in all_facts if facts["model"])
     if models:
-        listed = [f"{one_line(name)} ({count:,})" for name, count in models.most_common(5)]
-        more = ["…"] if len(models) > 5 else []
-        yield f"Model: {', '.join(listed + more)}."
+        yield f"Model: {_list_most(models, 5, '{0} ({1:,})')}."
+
+
+def _list_most(counts: Counter[str], most: int, form: str) -> str:
+    """Return the most frequent texts with their counts."""
+    listed = [form.format(one_line(text), count) for text, count in counts.most_common(most)]
+    return ", ".join([*listed, "…"] if len(counts) > most else listed)
 
 
 def _length_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -236,17 +217,12 @@ def _compaction_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator
 
 
 def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    broken = [facts for facts in all_facts if facts["faults"]]
-    if broken:
-        rules: Counter[str] = Counter()
-        for facts in broken:
-            rules.update(facts["faults"])
-        listed = ", ".join(
-            f"{_rule_label(rule)} ({count:,})" for rule, count in rules.most_common()
-        )
+    if broken := [facts["faults"] for facts in all_facts if facts["faults"]]:
+        rules = sum(map(Counter, broken), Counter[str]())
+        listed = [f"{_rule_label(rule)} ({count:,})" for rule, count in rules.most_common()]
         yield (
             f"A provider would reject {pluralize(len(broken), 'recording')} as recorded; broken rules: "
-            f"{listed}."
+            f"{', '.join(listed)}."
         )
 
 
@@ -274,17 +250,17 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     )
     fixed = median(bill["fixed"] for _, bill in bills)
     if fixed > 1000:
-        tokens = format_count(fixed)
+        missing = format_count(fixed)
         yield (
-            f"About {tokens} tokens of each billed request are missing from the logs (system prompt, "
-            f"tool definitions); --reserve {tokens} keeps room for them."
+            f"About {missing} tokens of each billed request are missing from the logs (system prompt, "
+            f"tool definitions); --reserve {missing} keeps room for them."
         )
-    unsaid: list[tuple[Any, ...]] = [
+    falls = sorted(
         (tokens, place, facts["recording"])
         for facts, bill in bills
         for place, tokens in bill["unsaid"]
-    ]
-    falls = sorted(each for each in unsaid if each[0] < 0)
+        if tokens < 0
+    )
     if falls:
         tokens, place, recording = falls[0]
         others = f", and {pluralize(len(falls) - 1, 'time')} more" if len(falls) > 1 else ""
@@ -300,9 +276,8 @@ def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterato
         # Drop the line numbers that follow a reason, so that equal reasons are counted together.
         reasons.update({why.partition(" (")[0]: n for why, n in facts["skipped"].items()})
     if reasons:
-        listed = [f"{count:,} × {one_line(reason)}" for reason, count in reasons.most_common(8)]
-        more = ["…"] if len(reasons) > 8 else []
-        yield f"Rows skipped inside files: {', '.join(listed + more)}."
+        listed = _list_most(reasons, 8, "{1:,} × {0}")
+        yield f"Rows skipped inside files: {listed}."
 
 
 def _warning_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:

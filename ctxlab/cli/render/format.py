@@ -1,28 +1,26 @@
-"""Format figures for columns and draw tables that fit the output.
+"""Format figures and print texts as wide as the output.
 
-A terminal gets colours and tables of its own width; a pipe gets the same text, 100 columns wide. If
-that is too narrow, whole columns are left out. Figures are never cut.
+A terminal gets colours and its own width; a pipe gets the same text, 100 columns wide unless the
+environment variable ``COLUMNS`` says otherwise.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-TableRow = tuple[Sequence[str], str]
-"""The cells of a row and its style."""
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MIN_WIDTH, _DEFAULT_WIDTH = 60, 100
-_MIN_NAME_WIDTH = 16  # least width of the first column, which wraps
 
 
 def output_width() -> int:
@@ -31,11 +29,14 @@ def output_width() -> int:
     Returns
     -------
     int
-        The width of the terminal, at least 60, or 100 in a pipe.
+        ``COLUMNS``, or the width of the terminal, or 100; at least 60.
     """
-    if not sys.stdout.isatty():
-        return _DEFAULT_WIDTH
-    return max(shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MIN_WIDTH)
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
+    else:
+        named = os.environ.get("COLUMNS", "")
+        width = int(named) if named.isdecimal() else _DEFAULT_WIDTH
+    return max(width, _MIN_WIDTH)
 
 
 def render_to_text(*parts: RenderableType) -> str:
@@ -62,123 +63,6 @@ def render_to_text(*parts: RenderableType) -> str:
         for part in parts:
             console.print(part)
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
-
-
-def make_table(
-    heads: Sequence[str],
-    rows: Iterable[TableRow],
-    text_columns: Collection[int] = (0,),
-    wrap_column: int = 0,
-    dim_columns: Collection[int] = (),
-) -> Table:
-    """Return a table of figures.
-
-    Parameters
-    ----------
-    heads : sequence of str
-        Column headings.
-    rows : iterable of TableRow
-        Cells and style of each row.
-    text_columns : collection of int
-        Columns to align left, counted from 0.
-    wrap_column : int
-        The column that wraps.
-    dim_columns : collection of int
-        Columns to print dim.
-
-    Returns
-    -------
-    Table
-        The table.
-    """
-    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for number, head in enumerate(heads):
-        justify: Literal["left", "right"] = "left" if number in text_columns else "right"
-        made.add_column(
-            Text(head),
-            justify=justify,
-            no_wrap=number != wrap_column,
-            overflow="fold",
-            style="dim" if number in dim_columns else "",
-        )
-    for cells, style in rows:
-        made.add_row(*(Text(cell) for cell in cells), style=style)
-    return made
-
-
-def fit_columns(
-    columns: Mapping[str, Sequence[str]],
-    drop_order: Sequence[str],
-    available_width: int | None = None,
-) -> list[str]:
-    """Choose the columns that fit next to each other.
-
-    Parameters
-    ----------
-    columns : mapping of str to sequence of str
-        Cells by heading. The first column wraps; it needs 16 columns or less.
-    drop_order : sequence of str
-        Headings that may be left out, least important first.
-    available_width : int, optional
-        The width; None takes ``output_width()``.
-
-    Returns
-    -------
-    list of str
-        Headings of the columns to show.
-
-    Examples
-    --------
-    >>> columns = {"name": ["a long name, which wraps"], "msgs": ["2,134"], "format": ["native"]}
-    >>> fit_columns(columns, ["format"], 29), fit_columns(columns, ["format"], 28)
-    (['name', 'msgs', 'format'], ['name', 'msgs'])
-    """
-    sizes = {
-        head: 1 + max(cell_len(line) for text in (head, *cells) for line in text.split("\n"))
-        for head, cells in columns.items()
-    }
-    first = next(iter(columns))
-    name = min(sizes.pop(first) - 1, _MIN_NAME_WIDTH)
-    left = (
-        (output_width() if available_width is None else available_width)
-        - name
-        - sum(sizes.values())
-    )
-    for head in drop_order:
-        if left < 0 and head in sizes:
-            left += sizes.pop(head)
-    return [first, *sizes]
-
-
-def fold_pipeline(pipeline: str, width: int) -> str:
-    """Wrap a pipeline of strategies before its bars.
-
-    Parameters
-    ----------
-    pipeline : str
-        Strategies joined with ``|``.
-    width : int
-        Columns per line.
-
-    Returns
-    -------
-    str
-        The lines.
-
-    Examples
-    --------
-    >>> print(fold_pipeline("observation_mask(keep=3) | rolling_summary | panic", 30))
-    observation_mask(keep=3)
-      | rolling_summary | panic
-    """
-    lines = [""]
-    for step in pipeline.split(" | "):
-        joined = f"{lines[-1]} | {step}" if lines[-1] else step
-        if len(joined) > width and lines[-1]:
-            lines.append(f"  | {step}")
-        else:
-            lines[-1] = joined
-    return "\n".join(lines)
 
 
 def format_count(number: float) -> str:
@@ -283,6 +167,28 @@ def format_share(value: float) -> str:
     return "1.0" if value >= 1 - 1e-9 else f"{min(value, 0.99):.2f}"[1:]
 
 
+def format_signed_share(value: float) -> str:
+    """Format a difference of shares with its sign.
+
+    Parameters
+    ----------
+    value : float
+        The difference, from -1 to 1.
+
+    Returns
+    -------
+    str
+        The difference without its leading zero.
+
+    Examples
+    --------
+    >>> [format_signed_share(value) for value in (-0.123, 0.05, 0.001, -1)]
+    ['−.12', '+.05', '.00', '−1.0']
+    """
+    size = format_share(abs(value) if abs(value) > 0.995 else round(abs(value), 2))
+    return size if size == ".00" else f"{'−' if value < 0 else '+'}{size}"
+
+
 def format_share_interval(value: float, low: float, high: float) -> str:
     """Format a share with its interval, if there is one.
 
@@ -306,6 +212,98 @@ def format_share_interval(value: float, low: float, high: float) -> str:
     said = format_share(value)
     bounds = f"{format_share(low)}–{format_share(high)}"
     return said if math.isnan(low) or bounds == f"{said}–{said}" else f"{said} ({bounds})"
+
+
+_FORMATS = {
+    "count": format_count,
+    "usd": format_usd,
+    "share": format_share,
+    "percent": format_percent,
+}
+
+
+def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
+    """Format a column of a data frame.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The data frame.
+    name : str
+        The column.
+    kind : {"count", "usd", "share", "percent", "interval"}
+        How to write a value; the bounds of an interval are in columns with ``_low`` and ``_high``.
+
+    Returns
+    -------
+    list of str
+        A text per row.
+    """
+    if kind == "interval":
+        columns = (frame[f"{name}{end}"] for end in ("", "_low", "_high"))
+        return [format_share_interval(*map(float, row)) for row in zip(*columns, strict=True)]
+    return [_FORMATS[kind](float(value)) for value in frame[name]]
+
+
+def to_sentence(text: str) -> str:
+    """Return a text with a capital at its beginning and a full stop at its end.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    str
+        The sentence.
+    """
+    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
+
+
+def with_conclusion(text: str, last: str) -> str:
+    """Return a text with its conclusion at the end.
+
+    Parameters
+    ----------
+    text : str
+        The text.
+    last : str
+        The conclusion; in a pipe its lines are not wrapped, so that ``tail -n 1`` has all of it.
+
+    Returns
+    -------
+    str
+        Both, with an empty line between them.
+    """
+    shown = render_to_text(Text(last, style="bold")) if sys.stdout.isatty() else last
+    return f"{text}\n\n{shown}"
+
+
+def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> str:
+    """Return a data frame as a JSON array with one object per row.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The data frame.
+    limits : iterable of int or float
+        Limits as they were given; data frames hold all of them as floats.
+
+    Returns
+    -------
+    str
+        The array.
+    """
+    given = {float(limit): limit for limit in limits}
+    rows = frame.astype(object).to_dict("records")
+    return to_json_array(
+        {
+            str(name): given.get(value, value) if name == "limit" else value
+            for name, value in row.items()
+        }
+        for row in rows
+    )
 
 
 def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import short_strategy
+from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.metrics import FAR_TOKENS
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.tuning.results import TuningResults
 
-_COST_COLUMNS = {"cost_usd": ("cost\n$", show.format_usd)}
-_GAIN_HEADS = {"recall_far": "far recall"}
-_EXTRA_NAME_WIDTH = 8  # added to the least width of names, which are long here
-_DROP_ORDER = ("\noptimism (95 %)", "vs full\n% (95 %)", "held-out\nstatus")
-"headings of the columns that a narrow terminal leaves out, least important first"
-_HEAD_DESCRIPTIONS = dict(
-    zip(_DROP_ORDER, ("optimism", "the cost relative to full", "the held-out status"), strict=True)
+_FAR_RECALL = (
+    f"far recall: of what the agent used next and was last said over {FAR_TOKENS:,} tokens earlier, "
+    "the share still in the request (availability: an upper bound)"
 )
 
 
@@ -38,15 +34,7 @@ def frontier_json(tuning: TuningResults) -> str:
     str
         The array; limits are written as they were given.
     """
-    limits_as_given = {float(limit): limit for limit in tuning.results.manifest["spec"]["limits"]}
-    rows = tuning.frontier.to_dict("records")
-    return show.to_json_array(
-        {
-            str(name): limits_as_given[value] if name == "limit" else value
-            for name, value in row.items()
-        }
-        for row in rows
-    )
+    return show.frame_to_json(tuning.frontier, tuning.results.manifest["spec"]["limits"])
 
 
 def frontier_text(tuning: TuningResults, min_recall: float) -> str:
@@ -64,56 +52,45 @@ def frontier_text(tuning: TuningResults, min_recall: float) -> str:
     str
         The text.
     """
-    from rich.text import Text
+    rows = tuning.frontier.to_dict("records")
+    styles = [(i, "dim" if row["dominated"] else "") for i, row in enumerate(rows)]
+    table = Table(list(_columns(tuning, rows)), styles)
+    text = table.render(*_notes(tuning, table.legend))
+    return show.with_conclusion(text, tuning.verdict(min_recall))
 
+
+def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Column]:
     frame = tuning.frontier
     cost, kept = tuning.results.manifest["tuning"]["objective"]
-    head, write = _COST_COLUMNS.get(cost, (cost.replace("_", "\n"), show.format_count))
-    gain = f"{_GAIN_HEADS.get(kept, kept)}\n(95 %)"
-    rows = frame.to_dict("records")
-    columns = {
-        "\nstrategy": [short_strategy(row["strategy"]) for row in rows],
-        "\nlimit": [_format_limit(row["limit"]) for row in rows],
-        head: [write(row[cost]) for row in rows],
-        "vs full\n% (95 %)": [
-            _format_interval(row, "cost_share", _format_percent_of_whole) for row in rows
-        ],
-        gain: [
-            show.format_share_interval(row[kept], row[f"{kept}_low"], row[f"{kept}_high"])
-            for row in rows
-        ],
-    }
+    in_usd = cost == "cost_usd"
+    meaning = next(score.meaning for score in tuning.results.scores if score.name == kept)
+    yield Column("strategy", [short_strategy(row["strategy"]) for row in rows], left=True)
+    yield Column("limit", [_format_limit(row["limit"]) for row in rows])
+    head = "cost\n$" if in_usd else cost.replace("_", "\n")
+    yield Column(head, show.format_values(frame, cost, "usd" if in_usd else "count"))
+    cells = [_format_interval(row, "cost_share", _format_percent_of_whole) for row in rows]
+    what = "input cost" if in_usd else cost
+    legend = f"vs full: {what} as a percentage of full history's on the same requests"
+    yield Column("vs full\n% (95 %)", cells, legend, drop=2, left=True)
+    legend = _FAR_RECALL if kept == "recall_far" else f"{kept}: {meaning}"
+    cells = show.format_values(frame, kept, "interval")
+    yield Column(f"{_gain_name(kept)}\n(95 %)", cells, legend, left=True)
     if tuning.heldout_clusters:
-        columns["tuning\nset"] = [show.format_share(row[f"tuned_{kept}"]) for row in rows]
-        if any(map(_held_out_status, rows)):
-            columns["held-out\nstatus"] = [_held_out_status(row) for row in rows]
+        cells = show.format_values(frame, f"tuned_{kept}", "share")
+        yield Column("tuning\nset", cells, "tuning set: the same on the clusters used for tuning")
+        statuses = [_held_out_status(row) for row in rows]
+        legend = "dominated: another configuration keeps more at a lower cost here"
+        if any(statuses):
+            explained = legend if "dominated" in statuses else ""
+            yield Column("held-out\nstatus", statuses, explained, drop=1, left=True)
     if frame[f"{kept}_optimism"].notna().any():
-        columns["\noptimism (95 %)"] = [
-            _format_interval(row, f"{kept}_optimism", _format_signed_share) for row in rows
+        cells = [
+            _format_interval(row, f"{kept}_optimism", show.format_signed_share) for row in rows
         ]
-    heads = show.fit_columns(columns, _DROP_ORDER, show.output_width() - _EXTRA_NAME_WIDTH)
-    head_widths = [max(len(s) for t in (h, *columns[h]) for s in t.split("\n")) for h in heads[1:]]
-    room = show.output_width() - sum(head_widths) - len(heads)
-    lines = [
-        ([show.fold_pipeline(columns[heads[0]][i], room), *(columns[h][i] for h in heads[1:])],
-         "dim" if row["dominated"] else "")
-        for i, row in enumerate(rows)
-    ]  # fmt: skip
-    left = {0, *(i for i, h in enumerate(heads) if "(95" in h or "held" in h)}
-    sentences = [*_notes(tuning, kept, heads)]
-    if narrow := [
-        _HEAD_DESCRIPTIONS[head] for head in _DROP_ORDER if head in columns and head not in heads
-    ]:
-        sentences.append(f"Hidden at this width: {', '.join(narrow)}; --json shows them.")
-    notes = [Text(sentence, style="dim") for sentence in sentences]
-    text = show.render_to_text(show.make_table(heads, lines, left), Text(), *notes)
-    verdict = tuning.verdict(min_recall)
-    # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
-    last = show.render_to_text(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
-    return f"{text}\n\n{last}"
+        yield Column("optimism (95 %)", cells, drop=3, left=True)
 
 
-def _notes(tuning: TuningResults, kept: str, heads: Sequence[str]) -> Iterator[str]:
+def _notes(tuning: TuningResults, legend: str) -> Iterator[str]:
     """Yield what the figures are based on and the legend of the shown columns."""
     manifest = tuning.results.manifest
     tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
@@ -127,46 +104,30 @@ def _notes(tuning: TuningResults, kept: str, heads: Sequence[str]) -> Iterator[s
         f"{pluralize(tuned, 'cluster')}. {on if held else 'Measured on the same clusters'}, replayed "
         "off-policy: the agent acts as recorded, whatever a strategy removes."
     )
-    cost = manifest["tuning"]["objective"][0]
-    what = "input cost" if cost == "cost_usd" else cost
-    legend = []
-    if "vs full\n% (95 %)" in heads:
-        legend.append(f"vs full: {what} as a percentage of full history's on the same requests")
-    if kept == "recall_far":
-        legend.append(
-            f"far recall: of what the agent used next and was last said over {FAR_TOKENS:,} tokens "
-            "earlier, the share still in the request (availability: an upper bound)"
-        )
-    else:
-        legend.append(f"{kept}: {_score_meaning(tuning, kept)}")
-    if "tuning\nset" in heads:
-        legend.append("tuning set: the same on the clusters used for tuning")
-    if "held-out\nstatus" in heads and tuning.frontier["dominated"].any():
-        legend.append("dominated: another configuration keeps more at a lower cost here")
-    yield f"{legend[0][:1].upper()}{'; '.join(legend)[1:]}."
+    yield legend
     if held:
-        yield _optimism_sentence(tuning, kept)
+        yield _optimism_sentence(tuning)
 
 
-def _optimism_sentence(tuning: TuningResults, kept: str) -> str:
+def _gain_name(name: str) -> str:
+    return "far recall" if name == "recall_far" else name
+
+
+def _optimism_sentence(tuning: TuningResults) -> str:
     """Say how much better the frontier looked on the clusters that it was chosen on."""
+    kept = tuning.results.manifest["tuning"]["objective"][1]
     row = tuning.optimism.loc[kept].to_dict()
-    name = "far recall" if kept == "recall_far" else kept
     said = (
-        f"The whole frontier: {name} {show.format_share(row['tuned'])} on the tuning set, "
+        f"The whole frontier: {_gain_name(kept)} {show.format_share(row['tuned'])} on the tuning set, "
         f"{show.format_share(row['held_out'])} on the held-out set"
     )
     if math.isnan(row["optimism"]):
         return f"{said}; too few clusters for an interval of their difference (the optimism)."
-    bounds = f"{_format_signed_share(row['low'])} to {_format_signed_share(row['high'])}"
+    bounds = f"{show.format_signed_share(row['low'])} to {show.format_signed_share(row['high'])}"
     return (
-        f"{said}; their difference (the optimism) is {_format_signed_share(row['optimism'])} "
+        f"{said}; their difference (the optimism) is {show.format_signed_share(row['optimism'])} "
         f"({bounds})."
     )
-
-
-def _score_meaning(tuning: TuningResults, name: str) -> str:
-    return next(score.meaning for score in tuning.results.scores if score.name == name)
 
 
 def _held_out_status(row: Any) -> str:
@@ -194,13 +155,3 @@ def _format_percent_of_whole(share: float) -> str:
     ('23', '>999')
     """
     return f"{share * 100:.0f}" if share < 9.995 else ">999"
-
-
-def _format_signed_share(gap: float) -> str:
-    """Format a difference of shares with its sign.
-
-    >>> _format_signed_share(0.034), _format_signed_share(-0.5), _format_signed_share(0.001)
-    ('+.03', '−.50', '.00')
-    """
-    text = f"{abs(gap):.2f}".removeprefix("0")
-    return text if text == ".00" else ("+" if gap > 0 else "−") + text

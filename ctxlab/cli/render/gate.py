@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
+from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.gate.check import BaselineChange, BaselineUpdate, GateResults
 from ctxlab.evaluation.gate.findings import Finding, decimal_places, format_score_value, score_label
 
-_DIFFERENCE = "difference (95 %)"
-_HEADS = ("", "budget", "score", "baseline", "current", _DIFFERENCE, "bound")
-_DROP_ORDER = ("baseline", _DIFFERENCE, "score")
-"columns that a narrow terminal leaves out, least important first; the sentences repeat them"
+_HEADS = ("", "budget", "score", "baseline", "current", "difference (95 %)", "bound")
+_DROP = {"baseline": 3, "difference (95 %)": 2, "score": 1}
+"columns that a narrow terminal leaves out, the most important with 1; the sentences repeat them"
 _STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok": ""}
 
 
@@ -31,41 +32,29 @@ def findings_text(gate: GateResults) -> str:
     str
         The text; breaches come first.
     """
-    cells = [
+    found = gate.sorted_findings
+    rows = [
         [_outcome_label(gate, f), _budget_label(f), f.score.name, *f.cells, f.bound_text]
-        for f in gate.sorted_findings
+        for f in found
     ]
-    columns = dict(zip(_HEADS, map(list, zip(*cells, strict=True)), strict=True))
-    shown = _fit_columns(columns)
-    if _DIFFERENCE not in shown:  # try again with its cells on two lines
-        columns[_DIFFERENCE] = [cell.replace(" (", "\n(") for cell in columns[_DIFFERENCE]]
-        shown = _fit_columns(columns)
-    rows: list[tuple[list[str], str]] = []
-    for experiment in _experiments(gate):
-        rows.append((["", experiment], "bold"))
-        rows += [
-            ([columns[head][place] for head in shown], _STYLES[_outcome_label(gate, f)])
-            for place, f in enumerate(gate.sorted_findings)
-            if f.budget.experiment == experiment
+    columns = []
+    for head, *cells in zip(_HEADS, *rows, strict=True):
+        narrow = [cell.replace(" (", "\n(") for cell in cells] if "95 %" in head else ()
+        left = head not in ("baseline", "current")
+        columns.append(Column(head, cells, "", _DROP.get(head, 0), left, narrow=narrow))
+    drawn: list[tuple[int | str, str]] = []
+    for name in _experiments(gate):
+        drawn.append((name, "bold"))
+        drawn += [
+            (i, _STYLES[_outcome_label(gate, f)])
+            for i, f in enumerate(found)
+            if f.budget.experiment == name
         ]
-    left = {place for place, head in enumerate(shown) if head not in ("baseline", "current")}
-    drawn = show.render_to_text(show.make_table(shown, rows, left, wrap_column=1))
-    if narrow := [head.removesuffix(" (95 %)") for head in _HEADS if head not in shown]:
-        drawn += f"\n\nHidden at this width: {', '.join(narrow)}; --json shows them."
-    sentences = [
-        f"{_outcome_label(gate, f)}: {f.sentence}."
-        for f in gate.sorted_findings
-        if f.outcome != "ok"
-    ]
-    return "\n\n".join([drawn, *(["\n".join(sentences)] if sentences else []), _summary_line(gate)])
-
-
-def _fit_columns(columns: dict[str, list[str]]) -> list[str]:
-    """Return the headings that fit next to each other, with at least 16 columns for names."""
-    mark, name, *others = columns
-    available_width = show.output_width() - 1 - max(map(len, columns[mark]))
-    first = {name: columns[name], **{head: columns[head] for head in others}}
-    return [mark, *show.fit_columns(first, _DROP_ORDER, available_width)]
+    text = Table(columns, drawn, wrap=1).render()
+    said = "\n".join(
+        f"{_outcome_label(gate, f)}: {f.sentence}." for f in found if f.outcome != "ok"
+    )
+    return "\n\n".join(filter(None, [text, said, _summary_line(gate)]))
 
 
 def findings_markdown(gate: GateResults) -> str:
@@ -81,24 +70,19 @@ def findings_markdown(gate: GateResults) -> str:
     str
         The text.
     """
-    lines = ["### ctxlab gate", "", f"**{_summary_line(gate)}**", ""]
-    lines += [
+    found = gate.sorted_findings
+    sentences = [
         f"- {_outcome_label(gate, f)}: {_escape_markdown(f.sentence)}."
-        for f in gate.sorted_findings
+        for f in found
         if f.outcome != "ok"
     ]
-    lines += [""] * (lines[-1] != "")
-    lines += [_markdown_row(_HEADS), _markdown_row(["---"] * len(_HEADS))]
-    lines += [
-        _markdown_row(
-            map(
-                _escape_markdown,
-                (_outcome_label(gate, f), f.budget.label, f.score.name, *f.cells, f.bound_text),
-            )
-        )
-        for f in gate.sorted_findings
+    rows = [
+        (_outcome_label(gate, f), f.budget.label, f.score.name, *f.cells, f.bound_text)
+        for f in found
     ]
-    return "\n".join(lines) + "\n"
+    table = markdown_table(_HEADS, [list(map(_escape_markdown, row)) for row in rows])
+    head = f"### ctxlab gate\n\n**{_summary_line(gate)}**"
+    return "\n\n".join(filter(None, [head, "\n".join(sentences), table])) + "\n"
 
 
 def findings_junit_xml(gate: GateResults) -> str:
@@ -192,8 +176,7 @@ def update_text(update: BaselineUpdate) -> str:
     """
     if not update.file_changed:
         return f"{update.path} is up to date: nothing changed"
-    lines = [f"{said}" for said in update.data_changes]
-    lines += [_change_line(change) for change in update.changes]
+    lines = [*update.data_changes, *map(_change_line, update.changes)]
     if not lines:
         lines = ["no total changed, but figures of single recordings did"]
     return "\n".join([*lines, f"{update.path} was rewritten; commit it"])
@@ -238,29 +221,12 @@ def _outcome_label(gate: GateResults, finding: Finding) -> str:
 
 def _summary_line(gate: GateResults) -> str:
     broken, unclear = len(gate.breaches), sum(f.outcome == "unclear" for f in gate.findings)
-    said = f"{pluralize(len(gate.findings), 'bound')}: "
-    said += (
-        "all hold"
-        if gate.passed and not unclear
-        else f"{broken} broken"
-        if broken
-        else "none broken"
-    )
+    said = f"{broken} broken" if broken else "none broken" if unclear else "all hold"
     if unclear:
         said += f", {unclear} unclear{' (a failure, since strict = true)' if gate.strict else ''}"
-    return f"{said}."
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"{pluralize(len(gate.findings), 'bound')}: {said}."
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape a text for a Markdown cell, where the bars of a pipeline would split cells."""
-    return (
-        one_line(text)
-        .replace("|", "\\|")
-        .replace("<", "&lt;")
-        .replace("*", "\\*")
-        .replace("_", "\\_")
-    )
+    """Escape what Markdown would read as emphasis or HTML; a table escapes the bars itself."""
+    return one_line(text).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

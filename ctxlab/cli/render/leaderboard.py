@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
+from ctxlab.cli.render.table import Column, Figure, Table, frame_columns, legend_of
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
 
 _DROP_ORDER = (
-    *("survival_end", "tokens_peak", "lost_rate", "pointer_rate", "recall", "cached_share"),
-    *("invalid_rate", "evidence_pointer_rate", "answer_chance"),
-    *("question_tokens_mean", "question_overflow_rate"),
+    *("question_overflow_rate", "question_tokens_mean", "answer_chance"),
+    *("evidence_pointer_rate", "invalid_rate", "cached_share", "recall", "pointer_rate"),
+    *("lost_rate", "tokens_peak", "survival_end"),
 )
-"scores whose columns a narrow terminal leaves out, least important first"
-_EXTRA_NAME_WIDTH = 12  # added to the least width of names if there are columns of probes
+"scores whose columns a narrow terminal leaves out, the least important last"
 _PROBE_COLUMNS = (
     *("question_tokens_mean", "question_overflow_rate"),
-    *("evidence_pointer_rate", "evidence_recall", "answer_containment", "answer_chance"),
-    "survival_end",
+    *("evidence_recall", "answer_containment", "answer_chance", "survival_end"),
 )
 "columns that only recordings with probes or canaries have"
-_INTERVAL_MARK = "(95 %)"
-_HIDE_WHEN_ZERO = ("strategy_usd", "evidence_pointer_rate")
-"columns that are shown only if some value is not zero"
+_HIDE = dict.fromkeys(_PROBE_COLUMNS, "nan") | {
+    "strategy_usd": "zero",
+    "evidence_pointer_rate": "empty",
+}
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
@@ -49,11 +47,7 @@ def leaderboard_json(results: Results) -> str:
     str
         The array; limits are written as they were given.
     """
-    board, limits_as_given = results.leaderboard(), _limits_as_given(results)
-    columns = {str(name): list(board[name]) for name in board}
-    columns["limit"] = [limits_as_given.get(limit, limit) for limit in columns["limit"]]
-    rows = zip(*columns.values(), strict=True)
-    return show.to_json_array(dict(zip(columns, row, strict=True)) for row in rows)
+    return show.frame_to_json(results.leaderboard(), results.manifest["spec"]["limits"])
 
 
 def leaderboard_text(results: Results, min_recall: float) -> str:
@@ -72,24 +66,9 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
         The text.
     """
     board = results.leaderboard()
-    scores = {score.heading: score for score in _shown_scores(results.scores, board)}
-    cells_by_head = {head: _cells(score, board) for head, score in scores.items()}
-    names = [*board["strategy"].map(short_strategy)]
-    room = show.output_width() - (
-        _EXTRA_NAME_WIDTH if _is_shown("question_tokens_mean", board) else 0
-    )
-    heading_of = {score.name: head for head, score in scores.items()}
-    drop_order = [heading_of[name] for name in _DROP_ORDER if name in heading_of]
-    heads = show.fit_columns({"\nstrategy": names, **cells_by_head}, drop_order, room)
-    rows = rows_by_limit(board, heads, cells_by_head, results.manifest["spec"]["limits"])
-    left = {0, *(i for i, head in enumerate(heads) if _INTERVAL_MARK in head)}
-    told_of = [scores[head] for head in heads[1:]]
-    notes = [Text(sentence, style="dim") for sentence in _notes(results, board, told_of)]
-    text = show.render_to_text(show.make_table(heads, rows, left), Text(), *notes)
-    verdict = results.verdict(min_recall)
-    # In a pipe the verdict stays on one line, so that `tail -n 1` has it.
-    last = show.render_to_text(Text(verdict, style="bold")) if sys.stdout.isatty() else verdict
-    return f"{text}\n\n{last}"
+    table = board_table(results, board, _score_columns(results, board))
+    text = table.render(*_notes(results, board, table.legend))
+    return show.with_conclusion(text, results.verdict(min_recall))
 
 
 def leaderboard_markdown(results: Results) -> str:
@@ -105,23 +84,62 @@ def leaderboard_markdown(results: Results) -> str:
     str
         The text; controls come last in each table.
     """
-    board, limits_as_given = results.leaderboard(), _limits_as_given(results)
-    scores = _shown_scores(results.scores, board)
-    columns = [_cells(score, board) for score in scores]
-    heads = ["strategy", *(" ".join(score.heading.split()) for score in scores)]
-    is_control = [bool(control_name(str(name))) for name in board["strategy"]]
+    board = results.leaderboard()
+    columns = _score_columns(results, board)
+    names = [
+        f"`{short_strategy(name)}`{' (control)' if control_name(name) else ''}"
+        for name in board["strategy"]
+    ]
+    heads = ["strategy", *(column.head for column in columns)]
     parts = []
-    for limit in dict.fromkeys(board["limit"]):
-        here = [i for i, each in enumerate(board["limit"]) if each == limit]
+    for limit, rows in _places_by_limit(board).items():
         cells = [
-            [_markdown_name(str(board["strategy"][i])), *(column[i] for column in columns)]
-            for i in sorted(here, key=is_control.__getitem__)
+            [names[i], *(column.cells[i] for column in columns)] for part in rows for i in part
         ]
-        parts += [
-            f"Within {describe_limit(limits_as_given.get(limit, limit))}:",
-            markdown_table(heads, cells),
-        ]
-    return "\n\n".join([*parts, *_notes(results, board, scores)])
+        parts += [f"Within {_describe_given(results, limit)}:", markdown_table(heads, cells)]
+    return "\n\n".join([*parts, *_notes(results, board, legend_of(columns))])
+
+
+def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]) -> Table:
+    """Return a table with one row per strategy, grouped by limit, with controls last.
+
+    Parameters
+    ----------
+    results : Results
+        The results.
+    board : DataFrame
+        The leaderboard, or another frame with columns ``strategy`` and ``limit``.
+    columns : sequence of Column
+        The figures.
+
+    Returns
+    -------
+    Table
+        The table.
+    """
+    names = Column("strategy", [short_strategy(name) for name in board["strategy"]], left=True)
+    rows: list[tuple[int | str, str]] = []
+    for limit, (others, controls) in _places_by_limit(board).items():
+        rows += [("", "")] if rows else []
+        rows.append((f"within {_describe_given(results, limit)}", "bold"))
+        rows += [(i, "") for i in others]
+        rows += [("  controls", "dim italic")] if controls else []
+        rows += [(i, "dim") for i in controls]
+    return Table([names, *columns], rows)
+
+
+def _places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[int]]]:
+    """Return the rows of each limit: those of strategies, and those of controls."""
+    places: dict[float, tuple[list[int], list[int]]] = {}
+    for i, (strategy, limit) in enumerate(zip(board["strategy"], board["limit"], strict=True)):
+        places.setdefault(limit, ([], []))[bool(control_name(strategy))].append(i)
+    return places
+
+
+def _describe_given(results: Results, limit: float) -> str:
+    """Describe a limit as it was given; data frames hold all limits as floats."""
+    given: dict[float, float] = {float(each): each for each in results.manifest["spec"]["limits"]}
+    return describe_limit(given.get(limit, limit))
 
 
 def short_strategy(strategy: str) -> str:
@@ -168,81 +186,23 @@ def describe_limit(limit: float) -> str:
     return f"{limit:,.0f} tokens"
 
 
-def rows_by_limit(
-    board: pd.DataFrame, heads: list[str], columns: dict[str, list[str]], limits: list[int | float]
-) -> Iterator[show.TableRow]:
-    """Yield table rows grouped by limit, strategies first and controls last.
-
-    Parameters
-    ----------
-    board : DataFrame
-        A leaderboard.
-    heads : list of str
-        Headings to show; the first one is the strategy's.
-    columns : dict of str to list of str
-        Cells by heading.
-    limits : list of int or float
-        Limits as they were given.
-
-    Yields
-    ------
-    TableRow
-        Cells and style of one row.
-    """
-    limits_as_given = {float(limit): limit for limit in limits}
-    sizes = [
-        max(len(line) for text in (h, *columns[h]) for line in text.split("\n")) for h in heads[1:]
-    ]
-    room = show.output_width() - sum(sizes) - len(sizes)
-    for number, limit in enumerate(dict.fromkeys(board["limit"])):
-        if number:
-            yield [""], ""
-        yield [f"within {describe_limit(limits_as_given.get(limit, limit))}"], "bold"
-        here = [i for i, each in enumerate(board["limit"]) if each == limit]
-        is_control = {i: bool(control_name(board["strategy"][i])) for i in here}
-        for control in (False, True):
-            if control and any(is_control.values()):
-                yield ["  controls"], "dim italic"
-            for i in here:
-                if is_control[i] == control:
-                    name = show.fold_pipeline(short_strategy(board["strategy"][i]), room)
-                    yield (
-                        [name, *(columns[head][i] for head in heads[1:])],
-                        "dim" if control else "",
-                    )
+def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
+    """Return the columns of the scores that have a heading and something to show."""
+    return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
 
 
-def _is_shown(column: str, board: pd.DataFrame) -> bool:
-    """Test if a column was measured and has something to show."""
-    if column not in board or (column in _PROBE_COLUMNS and board[column].isna().all()):
-        return False
-    return column not in _HIDE_WHEN_ZERO or not (board[column] == 0).all()
+def _figure(score: Score) -> Figure:
+    """Return how a score is printed, which its unit and its heading say."""
+    drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
+    written: Any = "usd" if score.unit == "USD" else "count"
+    if score.unit == "share":
+        head = score.heading
+        written = "interval" if "(95 %)" in head else "percent" if "%" in head else "share"
+    hide: Any = _HIDE.get(score.name, "")
+    return Figure(score.heading, score.name, written, score.legend, drop, hide)
 
 
-def _markdown_name(strategy: str) -> str:
-    """Return a strategy as Markdown code."""
-    return f"`{short_strategy(strategy)}`{' (control)' if control_name(strategy) else ''}"
-
-
-def _shown_scores(scores: Iterable[Score], board: pd.DataFrame) -> list[Score]:
-    return [score for score in scores if score.heading and _is_shown(score.name, board)]
-
-
-def _cells(score: Score, board: pd.DataFrame) -> list[str]:
-    """Format the column of a score according to its unit and heading."""
-    values = board[score.name]
-    if score.unit == "USD":
-        return [show.format_usd(value) for value in values]
-    if score.unit != "share":
-        return [show.format_count(value) for value in values]
-    if _INTERVAL_MARK in score.heading:
-        bounds = (board[f"{score.name}_{bound}"] for bound in ("low", "high"))
-        return [show.format_share_interval(*three) for three in zip(values, *bounds, strict=True)]
-    write = show.format_percent if "%" in score.heading else show.format_share
-    return [write(value) for value in values]
-
-
-def _notes(results: Results, board: pd.DataFrame, shown: Collection[Score]) -> Iterator[str]:
+def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
     """Yield what the figures are based on and the legend of the shown columns."""
     manifest = results.manifest
     n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
@@ -258,14 +218,13 @@ def _notes(results: Results, board: pd.DataFrame, shown: Collection[Score]) -> I
         f"{pluralize(requests, 'request')}, replayed off-policy: the agent acts as recorded, whatever "
         f"a strategy removes.{rests}"
     )
-    if _is_shown("question_tokens_mean", board):
+    if "question_tokens_mean" in board and board["question_tokens_mean"].notna().any():
         yield (
             f"{pluralize(int(board['questions'].max()), 'question')} of the recordings were measured, "
             "each one alone and without a model. An answer that must be inferred is never in the "
             "request; a short answer can be there by chance."
         )
-    if words := "; ".join(score.legend for score in shown if score.legend):
-        yield f"{words[:1].upper()}{words[1:]}."
+    yield from [legend] if legend else []
     yield describe_counting(manifest, "cost_usd" in board)
     for strategy, counts in manifest.get("fallbacks", {}).items():
         yield _fallback_sentence(strategy, counts)
@@ -290,7 +249,7 @@ def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
     for name, note in manifest["tokens"].items():
         alike.setdefault(note.replace(name, _NAME_PLACEHOLDER, 1), []).append(name)
     counted = [
-        _to_sentence(note.replace(_NAME_PLACEHOLDER, " and ".join(names)))
+        show.to_sentence(note.replace(_NAME_PLACEHOLDER, " and ".join(names)))
         for note, names in alike.items()
     ]
     prices = [_price_sentences(manifest["prices"])] if include_prices else []
@@ -307,7 +266,7 @@ def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
     reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
     found = counts["fallbacks"]
     why = reason if times == found else f"{times:,} times: {reason}"
-    return _to_sentence(
+    return show.to_sentence(
         f"{found:,} of {counts['written']:,} {what} of {short_strategy(strategy)} were made without the "
         f"model, in whole or in part ({why})"
     )
@@ -337,12 +296,3 @@ def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
 
 
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
-
-
-def _limits_as_given(results: Results) -> dict[float, int | float]:
-    """Map limits to the way they were given; the frame stores all of them as floats."""
-    return {float(limit): limit for limit in results.manifest["spec"]["limits"]}
-
-
-def _to_sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."

@@ -3,71 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean
 from typing import Any
 
 import pandas as pd
-from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import leaderboard_json, rows_by_limit, short_strategy
+from ctxlab.cli.render.leaderboard import board_table
+from ctxlab.cli.render.table import Column, Figure, frame_columns
 from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 
-_DROP_ORDER = (
-    "values\nequal %",
-    "entities\nnamed %",
-    "no call\n%",
-    "same\nargs %",
-    "self-\nagree %",
+_SAME_TOOL = "same tool: calls of the recorded tool; same call: with the recorded arguments too"
+_SAME_ARGUMENTS = "same args: the recorded arguments, with any tool"
+_SAME_VALUES = "values equal: recorded argument values that the model's calls also have"
+_ENTITIES = (
+    "entities named: paths, ids, numbers … of the recorded arguments that the model's calls name"
 )
-"headings of the columns that a narrow terminal leaves out, least important first"
-_EXTRA_NAME_WIDTH = 4
-"added to the least width of strategies"
-
-
-_SHARE_COLUMNS = (
-    ("same\ntool %", "agrees_name", True),
-    ("same\nargs %", "agrees_arguments", True),
-    ("values\nequal %", "agrees_leaves", True),
-    ("entities\nnamed %", "agrees_entities", True),
-    ("no call\n%", "text_only_rate", True),
-    ("no-call\nagree %", "agrees_text", False),
-    ("self-\nagree %", "agrees_self", False),
-    ("invalid\n%", "invalid_rate", False),
-    ("no\nanswer %", "unanswered_rate", False),
+_NO_CALL = "no call: the model replied with text only"
+_NO_CALL_AGREES = "no-call agreement: no call where none was recorded"
+_SELF = "self-agreement: two answers to the same request make the same calls"
+_INVALID = "invalid: a provider would reject the request, so it was not sent"
+_NO_ANSWER = "no answer: the model did not reply"
+_FIRST = (
+    Figure("answers", "answered", "count"),
+    Figure("tokens\nmean", "tokens_mean", "count"),
+    Figure("same\ntool %", "agrees_name", "percent", _SAME_TOOL),
+    Figure("same\nargs %", "agrees_arguments", "percent", _SAME_ARGUMENTS, 2),
+    Figure("same call\n(95 %)", "agrees_both", "interval"),
 )
-"""Headings, columns of the leaderboard, and True if shown even without values."""
-
-
-_LEGEND = (
-    ("same\nargs %", "same args: the recorded arguments, with any tool"),
-    ("values\nequal %", "values equal: recorded argument values that the model's calls also have"),
-    (
-        "entities\nnamed %",
-        "entities named: paths, ids, numbers … of the recorded arguments that the model's calls name",
-    ),
-    ("no call\n%", "no call: the model replied with text only"),
-    ("no-call\nagree %", "no-call agreement: no call where none was recorded"),
-    ("self-\nagree %", "self-agreement: two answers to the same request make the same calls"),
-    ("invalid\n%", "invalid: a provider would reject the request, so it was not sent"),
-    ("no\nanswer %", "no answer: the model did not reply"),
+_LAST = (
+    Figure("values\nequal %", "agrees_leaves", "percent", _SAME_VALUES, 5),
+    Figure("entities\nnamed %", "agrees_entities", "percent", _ENTITIES, 4),
+    Figure("no call\n%", "text_only_rate", "percent", _NO_CALL, 3),
+    Figure("no-call\nagree %", "agrees_text", "percent", _NO_CALL_AGREES, hide="empty"),
+    Figure("self-\nagree %", "agrees_self", "percent", _SELF, 1, "empty"),
+    Figure("invalid\n%", "invalid_rate", "percent", _INVALID, hide="empty"),
+    Figure("no\nanswer %", "unanswered_rate", "percent", _NO_ANSWER, hide="empty"),
 )
-
-
-def next_action_json(results: NextActionResults) -> str:
-    """Return the leaderboard as a JSON array of objects.
-
-    Parameters
-    ----------
-    results : NextActionResults
-        The results.
-
-    Returns
-    -------
-    str
-        The array.
-    """
-    return leaderboard_json(results)
 
 
 def next_action_text(results: NextActionResults) -> str:
@@ -84,38 +57,14 @@ def next_action_text(results: NextActionResults) -> str:
         The text.
     """
     board = results.leaderboard()
+    columns = frame_columns(board, _FIRST)
     beside = results.difference_to_full().set_index(["strategy", "limit"])
-    columns = _columns(board, beside)
-    names = [short_strategy(name) for name in board["strategy"]]
-    room = show.output_width() - _EXTRA_NAME_WIDTH
-    heads = show.fit_columns({"\nstrategy": names, **columns}, _DROP_ORDER, room)
-    rows = list(rows_by_limit(board, heads, columns, results.manifest["spec"]["limits"]))
-    return show.render_to_text(
-        show.make_table(heads, rows, {0, *(i for i, head in enumerate(heads) if "95" in head)}),
-        Text(),
-        *(Text(sentence, style="dim") for sentence in _notes(results, board, heads)),
-    )
-
-
-def _columns(board: pd.DataFrame, beside: pd.DataFrame) -> dict[str, list[str]]:
-    """Return cells by heading, in the order of the table."""
-    found = {
-        "\nanswers": [show.format_count(float(count)) for count in board["answered"]],
-        "tokens\nmean": [show.format_count(float(tokens)) for tokens in board["tokens_mean"]],
-    }
-    for head, column, wanted in _SHARE_COLUMNS:
-        if not wanted and not board[column].fillna(0).any():
-            continue  # not measured, or never happened
-        found[head] = [show.format_percent(float(share)) for share in board[column]]
-        if column == "agrees_arguments":
-            bounds = (board[f"agrees_both{end}"] for end in ("", "_low", "_high"))
-            found["same call\n(95 %)"] = [
-                show.format_share_interval(*map(float, each)) for each in zip(*bounds, strict=True)
-            ]
-            if not beside.empty:
-                keys = zip(board["strategy"], board["limit"], strict=True)
-                found["vs full\n(95 %)"] = [_difference_cell(beside, key) for key in keys]
-    return found
+    if not beside.empty:
+        keys = zip(board["strategy"], board["limit"], strict=True)
+        cells = [_difference_cell(beside, key) for key in keys]
+        columns.append(Column("vs full\n(95 %)", cells, left=True))
+    table = board_table(results, board, [*columns, *frame_columns(board, _LAST)])
+    return table.render(*_notes(results, board, table.legend))
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
@@ -124,26 +73,13 @@ def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
         return ""
     row = beside.to_dict("index")[key]
     value, low, high = (row[name] for name in ("difference", "low", "high"))
-    if low != low:
-        return (
-            f"{_format_signed_share(value)} (too few)"
-            if value == value
-            else show.format_percent(value)
-        )
-    return f"{_format_signed_share(value)} ({_format_signed_share(low)} to {_format_signed_share(high)})"
+    if value != value:
+        return "–"
+    bounds = "too few" if low != low else " to ".join(map(show.format_signed_share, (low, high)))
+    return f"{show.format_signed_share(value)} ({bounds})"
 
 
-def _format_signed_share(value: float) -> str:
-    """Format a difference of shares with its sign.
-
-    >>> [_format_signed_share(value) for value in (-0.123, 0.05, 0.001, -1)]
-    ['−.12', '+.05', '.00', '−1.0']
-    """
-    size = show.format_share(abs(value) if abs(value) > 0.995 else round(abs(value), 2))
-    return size if size == ".00" else f"{'−' if value < 0 else '+'}{size}"
-
-
-def _notes(results: NextActionResults, board: pd.DataFrame, heads: list[str]) -> Iterator[str]:
+def _notes(results: NextActionResults, board: pd.DataFrame, legend: str) -> Iterator[str]:
     """Yield what the figures are based on, the legend and the limits of the method."""
     manifest = results.manifest
     settings = manifest["agreement"]
@@ -156,18 +92,11 @@ def _notes(results: NextActionResults, board: pd.DataFrame, heads: list[str]) ->
         f"{settings['answer_model']} was asked at {drawn:,} of {eligible:,} {kind}{only}{times}, in "
         f"{pluralize(len(sampled), 'recording')} and {pluralize(results.cluster_count, 'cluster')}."
     )
-    legend = [words for head, words in _LEGEND if head in heads]
-    first = "Same tool: calls of the recorded tool; same call: with the recorded arguments too"
-    yield f"{'; '.join([first, *legend])}."
+    yield legend
     if FULL_HISTORY in set(board["strategy"]):
-        beside = (
-            "Vs full: same call minus that of full history on the same requests, over clusters."
-        )
+        beside = "Vs full: same call minus full history's on the same requests, over clusters."
     else:
-        beside = (
-            "Full history was not evaluated, so the best agreement of this model is unknown; add "
-            "-s full."
-        )
+        beside = "Full history was not evaluated, so the model's best is unknown; add -s full."
     noise = "" if times else "; --replicates measures how often the model agrees with itself"
     yield (
         f"{beside} Off-policy: a different call may be as good as the recorded one, so compare "
@@ -190,8 +119,7 @@ def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the recorded agent was given and the model is not."""
     if derived := [each for each in sampled if each["tools"] == "derived"]:
         names, tokens = (
-            sum(each[key] for each in derived) / len(derived)
-            for key in ("tool_names", "tool_tokens")
+            mean(each[key] for each in derived) for key in ("tool_names", "tool_tokens")
         )
         yield (
             f"{pluralize(len(derived), 'recording')} without tool definitions: tools are derived from "

@@ -13,7 +13,7 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.format import fit_columns, make_table
+from ctxlab.cli.render.table import Column, Table
 from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.errors import SpecError
 from ctxlab.sessions.table_of_contents import iso_timestamp
@@ -65,7 +65,7 @@ def hit_to_row(hit: SearchHit) -> dict[str, Any]:
     return asdict(hit) | {"time": iso_timestamp(hit.time)}
 
 
-def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) -> RenderableType:
+def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) -> Text:
     """Return a table with one row per session.
 
     Parameters
@@ -77,28 +77,25 @@ def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) ->
 
     Returns
     -------
-    RenderableType
+    Text
         The table.
     """
-    columns: dict[str, list[str]] = {
-        "title": [one_line(s.title) or _UNTITLED for s in sessions],
-        "id": [one_line(short_ids.get(s.id, s.id)) for s in sessions],
-        "updated": [format_time(s.updated) for s in sessions],
-        "messages": [f"{s.messages:,}" for s in sessions],
-        "status": [s.status for s in sessions],
-        "agent": [one_line(s.agent or "–") for s in sessions],
-        "model": [one_line(s.model or "–") for s in sessions],
-    }
+    columns = [
+        Column("title", [one_line(s.title) or _UNTITLED for s in sessions], left=True),
+        Column("id", [one_line(short_ids.get(s.id, s.id)) for s in sessions], left=True),
+        Column("updated", [format_time(s.updated) for s in sessions], left=True),
+        Column("messages", [f"{s.messages:,}" for s in sessions], drop=1),
+        Column("status", [s.status for s in sessions], drop=3, left=True),
+        Column("agent", [one_line(s.agent or "–") for s in sessions], drop=2, left=True),
+        Column("model", [one_line(s.model or "–") for s in sessions], drop=4, left=True),
+    ]
     if not any(s.agent for s in sessions):
-        del columns["agent"]
-    heads = fit_columns(columns, ["model", "status", "agent", "messages"])
-    rows = zip(*(columns[head] for head in heads), strict=True)
-    left = {n for n, head in enumerate(heads) if head != "messages"}
-    dim = ["dim" if s.status == "archived" else "" for s in sessions]
-    return make_table(heads, list(zip(rows, dim, strict=True)), left)
+        del columns[-2]
+    rows = [(i, "dim" if s.status == "archived" else "") for i, s in enumerate(sessions)]
+    return Table(columns, rows, prose=True).text
 
 
-def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> RenderableType:
+def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Text:
     """Return a table with one row per message that was found.
 
     Parameters
@@ -110,19 +107,21 @@ def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Rende
 
     Returns
     -------
-    RenderableType
+    Text
         The table.
     """
-    columns: dict[str, list[str]] = {
-        "snippet": [one_line(hit.snippet) for hit in hits],
-        "session": [one_line(short_ids.get(hit.session_id, hit.session_id)) for hit in hits],
-        "turn": [str(hit.turn) for hit in hits],
-        "role": [hit.role for hit in hits],
-        "time": [format_time(hit.time) for hit in hits],
-    }
-    heads = fit_columns(columns, ["time", "role"])
-    rows = [(cells, "") for cells in zip(*(columns[head] for head in heads), strict=True)]
-    return make_table(heads, rows, {n for n, head in enumerate(heads) if head != "turn"})
+    columns = [
+        Column("snippet", [one_line(hit.snippet) for hit in hits], left=True),
+        Column(
+            "session",
+            [one_line(short_ids.get(h.session_id, h.session_id)) for h in hits],
+            left=True,
+        ),
+        Column("turn", [str(hit.turn) for hit in hits]),
+        Column("role", [hit.role for hit in hits], drop=1, left=True),
+        Column("time", [format_time(hit.time) for hit in hits], drop=2, left=True),
+    ]
+    return Table(columns, prose=True).text
 
 
 def session_details(session: Session, contents: Contents) -> RenderableType:
@@ -157,11 +156,14 @@ def session_details(session: Session, contents: Contents) -> RenderableType:
             text.append(f"{name:<10}{one_line(str(value))}\n", "")
     parts: list[RenderableType] = [text]
     if len(session.titles) > 1:
-        rows = [
-            ([one_line(each.title), str(each.turn or "–"), format_time(each.changed_at)], "")
-            for each in session.titles
+        columns = [
+            Column(
+                "titles, newest first", [one_line(each.title) for each in session.titles], left=True
+            ),
+            Column("turn", [str(each.turn or "–") for each in session.titles]),
+            Column("since", [format_time(each.changed_at) for each in session.titles], left=True),
         ]
-        parts += [make_table(["titles, newest first", "turn", "since"], rows, {0, 2}), Text()]
+        parts += [Table(columns, prose=True).text, Text()]
     return Group(*parts, contents_text(contents))
 
 

@@ -96,6 +96,19 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.e2e
+def test_many_pairs_are_summarized_against_the_first_strategy(run: Run, logs: Path) -> None:
+    many = ("full", "nothing", *PAIR, "tool_stubs")
+    options = (*LIMIT, "--resamples", "1000", "--score", "recall_far")
+    said = run("compare", logs, *many, *options)
+    assert "recall_far: a = full() @ 4,000" in said.out
+    assert "a  panic() @ 4,000" not in said.out
+    assert said.out.rstrip().endswith("--all shows every pair.")
+    whole = run("compare", logs, *many, *options, "--all").out
+    assert whole.count("\na  ") == 10
+    assert "Recordings that differ most in recall_far" in whole
+
+
 LONG = "observation_mask(keep=3) | rolling_summary(keep_recent=4) | sliding_window | panic"
 
 
