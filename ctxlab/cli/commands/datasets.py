@@ -59,7 +59,7 @@ def list_datasets(data_dir: _DataDir = None) -> None:
     paths = [_local_path_text(each, local_dataset_dir(each, data_dir)) for each in known]
     columns = [
         Column("data set", [each.name for each in known], left=True),
-        Column("conversations", [f"{each.conversations:,}" for each in known], drop=1),
+        Column("conversations", [f"{each.conversations:,}" for each in known]),
         Column("size", [_format_bytes(each.total_bytes) for each in known]),
         Column("license", [each.licence.name for each in known], left=True),
         Column("local path", paths, left=True),
