@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from ctxlab.cli.options import Reserve, complete_strategy, option
+from ctxlab.cli.options import RESERVE, complete_strategy, flag, option
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -27,44 +27,29 @@ _TOOLS_HINT = " Look with your tools before you guess; paths are relative to tha
 class AgentOptions:
     """Options of the commands that run an agent."""
 
-    model: Annotated[
-        str | None, option("--model -m MODEL", "Model that answers [$CTXLAB_MODEL].")
-    ] = None
-    strategy: Annotated[
-        str | None,
-        option(
-            "--strategy -s STRATEGY",
-            "Context strategy, such as 'tool_stubs | rolling_summary | panic'.",
-            autocompletion=complete_strategy,
-        ),
-    ] = None
-    limit: Annotated[
-        str | None, option("--limit -l N", "Context window (16000, 16k) [the model's].")
-    ] = None
-    reserve: Reserve = None
-    max_iterations: Annotated[
-        int, option("--max-iterations N", "Most model calls in one turn.", min=1)
-    ] = 10
-    read_only: Annotated[
-        bool, option("--read-only", "Give the agent no tool that writes or runs commands.")
-    ] = False
-    no_tools: Annotated[bool, option("--no-tools", "Give the agent no tools.")] = False
-    keep_env: Annotated[
-        list[str] | None,
-        option(
-            "--keep-env NAME",
-            "Let commands inherit this environment variable although its name contains KEY, TOKEN, "
-            "SECRET, PASSWORD, PASSWD or CREDENTIAL. May be repeated.",
-        ),
-    ] = None
-    summary_model: Annotated[
-        str | None,
-        option(
-            "--summary-model MODEL",
-            "Model that writes the table of contents, titles and the summary of a resumed session "
-            "[none: they are extracted].",
-        ),
-    ] = None
+    model: str | None = option("--model -m MODEL", "Model that answers [$CTXLAB_MODEL].")
+    strategy: str | None = option(
+        "--strategy -s STRATEGY",
+        "Context strategy, such as 'tool_stubs | rolling_summary | panic'.",
+        autocompletion=complete_strategy,
+    )
+    limit: str | None = option("--limit -l N", "Context window (16000, 16k) [the model's].")
+    reserve: int | None = RESERVE
+    max_iterations: int = option(
+        "--max-iterations N", "Most model calls in one turn.", default=10, min=1
+    )
+    read_only: bool = flag("--read-only", "Give the agent no tool that writes or runs commands.")
+    no_tools: bool = flag("--no-tools", "Give the agent no tools.")
+    keep_env: list[str] | None = option(
+        "--keep-env NAME",
+        "Let commands inherit this environment variable although its name contains KEY, TOKEN, "
+        "SECRET, PASSWORD, PASSWD or CREDENTIAL. May be repeated.",
+    )
+    summary_model: str | None = option(
+        "--summary-model MODEL",
+        "Model that writes the table of contents, titles and the summary of a resumed session "
+        "[none: they are extracted].",
+    )
 
     @property
     def named_model(self) -> str | None:

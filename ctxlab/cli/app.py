@@ -12,7 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -36,7 +36,7 @@ from ctxlab.cli.commands import (
     tune,
 )
 from ctxlab.cli.help import App
-from ctxlab.cli.options import option
+from ctxlab.cli.options import flag
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import CtxlabError
 
@@ -76,9 +76,9 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _describe(
-    version: Annotated[
-        bool, option("--version -V", "Show the version.", callback=_print_version, is_eager=True)
-    ] = False,
+    version: bool = flag(
+        "--version -V", "Show the version.", callback=_print_version, is_eager=True
+    ),
 ) -> None:
     """Find out which context strategy an agent should use, what it saves and what it forgets.
 

@@ -6,9 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,7 +24,6 @@ READING = " where sample seed format"
 ASKING = " replicates max_cost calls concurrency dry_run"
 """Options of commands that ask a model."""
 
-_REQUIRED = ("data", "answer_model")
 _CACHE_MODES = ("auto", "replay", "record")
 
 
@@ -86,15 +85,17 @@ complete_strategy = complete_from(_strategy_names)
 """Complete the name of a strategy."""
 
 
-def option(usage: str, help: str = "", **settings: Any) -> Any:
-    """Return an option of a command.
+def option(usage: str, help: str = "", default: Any = None, **settings: Any) -> Any:
+    """Return an option of a command, to be the default of a parameter.
 
     Parameters
     ----------
     usage : str
-        Names and metavar, such as ``"--limit -l N"``; without a name it is that of the parameter.
+        The names of the option and, if it has a value, what it is called: ``"--limit -l N"``.
     help : str
         The help text.
+    default : object
+        The value if the option is not given; ``...`` makes it required.
     **settings : object
         More arguments of ``typer.Option``.
 
@@ -106,33 +107,70 @@ def option(usage: str, help: str = "", **settings: Any) -> Any:
     words = usage.split()
     names = [word for word in words if word.startswith("-")]
     metavar = words[-1] if len(names) < len(words) else None
-    return typer.Option(*names, metavar=metavar, help=help, **settings)
+    return typer.Option(default, *names, metavar=metavar, help=help, **settings)
 
 
-AsJson = Annotated[bool, option("--json", "Print the table as JSON.")]
-NoProgress = Annotated[bool, option("--no-progress", "Do not show a progress bar.")]
-Force = Annotated[bool, option("--force", "Replace existing files.")]
-WritableFormat = Annotated[
-    str,
-    option(
-        "--to NAME",
-        "Format to write: native (lossless), openai, anthropic or atif.",
-        autocompletion=complete_from(lambda: ("native", "openai", "anthropic", "atif")),
-    ),
-]
-Reserve = Annotated[
-    int | None,
-    option(
-        "--reserve TOKENS",
-        "Tokens of the limit to keep free, usually for the reply (8000, 8k).",
-        parser=_parse_reserve,
-    ),
-]
+def flag(usage: str, help: str, **settings: Any) -> Any:
+    """Return an option that has no value: it is given or not.
+
+    Parameters
+    ----------
+    usage : str
+        The names of the option.
+    help : str
+        The help text.
+    **settings : object
+        More arguments of ``typer.Option``.
+
+    Returns
+    -------
+    OptionInfo
+        The option, which is False by default.
+    """
+    return option(usage, help, default=False, **settings)
+
+
+def argument(metavar: str, help: str, default: Any = None, **settings: Any) -> Any:
+    """Return a positional argument of a command, to be the default of a parameter.
+
+    Parameters
+    ----------
+    metavar : str
+        What the argument is called.
+    help : str
+        The help text.
+    default : object
+        The value if the argument is not given; ``...`` makes it required.
+    **settings : object
+        More arguments of ``typer.Argument``.
+
+    Returns
+    -------
+    ArgumentInfo
+        The argument.
+    """
+    return typer.Argument(default, metavar=metavar, help=help, **settings)
+
+
+JSON = flag("--json", "Print the table as JSON.")
+NO_PROGRESS = flag("--no-progress", "Do not show a progress bar.")
+FORCE = flag("--force", "Replace existing files.")
+WRITABLE_FORMAT = option(
+    "--to NAME",
+    "Format to write: native (lossless), openai, anthropic or atif.",
+    default="native",
+    autocompletion=complete_from(lambda: ("native", "openai", "anthropic", "atif")),
+)
+RESERVE = option(
+    "--reserve TOKENS",
+    "Tokens of the limit to keep free, usually for the reply (8000, 8k).",
+    parser=_parse_reserve,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the commands that read recordings; a command has those that it names.
+    """Options of the commands that read recordings; those that a command does not have are None.
 
     The fields up to ``on_error`` are fields of ``Spec``.
     """
@@ -140,107 +178,72 @@ class Options:
     FIRST = ("data", "answer_model", "strategies", "limits", "model", "reserve")
     "the options that come before those of the command itself"
 
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH…",
-            help="Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
-            "dataset:NAME.",
-        ),
-    ] = None
-    strategies: Annotated[
-        list[str] | None, option("--strategy -s STRATEGY", autocompletion=complete_strategy)
-    ] = None
-    limits: Annotated[
-        list[str] | None,
-        option(
-            "--limit -l N",
-            "Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
-            "May be repeated.",
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        option(
-            "--model -m MODEL",
-            "Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
-        ),
-    ] = None
-    reserve: Reserve = None
-    min_recall: Annotated[
-        float | None,
-        option(
-            "--min-recall SHARE",
-            "Far recall that a recommended strategy must keep, as a share of full history's [0.95].",
-        ),
-    ] = None
-    metrics: Annotated[
-        list[str] | None,
-        option(
-            "--metric NAME",
-            "Metric to measure, as listed by ctxlab metrics [all]. May be repeated.",
-            autocompletion=complete_from(_metric_names),
-        ),
-    ] = None
-    calls: Annotated[
-        str | None,
-        option(
-            f"--cache-mode {'|'.join(_CACHE_MODES)}",
-            "Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
-            "replay: from .ctxlab/calls only; record: call the model again [auto].",
-            parser=_parse_cache_mode,
-            autocompletion=complete_from(lambda: _CACHE_MODES),
-        ),
-    ] = None
-    where: Annotated[
-        list[str] | None,
-        option(
-            "--where -w CONDITION",
-            "Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
-            "May be repeated; all conditions must hold.",
-        ),
-    ] = None
-    sample: Annotated[int | None, option("--sample N", "Use N of the recordings, at random.")] = (
-        None
+    data: list[str] | None = argument(
+        "PATH…",
+        "Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
+        "dataset:NAME.",
+        default=...,
     )
-    seed: Annotated[
-        int | None, option("--seed N", "Random seed; the same N draws the same sample [0].")
-    ] = None
-    format: Annotated[
-        str | None,
-        option(
-            "--format NAME",
-            "Format of the recordings, as listed by ctxlab formats [detected].",
-            autocompletion=complete_from(_format_names),
-        ),
-    ] = None
-    on_error: Annotated[
-        str | None,
-        option(
-            "--on-error raise|skip",
-            "Stop at a broken line, or skip it [raise].",
-            autocompletion=complete_from(lambda: ("raise", "skip")),
-        ),
-    ] = None
-    answer_model: Annotated[
-        str, option("--answer-model -a MODEL", "Model that answers; any name litellm knows.")
-    ] = ""
-    replicates: Annotated[
-        int,
-        option("--replicates N", "Ask each question N times, to measure the model's own noise."),
-    ] = 1
-    max_cost: Annotated[
-        float | None, option("--max-cost USD", "Stop before the cost exceeds this many dollars.")
-    ] = None
-    concurrency: Annotated[
-        int | None, option("--concurrency N", "Model calls to run at the same time [5].")
-    ] = None
-    dry_run: Annotated[
-        bool, option("--dry-run", "Print the number of calls and their cost; call no model.")
-    ] = False
-    out: Annotated[Path | None, option("--out DIR", parser=parse_out_folder)] = None
-    json: AsJson = False
-    no_progress: NoProgress = False
+    strategies: list[str] | None = option(
+        "--strategy -s STRATEGY", autocompletion=complete_strategy
+    )
+    limits: list[str] | None = option(
+        "--limit -l N",
+        "Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
+        "May be repeated.",
+    )
+    model: str | None = option(
+        "--model -m MODEL",
+        "Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
+    )
+    reserve: int | None = RESERVE
+    min_recall: float | None = option(
+        "--min-recall SHARE",
+        "Far recall that a recommended strategy must keep, as a share of full history's [0.95].",
+    )
+    metrics: list[str] | None = option(
+        "--metric NAME",
+        "Metric to measure, as listed by ctxlab metrics [all]. May be repeated.",
+        autocompletion=complete_from(_metric_names),
+    )
+    calls: str | None = option(
+        f"--cache-mode {'|'.join(_CACHE_MODES)}",
+        "Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
+        "replay: from .ctxlab/calls only; record: call the model again [auto].",
+        parser=_parse_cache_mode,
+        autocompletion=complete_from(lambda: _CACHE_MODES),
+    )
+    where: list[str] | None = option(
+        "--where -w CONDITION",
+        "Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
+        "May be repeated; all conditions must hold.",
+    )
+    sample: int | None = option("--sample N", "Use N of the recordings, at random.")
+    seed: int | None = option("--seed N", "Random seed; the same N draws the same sample [0].")
+    format: str | None = option(
+        "--format NAME",
+        "Format of the recordings, as listed by ctxlab formats [detected].",
+        autocompletion=complete_from(_format_names),
+    )
+    on_error: str | None = option(
+        "--on-error raise|skip",
+        "Stop at a broken line, or skip it [raise].",
+        autocompletion=complete_from(lambda: ("raise", "skip")),
+    )
+    answer_model: str = option(
+        "--answer-model -a MODEL", "Model that answers; any name litellm knows.", default=...
+    )
+    replicates: int = option(
+        "--replicates N", "Ask each question N times, to measure the model's own noise.", default=1
+    )
+    max_cost: float | None = option(
+        "--max-cost USD", "Stop before the cost exceeds this many dollars."
+    )
+    concurrency: int | None = option("--concurrency N", "Model calls to run at the same time [5].")
+    dry_run: bool = flag("--dry-run", "Print the number of calls and their cost; call no model.")
+    out: Path | None = option("--out DIR", parser=parse_out_folder)
+    json: bool = JSON
+    no_progress: bool = NO_PROGRESS
 
     @property
     def progress(self) -> bool | None:
@@ -295,14 +298,13 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         holder, *own = inspect.signature(function, eval_str=True).parameters.values()
-        known = _parameters(holder.annotation)
+        known = inspect.signature(holder.annotation, eval_str=True).parameters
         chosen = {name: known[name] for name in names.split() or known}
         for name, text in helps.items():
             metavar, _, help = text.rpartition(":: ")
-            kind, option = get_args(chosen[name].annotation)
-            option = copy(option)
+            option = copy(chosen[name].default)
             option.help, option.metavar = help, metavar or option.metavar
-            chosen[name] = chosen[name].replace(annotation=Annotated[kind, option])
+            chosen[name] = chosen[name].replace(default=option)
         first = getattr(holder.annotation, "FIRST", ())
         parameters = [
             *(each for name, each in chosen.items() if name in first),
@@ -312,7 +314,7 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
 
         @functools.wraps(function)
         def command(**values: Any) -> None:
-            shared = {name: values.pop(name) for name in chosen}
+            shared = {name: values.pop(name, None) for name in known}
             function(holder.annotation(**shared), **values)
 
         command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -320,19 +322,3 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
         return command
 
     return decorate
-
-
-@functools.cache
-def _parameters(options: type[Any]) -> dict[str, inspect.Parameter]:
-    """Return the fields of a data class as keyword parameters."""
-    kinds = get_type_hints(options, include_extras=True)
-    empty = inspect.Parameter.empty
-    return {
-        each.name: inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=empty if each.name in _REQUIRED else each.default,
-            annotation=kinds[each.name],
-        )
-        for each in fields(options)
-    }

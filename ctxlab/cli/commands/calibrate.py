@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from ctxlab.cli.options import READING, Options, option, with_options
+from ctxlab.cli.options import READING, Options, flag, option, with_options
 from ctxlab.cli.output import one_line, print_note, print_result
 
 
 @with_options("data" + READING + " json no_progress", json="Print the sessions as JSON.")
 def command(
     options: Options,
-    model: Annotated[
-        str, option("--model -m MODEL", "Learn from recordings of this model's family.")
-    ] = "claude-opus-4-5",
-    project: Annotated[
-        Path, option("--project DIR", "Project folder to store the profile in.")
-    ] = Path(),
-    dry_run: Annotated[bool, option("--dry-run", "Show the profile without storing it.")] = False,
+    model: str = option(
+        "--model -m MODEL",
+        "Learn from recordings of this model's family.",
+        default="claude-opus-4-5",
+    ),
+    project: Path = option(
+        "--project DIR", "Project folder to store the profile in.", default=Path()
+    ),
+    dry_run: bool = flag("--dry-run", "Show the profile without storing it."),
 ) -> None:
     """Fit token counts to the usage that a provider billed in recordings.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.notices import note_run, note_strategy_models
-from ctxlab.cli.options import READING, Options, complete_from, option, with_options
+from ctxlab.cli.options import READING, Options, complete_from, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
@@ -27,40 +27,29 @@ _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 )
 def command(
     options: Options,
-    count: Annotated[int, option("--number -n N", "Canaries per recording.")] = 10,
-    kind: Annotated[
-        list[str] | None,
-        option(
-            "--kind KIND",
-            "Kind of canary: fact, constraint, decision, path or superseded [all]. May be repeated.",
-        ),
-    ] = None,
-    depth: Annotated[
-        list[float] | None,
-        option(
-            "--depth SHARE",
-            "Position of canaries, as a share of the text before the last request "
-            "[0.1, 0.3, 0.5, 0.7, 0.9]. May be repeated.",
-        ),
-    ] = None,
-    by: Annotated[
-        str,
-        option(
-            f"--by {'|'.join(_BREAKDOWNS)}",
-            "Break survival down by this property. round: how often the context was cut since the "
-            "canary.",
-            autocompletion=complete_from(lambda: _BREAKDOWNS),
-        ),
-    ] = "kind",
-    write: Annotated[
-        str | None,
-        option(
-            "--write DIR",
-            "Write the recordings with their canaries and probes to this folder, in the native format; "
-            "replay nothing.",
-        ),
-    ] = None,
-    force: Annotated[bool, option("--force", "Let --write replace existing files.")] = False,
+    count: int = option("--number -n N", "Canaries per recording.", default=10),
+    kind: list[str] | None = option(
+        "--kind KIND",
+        "Kind of canary: fact, constraint, decision, path or superseded [all]. May be repeated.",
+    ),
+    depth: list[float] | None = option(
+        "--depth SHARE",
+        "Position of canaries, as a share of the text before the last request "
+        "[0.1, 0.3, 0.5, 0.7, 0.9]. May be repeated.",
+    ),
+    by: str = option(
+        f"--by {'|'.join(_BREAKDOWNS)}",
+        "Break survival down by this property. round: how often the context was cut since the "
+        "canary.",
+        default="kind",
+        autocompletion=complete_from(lambda: _BREAKDOWNS),
+    ),
+    write: str | None = option(
+        "--write DIR",
+        "Write the recordings with their canaries and probes to this folder, in the native format; "
+        "replay nothing.",
+    ),
+    force: bool = flag("--force", "Let --write replace existing files."),
 ) -> None:
     """Plant facts (canaries) in copies of recordings and measure which ones each strategy keeps.
 

@@ -8,13 +8,13 @@ import shlex
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
-from ctxlab.cli.options import option, with_options
+from ctxlab.cli.options import flag, option, with_options
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import SpecError
 
@@ -26,16 +26,13 @@ if TYPE_CHECKING:
 @with_options()
 def command(
     options: AgentOptions,
-    workspace: Annotated[
-        Path, option("--workspace DIR", "Folder that the agent works in; stores the session.")
-    ] = Path(),
-    new: Annotated[
-        bool, option("--new", "Start a new session without asking which to resume.")
-    ] = False,
-    session: Annotated[
-        str | None,
-        option("--session ID", "Resume this session; the beginning of its id is enough."),
-    ] = None,
+    workspace: Path = option(
+        "--workspace DIR", "Folder that the agent works in; stores the session.", default=Path()
+    ),
+    new: bool = flag("--new", "Start a new session without asking which to resume."),
+    session: str | None = option(
+        "--session ID", "Resume this session; the beginning of its id is enough."
+    ),
 ) -> None:
     """Talk with an agent about a folder. Sessions are stored in the folder and can be resumed.
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import parse_quantity
 from ctxlab.cli.compare_plan import find_equal_token_limits, plan_comparison, select_choices
 from ctxlab.cli.experiment import replay_spec
 from ctxlab.cli.notices import note_strategy_models
-from ctxlab.cli.options import READING, Options, complete_strategy, option, with_options
+from ctxlab.cli.options import (
+    READING,
+    Options,
+    argument,
+    complete_strategy,
+    flag,
+    option,
+    with_options,
+)
 from ctxlab.cli.output import print_result, report_skipped
 from ctxlab.cli.saving import check_output_folder, save_then_print
 from ctxlab.errors import SpecError
@@ -31,60 +37,42 @@ _MIN_RESAMPLES = 1000
 )
 def command(
     options: Options,
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN|PATH",
-            help="A saved run, which is compared without a replay; or an experiment file or "
-            "recordings (a file, a folder, a glob in quotes, bundled:NAME, dataset:NAME), which "
-            "are replayed through the strategies.",
-        ),
-    ],
-    strategies: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="STRATEGY…",
-            help="Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' to give one a limit of "
-            "its own. Every pair is compared. Without any, all strategies of a saved run are compared.",
-            show_default=False,
-            autocompletion=complete_strategy,
-        ),
-    ] = None,
-    equal_tokens: Annotated[
-        bool,
-        option(
-            "--equal-tokens",
-            "Find a limit for each strategy after the first, so that it sends as many tokens per "
-            "request as the first one does.",
-        ),
-    ] = False,
-    score: Annotated[
-        list[str] | None,
-        option("--score NAME", "Score to compare, as listed by ctxlab metrics. May be repeated."),
-    ] = None,
-    margin: Annotated[
-        list[str] | None,
-        option(
-            "--margin NAME=MARGIN",
-            "Non-inferiority margin: how much worse the first strategy may be and still count as "
-            "no worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        option(
-            "--by FIELD",
-            "Compare separately for each value of this field: format, model or source.",
-        ),
-    ] = None,
-    resamples: Annotated[
-        int, option("--resamples N", "Number of bootstrap resamples, at least 1000.")
-    ] = 10_000,
-    all: Annotated[
-        bool, option("--all", "Show every pair, also if there are many; --json always has them.")
-    ] = False,
-    markdown: Annotated[bool, option("--markdown", "Print Markdown.")] = False,
-    latex: Annotated[bool, option("--latex", "Print a LaTeX tabular.")] = False,
+    path: str = argument(
+        "RUN|PATH",
+        "A saved run, which is compared without a replay; or an experiment file or "
+        "recordings (a file, a folder, a glob in quotes, bundled:NAME, dataset:NAME), which "
+        "are replayed through the strategies.",
+        default=...,
+    ),
+    strategies: list[str] | None = argument(
+        "STRATEGY…",
+        "Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' to give one a limit of "
+        "its own. Every pair is compared. Without any, all strategies of a saved run are compared.",
+        show_default=False,
+        autocompletion=complete_strategy,
+    ),
+    equal_tokens: bool = flag(
+        "--equal-tokens",
+        "Find a limit for each strategy after the first, so that it sends as many tokens per "
+        "request as the first one does.",
+    ),
+    score: list[str] | None = option(
+        "--score NAME", "Score to compare, as listed by ctxlab metrics. May be repeated."
+    ),
+    margin: list[str] | None = option(
+        "--margin NAME=MARGIN",
+        "Non-inferiority margin: how much worse the first strategy may be and still count as "
+        "no worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
+    ),
+    by: str | None = option(
+        "--by FIELD", "Compare separately for each value of this field: format, model or source."
+    ),
+    resamples: int = option(
+        "--resamples N", "Number of bootstrap resamples, at least 1000.", default=10_000
+    ),
+    all: bool = flag("--all", "Show every pair, also if there are many; --json always has them."),
+    markdown: bool = flag("--markdown", "Print Markdown."),
+    latex: bool = flag("--latex", "Print a LaTeX tabular."),
 ) -> None:
     """Compare strategies on the same requests, with confidence intervals and tests.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.options import READING, Force, Options, WritableFormat, with_options
+from ctxlab.cli.options import FORCE, READING, WRITABLE_FORMAT, Options, argument, with_options
 from ctxlab.cli.output import losses_text, print_note, report_skipped, stdout_or
 
 if TYPE_CHECKING:
@@ -19,16 +17,14 @@ if TYPE_CHECKING:
 @with_options("data" + READING + " on_error no_progress")
 def command(
     options: Options,
-    out: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUT",
-            help="A file for all recordings, compressed if it ends with .gz, .bz2, .xz or .zst; a "
-            "folder for one file each, with / at its end if it is new; or - for standard output.",
-        ),
-    ],
-    to: WritableFormat = "native",
-    force: Force = False,
+    out: str = argument(
+        "OUT",
+        "A file for all recordings, compressed if it ends with .gz, .bz2, .xz or .zst; a "
+        "folder for one file each, with / at its end if it is new; or - for standard output.",
+        default=...,
+    ),
+    to: str = WRITABLE_FORMAT,
+    force: bool = FORCE,
 ) -> None:
     """Write recordings in another format, and report what that format cannot represent.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.help import App
-from ctxlab.cli.options import NoProgress, complete_from, option
+from ctxlab.cli.options import NO_PROGRESS, argument, complete_from, flag, option
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import DataMissing
 
@@ -25,21 +25,15 @@ def _dataset_names() -> Iterable[str]:
     return datasets()
 
 
-_Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="Name of a data set, from ctxlab datasets list.",
-        autocompletion=complete_from(_dataset_names),
-    ),
-]
-_DataDir = Annotated[
-    Path | None,
-    option(
-        "--data-dir DIR",
-        "Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache].",
-    ),
-]
+_NAME = argument(
+    "NAME",
+    "Name of a data set, from ctxlab datasets list.",
+    default=...,
+    autocompletion=complete_from(_dataset_names),
+)
+_DATA_DIR = option(
+    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache]."
+)
 
 app = App()
 
@@ -50,7 +44,7 @@ def _describe() -> None:
 
 
 @app.command("list", short_help="List the data sets.")
-def list_datasets(data_dir: _DataDir = None) -> None:
+def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
     """List the data sets with their sizes, licenses and local paths."""
     from ctxlab.cli.render.table import Column, Table
     from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
@@ -73,7 +67,7 @@ def list_datasets(data_dir: _DataDir = None) -> None:
 
 
 @app.command("info", short_help="Describe a data set.")
-def info(name: _Name, data_dir: _DataDir = None) -> None:
+def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
     """Describe a data set: its content, license, citation and files, and how to use it."""
     from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
@@ -108,13 +102,13 @@ def info(name: _Name, data_dir: _DataDir = None) -> None:
 
 @app.command("fetch", short_help="Download a data set.")
 def fetch(
-    name: _Name,
-    data_dir: _DataDir = None,
-    yes: Annotated[bool, option("--yes -y", "Agree to the license and the size.")] = False,
-    sha256: Annotated[
-        str | None, option("--sha256 HEX", "Hash of the file whose hash the catalog does not know.")
-    ] = None,
-    no_progress: NoProgress = False,
+    name: str = _NAME,
+    data_dir: Path | None = _DATA_DIR,
+    yes: bool = flag("--yes -y", "Agree to the license and the size."),
+    sha256: str | None = option(
+        "--sha256 HEX", "Hash of the file whose hash the catalog does not know."
+    ),
+    no_progress: bool = NO_PROGRESS,
 ) -> None:
     """Download a data set, after showing its license and size.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.options import READING, Options, option, with_options
+from ctxlab.cli.options import READING, Options, flag, with_options
 from ctxlab.cli.output import print_note, print_result
 
 _MAX_NAMED_FILES = 3
@@ -21,9 +20,7 @@ _MAX_NAMED_FILES = 3
 )
 def command(
     options: Options,
-    all: Annotated[
-        bool, option("--all", "Show one line per recording and per skipped file.")
-    ] = False,
+    all: bool = flag("--all", "Show one line per recording and per skipped file."),
 ) -> None:
     """Summarize recordings: lengths, tool results, bills, and problems that affect an evaluation.
 

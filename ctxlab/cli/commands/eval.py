@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from ctxlab.cli.experiment import load_experiment, replay_spec
 from ctxlab.cli.notices import (
     note_changed_recordings,
@@ -14,7 +10,7 @@ from ctxlab.cli.notices import (
     note_suspect_recordings,
     note_unlogged_tokens,
 )
-from ctxlab.cli.options import READING, Options, option, with_options
+from ctxlab.cli.options import READING, Options, argument, flag, with_options
 from ctxlab.cli.output import print_result
 from ctxlab.cli.saving import check_output_folder, save_then_print
 
@@ -30,19 +26,14 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
 )
 def command(
     options: Options,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SPEC.toml|RUN|PATH",
-            help="An experiment file or a saved run; or recordings: files, folders, globs, URLs "
-            "(s3://…, zip://*::logs.zip), bundled:NAME, dataset:NAME. Recordings given together with "
-            "an experiment replace its own. Without any argument, the bundled experiment runs.",
-            show_default=False,
-        ),
-    ] = None,
-    markdown: Annotated[
-        bool, option("--markdown", "Print Markdown, with one table per limit.")
-    ] = False,
+    paths: list[str] | None = argument(
+        "SPEC.toml|RUN|PATH",
+        "An experiment file or a saved run; or recordings: files, folders, globs, URLs "
+        "(s3://…, zip://*::logs.zip), bundled:NAME, dataset:NAME. Recordings given together with "
+        "an experiment replace its own. Without any argument, the bundled experiment runs.",
+        show_default=False,
+    ),
+    markdown: bool = flag("--markdown", "Print Markdown, with one table per limit."),
 ) -> None:
     """Replay recordings through context strategies, measure every request and recommend a strategy.
 

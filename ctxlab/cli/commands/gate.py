@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from ctxlab.cli.notices import note_strategy_models
-from ctxlab.cli.options import Options, option, with_options
+from ctxlab.cli.options import Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
@@ -19,31 +18,23 @@ _SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 @with_options("json no_progress", json="Print the findings as JSON.")
 def command(
     options: Options,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="File of budgets. Experiment files and the baseline are in the same folder.",
-        ),
-    ] = Path("evals/budgets.toml"),
-    update: Annotated[
-        bool, option("--update", "Rewrite the baseline and print what changed.")
-    ] = False,
-    experiment: Annotated[
-        list[str] | None,
-        option("--experiment -e NAME", "Check only this experiment. May be repeated."),
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        option(
-            "--markdown FILE",
-            "Also write the table as Markdown. In GitHub Actions, without this option, the table is "
-            "added to the step summary.",
-        ),
-    ] = None,
-    junit: Annotated[
-        Path | None, option("--junit FILE", "Also write JUnit XML, for test reports of CI systems.")
-    ] = None,
+    file: Path = argument(
+        "FILE",
+        "File of budgets. Experiment files and the baseline are in the same folder.",
+        default=Path("evals/budgets.toml"),
+    ),
+    update: bool = flag("--update", "Rewrite the baseline and print what changed."),
+    experiment: list[str] | None = option(
+        "--experiment -e NAME", "Check only this experiment. May be repeated."
+    ),
+    markdown: Path | None = option(
+        "--markdown FILE",
+        "Also write the table as Markdown. In GitHub Actions, without this option, the table is "
+        "added to the step summary.",
+    ),
+    junit: Path | None = option(
+        "--junit FILE", "Also write JUnit XML, for test reports of CI systems."
+    ),
 ) -> None:
     """Check that strategies meet their budgets and are no worse than the baseline.
 

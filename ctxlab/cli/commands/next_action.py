@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from ctxlab.cli.options import ASKING, READING, Options, option, with_options
+from ctxlab.cli.options import ASKING, READING, Options, flag, option, with_options
 from ctxlab.cli.probing import ask_model
 from ctxlab.errors import ReadError, SpecError
 
@@ -19,31 +19,23 @@ from ctxlab.errors import ReadError, SpecError
 )
 def command(
     options: Options,
-    requests_per_recording: Annotated[
-        int,
-        option(
-            "--requests-per-recording N",
-            "Requests to ask at in each recording, spread over its length; 0 means all.",
-        ),
-    ] = 20,
-    include_text_only: Annotated[
-        bool, option("--include-text-only", "Also ask at requests where the agent called no tool.")
-    ] = False,
-    only_changed: Annotated[
-        bool,
-        option(
-            "--only-changed", "Ask only at requests whose context at least one strategy changes."
-        ),
-    ] = False,
-    tools: Annotated[
-        Path | None,
-        option(
-            "--tools FILE",
-            "JSON file with a list of tool definitions [the recorded ones, else derived from the "
-            "recorded calls].",
-        ),
-    ] = None,
-    max_tokens: Annotated[int, option("--max-tokens N", "Most tokens of a reply.")] = 4096,
+    requests_per_recording: int = option(
+        "--requests-per-recording N",
+        "Requests to ask at in each recording, spread over its length; 0 means all.",
+        default=20,
+    ),
+    include_text_only: bool = flag(
+        "--include-text-only", "Also ask at requests where the agent called no tool."
+    ),
+    only_changed: bool = flag(
+        "--only-changed", "Ask only at requests whose context at least one strategy changes."
+    ),
+    tools: Path | None = option(
+        "--tools FILE",
+        "JSON file with a list of tool definitions [the recorded ones, else derived from the "
+        "recorded calls].",
+    ),
+    max_tokens: int = option("--max-tokens N", "Most tokens of a reply.", default=4096),
 ) -> None:
     """Ask a model for the next tool call under each strategy and compare it with the recorded call.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from ctxlab.cli.options import ASKING, READING, Options, option, with_options
 from ctxlab.cli.probing import ask_model
 
@@ -17,18 +15,14 @@ from ctxlab.cli.probing import ask_model
 )
 def command(
     options: Options,
-    judge_model: Annotated[
-        list[str] | None,
-        option(
-            "--judge-model -j MODEL",
-            "Model that judges replies with a fixed rubric. May be repeated; the agreement of the "
-            "judges is then reported.",
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        option("--max-tokens N", "Most tokens of a reply, hidden reasoning included [1024]."),
-    ] = None,
+    judge_model: list[str] | None = option(
+        "--judge-model -j MODEL",
+        "Model that judges replies with a fixed rubric. May be repeated; the agreement of the "
+        "judges is then reported.",
+    ),
+    max_tokens: int | None = option(
+        "--max-tokens N", "Most tokens of a reply, hidden reasoning included [1024]."
+    ),
 ) -> None:
     """Ask a model the questions of recordings (probes), with the context that each strategy would send.
 

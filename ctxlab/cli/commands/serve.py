@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
 from ctxlab.cli.help import App
-from ctxlab.cli.options import option, with_options
+from ctxlab.cli.options import argument, flag, option, with_options
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
@@ -19,21 +17,15 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.sessions.base import SessionLibrary
 
-_Host = Annotated[str | None, option("--host HOST", "Address to listen on [127.0.0.1].")]
-_Port = Annotated[
-    int | None,
-    option("--port PORT", "Port to listen on; 0 picks one that is free.", min=0, max=65_535),
-]
-_Token = Annotated[
-    str | None,
-    option(
-        "--token TOKEN",
-        "Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
-        "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
-        envvar="CTXLAB_TOKEN",
-        show_envvar=False,
-    ),
-]
+_HOST = option("--host HOST", "Address to listen on [127.0.0.1].")
+_PORT = option("--port PORT", "Port to listen on; 0 picks one that is free.", min=0, max=65_535)
+_TOKEN = option(
+    "--token TOKEN",
+    "Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
+    "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
+    envvar="CTXLAB_TOKEN",
+    show_envvar=False,
+)
 
 app = App()
 
@@ -59,27 +51,19 @@ def _describe() -> None:
 
 @app.command("mcp", short_help="Let agents read sessions, by MCP.")
 def mcp(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH…",
-            help="A workspace, a folder of session files, or one or more paths of logs [the current "
-            "folder].",
-            show_default=False,
-        ),
-    ] = None,
-    over_http: Annotated[
-        bool, option("--http", "Use streamable HTTP instead of standard input and output.")
-    ] = False,
-    host: _Host = None,
-    port: _Port = None,
-    token: _Token = None,
-    session: Annotated[
-        str | None,
-        option(
-            "--session ID", "Session that tools use by default [$CTXLAB_SESSION, else the newest]."
-        ),
-    ] = None,
+    paths: list[str] | None = argument(
+        "PATH…",
+        "A workspace, a folder of session files, or one or more paths of logs [the current "
+        "folder].",
+        show_default=False,
+    ),
+    over_http: bool = flag("--http", "Use streamable HTTP instead of standard input and output."),
+    host: str | None = _HOST,
+    port: int | None = _PORT,
+    token: str | None = _TOKEN,
+    session: str | None = option(
+        "--session ID", "Session that tools use by default [$CTXLAB_SESSION, else the newest]."
+    ),
 ) -> None:
     """Let agents list, search and read sessions by MCP. All access is read-only.
 
@@ -119,13 +103,12 @@ def mcp(
 @with_options()
 def http(
     options: AgentOptions,
-    workspace: Annotated[
-        list[str] | None,
-        option("--workspace DIR", "Folder to serve [the current one]. May be repeated."),
-    ] = None,
-    host: _Host = None,
-    port: _Port = None,
-    token: _Token = None,
+    workspace: list[str] | None = option(
+        "--workspace DIR", "Folder to serve [the current one]. May be repeated."
+    ),
+    host: str | None = _HOST,
+    port: int | None = _PORT,
+    token: str | None = _TOKEN,
 ) -> None:
     """Serve chats and sessions of workspaces by HTTP. /openapi.json describes the interface.
 

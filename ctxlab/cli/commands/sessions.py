@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import parse_date
 from ctxlab.cli.help import App
-from ctxlab.cli.options import AsJson, Force, WritableFormat, option
+from ctxlab.cli.options import FORCE, JSON, WRITABLE_FORMAT, argument, flag, option
 from ctxlab.cli.output import losses_text, one_line, print_note, print_result, stdout_or
 from ctxlab.cli.session_lookup import (
     find_session,
@@ -27,21 +27,13 @@ from ctxlab.errors import SessionError, SpecError, UnknownSession
 if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
 
-_Store = Annotated[
-    str | None,
-    option(
-        "--store PATH",
-        "A workspace, a folder of session-*.jsonl files, or logs [the current folder].",
-    ),
-]
-_Id = Annotated[
-    str, typer.Argument(metavar="ID", help="Id of a session, or a unique beginning of it.")
-]
-_Ids = Annotated[
-    list[str], typer.Argument(metavar="ID…", help="Ids of sessions, or unique beginnings of them.")
-]
-_Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
-_Agent = Annotated[str | None, option("--agent NAME", "Select only sessions of this agent.")]
+_STORE = option(
+    "--store PATH", "A workspace, a folder of session-*.jsonl files, or logs [the current folder]."
+)
+_ID = argument("ID", "Id of a session, or a unique beginning of it.", default=...)
+_IDS = argument("ID…", "Ids of sessions, or unique beginnings of them.", default=...)
+_YES = flag("--yes -y", "Do not ask for confirmation.")
+_AGENT = option("--agent NAME", "Select only sessions of this agent.")
 
 app = App()
 
@@ -66,24 +58,17 @@ def _describe() -> None:
 
 @app.command("list", short_help="List the sessions, newest first.")
 def list_sessions(
-    store: _Store = None,
-    search: Annotated[
-        str | None, option("--search WORDS", "Only sessions with these words in the title.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        option(
-            "--since DATE",
-            "Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', yesterday, "
-            "or 7d for seven days ago.",
-        ),
-    ] = None,
-    before: Annotated[
-        str | None, option("--before DATE", "Only sessions last updated before this date.")
-    ] = None,
-    agent: _Agent = None,
-    all: Annotated[bool, option("--all", "Include archived sessions.")] = False,
-    json: AsJson = False,
+    store: str | None = _STORE,
+    search: str | None = option("--search WORDS", "Only sessions with these words in the title."),
+    since: str | None = option(
+        "--since DATE",
+        "Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', yesterday, "
+        "or 7d for seven days ago.",
+    ),
+    before: str | None = option("--before DATE", "Only sessions last updated before this date."),
+    agent: str | None = _AGENT,
+    all: bool = flag("--all", "Include archived sessions."),
+    json: bool = JSON,
 ) -> None:
     """List the sessions of a workspace, most recently updated first.
 
@@ -123,16 +108,15 @@ def list_sessions(
 
 @app.command("search", short_help="Search the messages of sessions.")
 def search(
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="WORDS", help="Whole words; a message must contain all of them."),
-    ],
-    session: Annotated[
-        str | None, option("--session ID", "Search only this session, which may be archived.")
-    ] = None,
-    limit: Annotated[int, option("--limit -n N", "Show at most this many messages.", min=1)] = 20,
-    store: _Store = None,
-    json: AsJson = False,
+    words: list[str] = argument(
+        "WORDS", "Whole words; a message must contain all of them.", default=...
+    ),
+    session: str | None = option(
+        "--session ID", "Search only this session, which may be archived."
+    ),
+    limit: int = option("--limit -n N", "Show at most this many messages.", default=20, min=1),
+    store: str | None = _STORE,
+    json: bool = JSON,
 ) -> None:
     """Search the messages of all sessions or of one; the best matches come first.
 
@@ -159,13 +143,12 @@ def search(
 
 @app.command("show", short_help="Show a session, or some of its turns in full.")
 def show(
-    id: _Id,
-    turn: Annotated[
-        str | None,
-        option("--turn N", "Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."),
-    ] = None,
-    store: _Store = None,
-    json: AsJson = False,
+    id: str = _ID,
+    turn: str | None = option(
+        "--turn N", "Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."
+    ),
+    store: str | None = _STORE,
+    json: bool = JSON,
 ) -> None:
     """Show a session: its properties, earlier titles and table of contents; or some turns in full."""
     from ctxlab.cli.render import format as show_as
@@ -191,7 +174,7 @@ def show(
 
 
 @app.command("toc", short_help="Show the table of contents of a session.")
-def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
+def toc(id: str = _ID, store: str | None = _STORE, json: bool = JSON) -> None:
     """Show the table of contents of a session: one line per turn, numbered from 1."""
     from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import contents_text
@@ -207,18 +190,15 @@ def toc(id: _Id, store: _Store = None, json: AsJson = False) -> None:
 
 @app.command("export", short_help="Write sessions as recordings.")
 def export(
-    ids: _Ids,
-    out: Annotated[
-        str | None,
-        option(
-            "--out -o FILE",
-            "A file for all sessions, or a folder (existing, or with / at its end) for one file each "
-            "[standard output].",
-        ),
-    ] = None,
-    to: WritableFormat = "native",
-    force: Force = False,
-    store: _Store = None,
+    ids: list[str] = _IDS,
+    out: str | None = option(
+        "--out -o FILE",
+        "A file for all sessions, or a folder (existing, or with / at its end) for one file each "
+        "[standard output].",
+    ),
+    to: str = WRITABLE_FORMAT,
+    force: bool = FORCE,
+    store: str | None = _STORE,
 ) -> None:
     """Write whole sessions as recordings, for ctxlab eval and other commands.
 
@@ -239,9 +219,9 @@ def export(
 
 @app.command("archive", short_help="Hide sessions.")
 def archive(
-    ids: _Ids,
-    undo: Annotated[bool, option("--undo", "Show archived sessions again.")] = False,
-    store: _Store = None,
+    ids: list[str] = _IDS,
+    undo: bool = flag("--undo", "Show archived sessions again."),
+    store: str | None = _STORE,
 ) -> None:
     """Hide sessions from lists and searches. Archived sessions can still be shown and resumed."""
     with open_writable_store(store) as library:
@@ -257,7 +237,7 @@ def archive(
 
 
 @app.command("delete", short_help="Delete sessions.")
-def delete(ids: _Ids, store: _Store = None) -> None:
+def delete(ids: list[str] = _IDS, store: str | None = _STORE) -> None:
     """Delete sessions permanently. If one of them does not exist, none is deleted."""
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
@@ -267,7 +247,7 @@ def delete(ids: _Ids, store: _Store = None) -> None:
 
 
 @app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
-def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) -> None:
+def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None = _STORE) -> None:
     """Delete all sessions permanently, archived ones included, or all sessions of one agent.
 
     You are asked for confirmation first. Without a terminal, --yes is required.
@@ -293,12 +273,9 @@ def delete_all(agent: _Agent = None, yes: _Yes = False, store: _Store = None) ->
 
 @app.command("migrate", short_help="Convert a folder of older session files.")
 def migrate(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            metavar="FOLDER", help="Folder of session-ID.jsonl files, without a number at the end."
-        ),
-    ],
+    folder: str = argument(
+        "FOLDER", "Folder of session-ID.jsonl files, without a number at the end.", default=...
+    ),
 ) -> None:
     """Convert a folder of older session files to the current format, so that --store FOLDER reads it.
 

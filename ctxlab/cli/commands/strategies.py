@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ctxlab.cli.options import AsJson, complete_strategy
+from ctxlab.cli.options import JSON, argument, complete_strategy
 from ctxlab.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -20,15 +18,10 @@ _KIND_HEADINGS = {
 
 
 def command(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Describe only this strategy, in full.",
-            autocompletion=complete_strategy,
-        ),
-    ] = None,
-    json: AsJson = False,
+    name: str | None = argument(
+        "NAME", "Describe only this strategy, in full.", autocompletion=complete_strategy
+    ),
+    json: bool = JSON,
 ) -> None:
     """List the strategies: how to write each one, its defaults, what it does and its source.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ctxlab.cli.experiment import spec_to_store
 from ctxlab.cli.notices import note_run, note_unlogged_tokens
@@ -29,23 +29,17 @@ if TYPE_CHECKING:
 )
 def command(
     options: Options,
-    holdout: Annotated[
-        float,
-        option(
-            "--holdout SHARE",
-            "Share of the clusters to hold out of the search and report on; 0 holds out none.",
-        ),
-    ] = 0.5,
-    trials: Annotated[
-        int | None, option("--trials N", "Try N configurations, drawn at random [all].")
-    ] = None,
-    objective: Annotated[
-        str,
-        option(
-            "--objective COST,GAIN",
-            "Two scores to trade off: one to minimize and one to maximize, such as tokens_mean,recall.",
-        ),
-    ] = "cost_usd,recall_far",
+    holdout: float = option(
+        "--holdout SHARE",
+        "Share of the clusters to hold out of the search and report on; 0 holds out none.",
+        default=0.5,
+    ),
+    trials: int | None = option("--trials N", "Try N configurations, drawn at random [all]."),
+    objective: str = option(
+        "--objective COST,GAIN",
+        "Two scores to trade off: one to minimize and one to maximize, such as tokens_mean,recall.",
+        default="cost_usd,recall_far",
+    ),
 ) -> None:
     """Search the parameters of strategies for low cost and high recall.
 
