@@ -35,9 +35,7 @@ class AgentOptions:
     )
     limit: str | None = option("--limit -l N", "Context window (16000, 16k) [the model's].")
     reserve: int | None = RESERVE
-    max_iterations: int = option(
-        "--max-iterations N", "Most model calls in one turn.", default=10, min=1
-    )
+    max_iterations: int = option("--max-iterations N", "Most model calls in a turn.", 10, min=1)
     read_only: bool = flag("--read-only", "Give the agent no tool that writes or runs commands.")
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
     keep_env: list[str] | None = option(
@@ -89,13 +87,11 @@ class AgentOptions:
         chosen = self.named_model or model
         if chosen is None:
             raise SpecError(
-                "no model named: add --model gpt-5-mini (or any model that litellm knows), or set "
-                f"{MODEL_ENV_VAR}"
+                f"no model named: add --model, such as gpt-5-mini, or set {MODEL_ENV_VAR}"
             )
         processes = ProcessManager(keep_env=self.keep_env or ())
-        tools = (
-            () if self.no_tools else workspace_tools(folder, processes, writable=not self.read_only)
-        )
+        write = not self.read_only
+        tools = () if self.no_tools else workspace_tools(folder, processes, writable=write)
         return Agent(
             chosen,
             tools=tools,

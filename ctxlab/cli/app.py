@@ -115,9 +115,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if "" not in sys.path:  # users may name strategies of the current folder
                 sys.path.append("")
             with sigterm_as_keyboard_interrupt():
-                code = _build_command().main(
-                    None if argv is None else list(argv), prog_name="ctxlab", standalone_mode=False
-                )
+                words = None if argv is None else list(argv)
+                code = _build_command().main(words, prog_name="ctxlab", standalone_mode=False)
                 sys.stdout.flush()
         except (KeyboardInterrupt, typer.Abort):
             code = _EXIT_CANCELLED

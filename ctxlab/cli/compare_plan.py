@@ -76,14 +76,12 @@ def plan_comparison(
     common = tuple(map(parse_limit, spec.limits)) if len(own) < len(chosen) else ()
     if not common and "limits" in spec_changes:
         raise SpecError(
-            "--limit has no effect: each strategy names its own limit; remove --limit or an @ LIMIT"
+            "--limit has no effect: each strategy has its own; remove --limit or an @ LIMIT"
         )
     if len(chosen) == 1:  # a single strategy is compared with itself at each of the limits
         chosen = [StrategyChoice(strategies[0], limit) for limit in common]
     if len(set(chosen)) < 2:
-        raise SpecError(
-            "nothing to compare: name at least two strategies, or one strategy and two limits"
-        )
+        raise SpecError("nothing to compare: name two strategies, or one strategy and two limits")
     limits = tuple(dict.fromkeys([*common, *own]))
     return ComparePlan(replace(spec, limits=limits), chosen, common)
 
@@ -92,13 +90,13 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
     first, *others = choices
     if any(each.limit is not None for each in others):
         raise SpecError(
-            "--equal-tokens finds the limits of all strategies but the first; remove their @ LIMIT"
+            "--equal-tokens finds the limits of the other strategies; remove their @ LIMIT"
         )
     if not others:
         raise SpecError("nothing to compare: --equal-tokens needs at least two strategies")
     if (len(spec.limits) > 1) if first.limit is None else has_limits:
         raise SpecError(
-            "--equal-tokens: expected one limit, for the first strategy; write for example -l 64k"
+            "--equal-tokens: expected one limit, for the first strategy, such as -l 64k"
         )
     limit = parse_limit(spec.limits[0]) if first.limit is None else first.limit
     chosen = [StrategyChoice(first.strategy, limit), *others]
@@ -127,19 +125,13 @@ def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> Compare
     recordings = list(spec.recordings())
     limit = first.limit
     assert limit is not None
-    common: dict[str, Any] = {
-        "reserve": spec.reserve,
-        "profile": spec.profiles,
-        "progress": progress,
-    }
-    run = evaluate(recordings, first.strategy, limit, spec.model, metrics=["usage"], **common)
+    alike: Any = {"reserve": spec.reserve, "profile": spec.profiles, "progress": progress}
+    run = evaluate(recordings, first.strategy, limit, spec.model, metrics=["usage"], **alike)
     wanted = float(run.leaderboard()["tokens_mean"].iloc[0])
-    share = isinstance(limit, float)
+    alike["as_share"] = isinstance(limit, float)
     found = [first]
     for strategy, _ in others:
-        equal = find_equal_tokens_limit(
-            recordings, strategy, wanted, spec.model, as_share=share, **common
-        )
+        equal = find_equal_tokens_limit(recordings, strategy, wanted, spec.model, **alike)
         found.append(StrategyChoice(strategy, equal.limit))
         print_note(
             f"{strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per request; "

@@ -55,10 +55,8 @@ def parse_date(text: str, now: datetime | None = None) -> float:
             return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         pass  # such as 2026-02-30
-    raise SpecError(
-        f"expected a date, got {text!r}; write 2026-11-22, '2026-11-22 10:30', today, yesterday, or an "
-        "age: 12h, 7d, 2w"
-    )
+    hint = "2026-11-22, '2026-11-22 10:30', today, yesterday, or an age: 12h, 7d, 2w"
+    raise SpecError(f"expected a date, got {text!r}; write {hint}")
 
 
 def format_time(seconds: float | None) -> str:

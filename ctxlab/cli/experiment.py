@@ -47,10 +47,8 @@ def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Pa
     experiments = [path for path in paths if is_spec(path)]
     data = tuple(path for path in paths if path not in experiments)
     if len(experiments) > 1:
-        named = " and ".join(experiments)
-        raise SpecError(
-            f"expected one experiment, got {len(experiments)}: {named}; run them one at a time"
-        )
+        named = f"{len(experiments)}: {' and '.join(experiments)}"
+        raise SpecError(f"expected one experiment, got {named}; run them one at a time")
     if data:
         changes = {**changes, "data": data, "folder": ""}
     if data and not experiments:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.cli.output import print_note
+from ctxlab.cli.output import one_line, print_note
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
@@ -37,9 +38,8 @@ def note_strategy_models(spec: Spec) -> None:
         print_note(f"strategies call {names}; {stored}")
     if unpriced := [name for name in spec.strategy_models if _is_unpriced(name)]:
         verb = "has" if len(unpriced) == 1 else "have"
-        print_note(
-            f"{', '.join(unpriced)} {verb} no known price; costs that include it are shown as –"
-        )
+        said = f"{verb} no known price; costs that include it are shown as –"
+        print_note(f"{', '.join(unpriced)} {said}")
 
 
 def _is_unpriced(model: str) -> bool:
@@ -125,19 +125,27 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
         )
 
 
-def note_suspect_recordings(recordings: list[dict[str, Any]]) -> None:
-    """Warn about recordings whose tool calls were probably not read.
+def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield warnings about recordings whose tool calls were probably not read.
 
     Parameters
     ----------
-    recordings : list of dict
-        The recordings of a manifest.
+    recordings : sequence of mapping
+        The recordings of a manifest, or descriptions.
+
+    Yields
+    ------
+    str
+        A sentence about each of the first three, and one about all others.
     """
-    warned = [(each["recording"], each["warning"]) for each in recordings if each.get("warning")]
-    for name, warning in warned[:3]:
-        print_note(f"warning: {name} was probably not read in full: {warning}; see ctxlab describe")
+    warned = [each for each in recordings if each.get("warning")]
+    for each in warned[:3]:
+        yield (
+            f"warning: {one_line(each['recording'])} was probably not read in full: "
+            f"{one_line(each['warning'])}; name its format with --format, or open an issue"
+        )
     if len(warned) > 3:
-        print_note(f"warning: the same applies to {len(warned) - 3:,} more recordings")
+        yield f"warning: the same applies to {len(warned) - 3:,} more recordings"
 
 
 def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None:

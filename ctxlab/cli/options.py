@@ -36,9 +36,7 @@ def _parse_cache_mode(text: str) -> str:
 def _parse_reserve(text: str) -> int:
     parsed = parse_quantity(text)
     if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
-        raise SpecError(
-            f"--reserve: expected 0 or more whole tokens, such as 8000 or 8k, got {text!r}"
-        )
+        raise SpecError(f"--reserve: expected 0 or more tokens, such as 8000 or 8k, got {text!r}")
     return int(parsed[0])
 
 
@@ -237,7 +235,7 @@ class Options:
         "--replicates N", "Ask each question N times, to measure the model's own noise.", default=1
     )
     max_cost: float | None = option(
-        "--max-cost USD", "Stop before the cost exceeds this many dollars."
+        "--max-cost USD", "Stop before the cost exceeds so many dollars."
     )
     concurrency: int | None = option("--concurrency N", "Model calls to run at the same time [5].")
     dry_run: bool = flag("--dry-run", "Print the number of calls and their cost; call no model.")
@@ -256,11 +254,8 @@ class Options:
         from ctxlab.evaluation.spec import Spec
 
         given = {name: getattr(self, name, None) for name in Spec.__struct_fields__}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value not in (None, [])
-        }
+        found = {name: value for name, value in given.items() if value not in (None, [])}
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
 
     def spec(self, **defaults: Any) -> Spec:
         """Return an experiment from the options.

@@ -46,9 +46,8 @@ def ask_model(
     out = options.out
     if not options.dry_run:
         check_output_folder(out, spec, plan.results.kind, options.answer_model)
-    client = build_cost_limited_client(
-        options.max_cost, spec.calls, concurrency=options.concurrency or MAX_CONCURRENT_CALLS
-    )
+    most = options.concurrency or MAX_CONCURRENT_CALLS
+    client = build_cost_limited_client(options.max_cost, spec.calls, concurrency=most)
     with _note_kept_answers_on_cancel(spec):
         with report_skipped(spec.on_error) as skipped:
             recordings = skipped.counting(spec.recordings(skipped))
@@ -119,10 +118,8 @@ def _note_kept_answers_on_cancel(spec: Spec) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if spec.calls != "replay":
-            print_note(
-                f"the answers so far are stored in {DEFAULT_CACHE_FOLDER}; run the same command again "
-                "to continue"
-            )
+            stored = f"the answers so far are stored in {DEFAULT_CACHE_FOLDER}"
+            print_note(f"{stored}; run the same command again to continue")
         raise
 
 
@@ -146,7 +143,5 @@ def _note_cost_terms(spec: Spec, max_cost: float | None) -> None:
         print_note(f"the run stops before it costs more than {_format_usd(max_cost)}; {kept}")
     if spec.strategy_models:
         within = "; it counts towards the same limit" if max_cost is not None else ""
-        print_note(
-            f"strategies call {', '.join(spec.strategy_models)} themselves; that cost cannot be "
-            f"estimated and is added{within}"
-        )
+        said = f"strategies call {', '.join(spec.strategy_models)} themselves"
+        print_note(f"{said}; that cost cannot be estimated and is added{within}")

@@ -46,9 +46,7 @@ def parse_out_folder(text: str) -> Path:
         raise SpecError("--out: expected a folder, got an empty text; write . for the current one")
     folder = Path(text)
     if folder.is_symlink() and not folder.exists():
-        raise SpecError(
-            f"--out: {folder} links to a folder that does not exist; create that folder first"
-        )
+        raise SpecError(f"--out: {folder} links to a folder that does not exist; create it first")
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     if not there.is_dir():
         raise SpecError(f"--out: expected a folder, but {there} is a file; name another path")

@@ -38,22 +38,20 @@ def open_session_library(path: str | None) -> Iterator[SessionLibrary]:
     SessionError
         If ``path`` is None and the current folder has no sessions.
     """
+    from ctxlab.sessions.base import SessionStore
     from ctxlab.sessions.open import find_store, open_library
 
     if path == "":
         raise SpecError("--store: expected a path, got an empty text; write . for this folder")
     library = find_store(".") if path is None else open_library(path)
     if library is None:
-        raise SessionError(
-            f"no sessions in {Path().absolute()}; start one with ctxlab chat or name another place "
-            "with --store"
-        )
+        hint = "start one with ctxlab chat or name another place with --store"
+        raise SessionError(f"no sessions in {Path().absolute()}; {hint}")
     try:
         yield library
     finally:
-        close = getattr(library, "close", None)  # libraries of logs keep nothing open
-        if close is not None:
-            close()
+        if isinstance(library, SessionStore):  # libraries of logs keep nothing open
+            library.close()
 
 
 @contextmanager
@@ -131,9 +129,7 @@ def find_session(library: SessionLibrary, id_prefix: str) -> Session:
     try:
         return library.get(id_prefix)
     except UnknownSession:
-        found = [
-            session for session in list_all_sessions(library) if session.id.startswith(id_prefix)
-        ]
+        found = [s for s in list_all_sessions(library) if s.id.startswith(id_prefix)]
         if not found:
             raise
     if len(found) > 1:

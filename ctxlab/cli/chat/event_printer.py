@@ -145,9 +145,8 @@ class EventPrinter(logging.Handler):
             sys.stdout.flush()
         if outcome.finish == "limit":
             calls = pluralize(outcome.iterations, "call")
-            self.print_status_line(
-                f"  stopped after {calls} of the model; raise --max-iterations to allow more"
-            )
+            hint = "raise --max-iterations to allow more"
+            self.print_status_line(f"  stopped after {calls} of the model; {hint}")
 
     def _end_line(self) -> None:
         if self._open_line == "waiting":

@@ -109,10 +109,8 @@ class ChatRepl:
                     line = self._read_line()
                     going = line is not None and (not line.strip() or self._handle_line(line))
                 except KeyboardInterrupt:
-                    if (
-                        self._ending
-                        or time.monotonic() - self._cancelled_at > _DOUBLE_PRESS_SECONDS
-                    ):
+                    waited = time.monotonic() - self._cancelled_at
+                    if self._ending or waited > _DOUBLE_PRESS_SECONDS:
                         raise
 
     def _read_line(self) -> str | None:

@@ -106,9 +106,7 @@ def _write_planted(
     from ctxlab.formats import write
 
     if not to:
-        raise SpecError(
-            "--write: expected a folder, got an empty text; write . for the current one"
-        )
+        raise SpecError("--write: expected a folder, got an empty text; write . for this folder")
     without: list[str] = []
     done: list[str] = []
     with report_skipped(spec.on_error) as skipped:

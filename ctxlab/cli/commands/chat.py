@@ -72,9 +72,8 @@ def command(
     reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
         client = LiteLLMClient()
-        store = stack.enter_context(
-            closing(SqliteStore(folder, client=client, model=options.summary_model))
-        )
+        store = SqliteStore(folder, client=client, model=options.summary_model)
+        stack.enter_context(closing(store))
         resumed = None if new else _session_to_resume(store, session, reader)
         earlier = (resumed.model, resumed.strategy) if resumed else (None, None)
         agent = options.make_agent(folder, client, *earlier)

@@ -93,10 +93,7 @@ def command(
     from ctxlab.evaluation.comparison.paired import compare_strategies
 
     if resamples < _MIN_RESAMPLES:
-        raise SpecError(
-            f"--resamples: expected at least {_MIN_RESAMPLES:,}, got {resamples:,}; fewer give noisy "
-            "bounds"
-        )
+        raise SpecError(f"--resamples: expected {_MIN_RESAMPLES:,} or more, got {resamples:,}")
     margins = dict(map(_parse_margin, margin or ()))
     if sum([markdown, latex, options.json]) > 1:
         raise SpecError("--markdown, --latex and --json exclude each other; use only one of them")
@@ -151,7 +148,5 @@ def _parse_margin(text: str) -> tuple[str, float]:
     if found is None and amount[:1] in "-−" and parse_quantity(amount[1:]):
         raise SpecError(f"--margin: expected 0 or more for {name}, got {amount}")
     if found is None or not name:
-        raise SpecError(
-            f"--margin: expected NAME=MARGIN, such as recall_far=0.02 or cost_usd=5%, got {text!r}"
-        )
+        raise SpecError(f"--margin: expected NAME=MARGIN, such as cost_usd=5%, got {text!r}")
     return name, found[0] / 100 if found[1] else float(found[0])

@@ -25,14 +25,12 @@ def _dataset_names() -> Iterable[str]:
     return datasets()
 
 
+_complete = complete_from(_dataset_names)
 _NAME = argument(
-    "NAME",
-    "Name of a data set, from ctxlab datasets list.",
-    default=...,
-    autocompletion=complete_from(_dataset_names),
+    "NAME", "Name of a data set, from ctxlab datasets list.", ..., autocompletion=_complete
 )
 _DATA_DIR = option(
-    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else a folder in the platform's cache]."
+    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else in the platform's cache]."
 )
 
 app = App()
@@ -51,11 +49,14 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
 
     known = list(datasets().values())
     paths = [_local_path_text(each, local_dataset_dir(each, data_dir)) for each in known]
+    names = [each.licence.name for each in known]
     columns = [
         Column("data set", [each.name for each in known], left=True),
-        Column("conversations", [f"{each.conversations:,}" for each in known]),
+        Column("recordings", [f"{each.conversations:,}" for each in known]),
         Column("size", [_format_bytes(each.total_bytes) for each in known]),
-        Column("license", [each.licence.name for each in known], left=True),
+        Column(
+            "license", names, left=True, narrow=[name.replace("-NC", "\n-NC") for name in names]
+        ),
         Column("local path", paths, left=True),
     ]
     looked = " and ".join(map(str, data_dirs(data_dir)))
@@ -91,12 +92,8 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
     ]
     for file in dataset.files:
         known = f"sha256 {file.sha256}" if file.sha256 else "sha256 unknown (--sha256 HEX)"
-        lines += [
-            "",
-            f"{file.name}  {_format_bytes(file.bytes)}",
-            f"  {file.address}",
-            f"  {known}",
-        ]
+        size = _format_bytes(file.bytes)
+        lines += ["", f"{file.name}  {size}", f"  {file.address}", f"  {known}"]
     print_result("\n".join(lines))
 
 
@@ -121,25 +118,19 @@ def fetch(
 
     dataset = find_dataset(name)
     home = data_dirs(data_dir)[0]
-    missing = [
-        file
-        for file in download.files_to_fetch(dataset, sha256)
-        if not (home / name / file.name).is_file()
-    ]
+    files = download.files_to_fetch(dataset, sha256)
+    missing = [file for file in files if not (home / name / file.name).is_file()]
     if missing:
         size = _format_bytes(sum(file.bytes for file in missing))
         print_note(f"{name}: {_license_text(dataset)} ({dataset.licence.address})")
-        print_note(
-            f"{pluralize(len(missing), 'file')}, {size}, will be downloaded to {home / name}"
-        )
+        print_note(f"{pluralize(len(missing), 'file')}, {size}, will be put in {home / name}")
         _confirm_license(name, yes)
     try:
-        folder = download.fetch_dataset(
-            dataset, home, sha256=sha256, progress=False if no_progress else None
-        )
+        progress = False if no_progress else None
+        folder = download.fetch_dataset(dataset, home, sha256=sha256, progress=progress)
     except KeyboardInterrupt:
         print_note(
-            f"the partial download is kept; run ctxlab datasets fetch {name} again to continue it"
+            f"the download is kept as far as it is; ctxlab datasets fetch {name} continues it"
         )
         raise
     _note_fetched(dataset, folder, bool(missing))
@@ -150,10 +141,8 @@ def _confirm_license(name: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DataMissing(
-            f"nothing was downloaded: add --yes to agree to the license (ctxlab datasets fetch {name} "
-            "--yes)"
-        )
+        hint = f"add --yes to agree to the license (ctxlab datasets fetch {name} --yes)"
+        raise DataMissing(f"nothing was downloaded: {hint}")
     typer.confirm("Agree and download?", abort=True, err=True)
 
 
@@ -163,23 +152,17 @@ def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
 
     for file in dataset.files:
         if not (folder / file.name).is_file():
-            print_note(
-                f"{file.name} was not downloaded, since its sha256 is unknown; pass it with --sha256 HEX"
-            )
+            print_note(f"{file.name} was not downloaded; pass its sha256 with --sha256 HEX")
     named = f"dataset:{dataset.name}" if folder.parent in data_dirs() else str(folder)
-    print_note(
-        f"{dataset.name} {'was downloaded' if new else 'was already downloaded'}; look at it with: "
-        f"ctxlab describe {named}"
-    )
+    was = "was downloaded" if new else "was already downloaded"
+    print_note(f"{dataset.name} {was}; look at it with: ctxlab describe {named}")
     print_result(str(folder))
 
 
 def _local_path_text(dataset: Dataset, found: Path | None) -> str:
     if found is None:
         return "not downloaded"
-    return (
-        f"{found}{'' if dataset.is_complete(found) else ' (files differ from the published ones)'}"
-    )
+    return f"{found}{'' if dataset.is_complete(found) else ' (differs from the published files)'}"
 
 
 def _license_text(dataset: Dataset) -> str:

@@ -38,9 +38,8 @@ def command(
     left_out: list[tuple[Path | str, str]] = []
     recordings = spec.recordings(lambda path, reason: left_out.append((path, reason)))
     try:
-        found = list(
-            iter_descriptions(recordings, spec.model, project=Path(), progress=options.progress)
-        )
+        facts = iter_descriptions(recordings, spec.model, project=Path(), progress=options.progress)
+        found = list(facts)
     finally:
         _note_skipped_files(left_out, all)
     print_result(show.to_json_array(found) if options.json else description_text(found, all))

@@ -7,11 +7,11 @@ from ctxlab.cli.notices import (
     note_changed_recordings,
     note_missing_metrics,
     note_strategy_models,
-    note_suspect_recordings,
     note_unlogged_tokens,
+    suspect_warnings,
 )
 from ctxlab.cli.options import READING, Options, argument, flag, with_options
-from ctxlab.cli.output import print_result
+from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, save_then_print
 
 
@@ -46,11 +46,7 @@ def command(
 
     Options replace the settings of an experiment file or saved run.
     """
-    from ctxlab.cli.render.leaderboard import (
-        leaderboard_json,
-        leaderboard_markdown,
-        leaderboard_text,
-    )
+    from ctxlab.cli.render import leaderboard as render
 
     spec, saved = load_experiment(paths or [], options.changes)
     check_output_folder(options.out, spec)
@@ -58,15 +54,16 @@ def command(
     results = replay_spec(spec, options.progress)
     recordings = results.manifest["recordings"]
     note_missing_metrics(spec, results)
-    note_suspect_recordings(recordings)
+    for warning in suspect_warnings(recordings):
+        print_note(warning)
     note_unlogged_tokens(recordings, spec.reserve)
     if saved is not None:
         note_changed_recordings(saved, recordings)
     out = options.out
     with save_then_print(out, results.save, f"saved to {out}; repeat it with: ctxlab eval {out}"):
         if options.json:
-            print_result(leaderboard_json(results))
+            print_result(render.leaderboard_json(results))
         elif markdown:
-            print_result(leaderboard_markdown(results))
+            print_result(render.leaderboard_markdown(results))
         else:
-            print_result(leaderboard_text(results, spec.min_recall))
+            print_result(render.leaderboard_text(results, spec.min_recall))

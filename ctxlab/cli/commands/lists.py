@@ -10,10 +10,8 @@ def formats() -> None:
     from ctxlab.cli.render.table import Table, text_columns
     from ctxlab.formats import FORMATS
 
-    rows = [
-        (name, "read, write" if known.dump else "read", known.description)
-        for name, known in FORMATS.items()
-    ]
+    access = {True: "read, write", False: "read"}
+    rows = [(name, access[bool(it.dump)], it.description) for name, it in FORMATS.items()]
     columns = text_columns(("format", "supports", "description"), rows)
     print_result(Table(columns, wrap=2, prose=True).render())
 

@@ -66,7 +66,7 @@ def command(
     cost, _, gain = map(str.strip, objective.partition(","))
     if not gain or "," in gain:
         raise SpecError(
-            f"--objective: expected two scores, such as cost_usd,recall_far, got {objective!r}"
+            f"--objective: expected two scores, such as cost_usd,recall; got {objective!r}"
         )
     with report_skipped(spec.on_error) as skipped:
         recordings = list(skipped.counting(spec.recordings(skipped)))
@@ -94,9 +94,8 @@ def command(
     found.results.manifest["spec"] = spec_to_store(spec, found.results, **replayed)
     _note_run(found, spec)
     with save_then_print(options.out, found.save, _saved_message(found, options.out)):
-        print_result(
-            frontier_json(found) if options.json else frontier_text(found, spec.min_recall)
-        )
+        text = frontier_json(found) if options.json else frontier_text(found, spec.min_recall)
+        print_result(text)
 
 
 _ERROR_REPLACEMENTS = (
@@ -152,6 +151,5 @@ def _note_run(found: TuningResults, spec: Spec) -> None:
         data = " ".join(f"'{path}'" if " " in path else path for path in spec.data)
         size = f"{limit:.0f}" if limit > 1 else f"{limit:g}"
         model = f" -m {spec.model}" if spec.model else ""
-        print_note(
-            f"next: ctxlab eval {data}{model} -l {size} -s full -s '{short_strategy(strategy)}'"
-        )
+        named = f"-s full -s '{short_strategy(strategy)}'"
+        print_note(f"next: ctxlab eval {data}{model} -l {size} {named}")

@@ -118,19 +118,15 @@ def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) ->
     row = rows.iloc[int(rows["difference"].abs().to_numpy().argmax())]
     pair = [Configuration(row[side], row[f"limit_{side}"]) for side in "ab"]
     a, b = (
-        runs[(runs["strategy"] == strategy) & (runs["limit"] == limit)].set_index("recording")[
-            score
-        ]
-        for strategy, limit in pair
+        runs[(runs["strategy"] == name) & (runs["limit"] == limit)].set_index("recording")[score]
+        for name, limit in pair
     )
     gaps = (a - b).abs().nlargest(_MAX_RECORDINGS)
     write = show.format_share if row["unit"] == "share" else show.format_count
     listed = [f"{one_line(str(i))} {write(a[i])}, {write(b[i])}" for i in gaps.index[gaps > 0]]
+    most = f"Recordings that differ most in {score} (a = {pair[0]}, b = {pair[1]})"
     if listed:
-        yield (
-            f"Recordings that differ most in {score} (a = {pair[0]}, b = {pair[1]}): "
-            f"{'; '.join(listed)}."
-        )
+        yield f"{most}: {'; '.join(listed)}."
 
 
 def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:

@@ -10,14 +10,9 @@ from rich.text import Text
 from ctxlab.agent.manager import CONTEXT_PARTS
 from ctxlab.cli.render.format import format_percent
 
-_STYLES = {
-    "system": "blue",
-    "tools": "magenta",
-    "summary": "yellow",
-    "messages": "green",
-    "reserve": "cyan",
-    "free": "dim",
-}
+_STYLES = dict(
+    zip(CONTEXT_PARTS, ("blue", "magenta", "yellow", "green", "cyan", "dim"), strict=True)
+)
 # Each part has a sign of its own, so that the bar is readable without colours.
 _SIGNS = dict(zip(CONTEXT_PARTS, "█▓▒■░·", strict=True))
 _LETTERS = dict(zip(CONTEXT_PARTS, "STUMR.", strict=True))
@@ -87,9 +82,8 @@ def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") ->
     if title:
         text.append(f"{title}\n", "dim")
     text.append(f"{head}\n", "bold")
-    for name, count in zip(
-        CONTEXT_PARTS, allocate_cells(sizes, min(width, _MAX_BAR_WIDTH)), strict=True
-    ):
+    cells = allocate_cells(sizes, min(width, _MAX_BAR_WIDTH))
+    for name, count in zip(CONTEXT_PARTS, cells, strict=True):
         text.append(signs[name] * count, _STYLES[name])
     text.append("\n")
     for name, size in zip(CONTEXT_PARTS, sizes, strict=True):

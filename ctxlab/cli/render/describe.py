@@ -9,8 +9,9 @@ from operator import itemgetter
 from statistics import median
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab.cli.notices import suspect_warnings
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.format import format_count, format_percent
+from ctxlab.cli.render.format import format_count, format_percent, to_sentence
 from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.describe import RecordingDescription
 from ctxlab.messages.validation import RULES
@@ -86,7 +87,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
         *_fault_sentences(all_facts),
         *_bill_sentences(all_facts),
         *_skipped_row_sentences(all_facts),
-        *_warning_sentences(all_facts),
+        *map(to_sentence, suspect_warnings(all_facts)),
         *_counting_sentences(all_facts),
     )
 
@@ -173,10 +174,7 @@ def _length_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str
     if listed:
         yield f"Of {len(lengths):,} recordings, these exceed a limit: {', '.join(listed)}."
     else:
-        yield (
-            f"No recording exceeds {_COMMON_LIMITS[0]:,} tokens; try limits relative to their length: "
-            "--limit 0.25 --limit 0.5."
-        )
+        yield f"None exceeds {_COMMON_LIMITS[0]:,} tokens; try shares: --limit 0.25 --limit 0.5."
 
 
 def _largest_result_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -220,10 +218,8 @@ def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
     if broken := [facts["faults"] for facts in all_facts if facts["faults"]]:
         rules = sum(map(Counter, broken), Counter[str]())
         listed = [f"{_rule_label(rule)} ({count:,})" for rule, count in rules.most_common()]
-        yield (
-            f"A provider would reject {pluralize(len(broken), 'recording')} as recorded; broken rules: "
-            f"{', '.join(listed)}."
-        )
+        of = pluralize(len(broken), "recording")
+        yield f"A provider would reject {of} as recorded; broken rules: {', '.join(listed)}."
 
 
 def _rule_label(name: str) -> str:
@@ -278,20 +274,6 @@ def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterato
     if reasons:
         listed = _list_most(reasons, 8, "{1:,} × {0}")
         yield f"Rows skipped inside files: {listed}."
-
-
-def _warning_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield warnings about recordings whose tool calls were probably not read."""
-    warned = [facts for facts in all_facts if facts.get("warning")]
-    for facts in warned[:3]:
-        yield (
-            f"Warning: {one_line(facts['recording'])} was probably not read in full: "
-            f"{one_line(facts['warning'])}. Name its format with --format, or open an issue."
-        )
-    if len(warned) > 3:
-        yield (
-            f"Warning: the same applies to {len(warned) - 3:,} more recordings; --json names them."
-        )
 
 
 def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -52,16 +52,9 @@ def render_to_text(*parts: RenderableType) -> str:
     str
         The text, without white space at line ends.
     """
-    console = Console(
-        force_terminal=sys.stdout.isatty(),
-        width=output_width(),
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
+    console = Console(force_terminal=sys.stdout.isatty(), width=output_width(), highlight=False)
     with console.capture() as captured:
-        for part in parts:
-            console.print(part)
+        console.print(Group(*parts), crop=False)  # which keeps no_wrap, as a bare Text does not
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
@@ -214,14 +207,6 @@ def format_share_interval(value: float, low: float, high: float) -> str:
     return said if math.isnan(low) or bounds == f"{said}–{said}" else f"{said} ({bounds})"
 
 
-_FORMATS = {
-    "count": format_count,
-    "usd": format_usd,
-    "share": format_share,
-    "percent": format_percent,
-}
-
-
 def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
     """Format a column of a data frame.
 
@@ -242,7 +227,8 @@ def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
     if kind == "interval":
         columns = (frame[f"{name}{end}"] for end in ("", "_low", "_high"))
         return [format_share_interval(*map(float, row)) for row in zip(*columns, strict=True)]
-    return [_FORMATS[kind](float(value)) for value in frame[name]]
+    write = {"usd": format_usd, "share": format_share, "percent": format_percent}
+    return [write.get(kind, format_count)(float(value)) for value in frame[name]]
 
 
 def to_sentence(text: str) -> str:
@@ -297,16 +283,13 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
     """
     given = {float(limit): limit for limit in limits}
     rows = frame.astype(object).to_dict("records")
-    return to_json_array(
-        {
-            str(name): given.get(value, value) if name == "limit" else value
-            for name, value in row.items()
-        }
-        for row in rows
-    )
+    for row in rows:
+        if "limit" in row:
+            row["limit"] = given.get(row["limit"], row["limit"])
+    return to_json_array(rows)
 
 
-def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:
+def to_json_array(rows: Iterable[Mapping[Any, Any]]) -> str:
     """Return rows as a JSON array with one object per line; NaN and infinity become null.
 
     Parameters
@@ -319,9 +302,8 @@ def to_json_array(rows: Iterable[Mapping[str, Any]]) -> str:
     str
         The array.
     """
-    lines = [
-        json.dumps({k: _to_json_value(v) for k, v in row.items()}, allow_nan=False) for row in rows
-    ]
+    clean = ({key: _to_json_value(value) for key, value in row.items()} for row in rows)
+    lines = [json.dumps(row, allow_nan=False) for row in clean]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 

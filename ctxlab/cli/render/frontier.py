@@ -84,9 +84,8 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
             explained = legend if "dominated" in statuses else ""
             yield Column("held-out\nstatus", statuses, explained, drop=1, left=True)
     if frame[f"{kept}_optimism"].notna().any():
-        cells = [
-            _format_interval(row, f"{kept}_optimism", show.format_signed_share) for row in rows
-        ]
+        spread = f"{kept}_optimism"
+        cells = [_format_interval(row, spread, show.format_signed_share) for row in rows]
         yield Column("optimism (95 %)", cells, drop=3, left=True)
 
 
@@ -123,11 +122,9 @@ def _optimism_sentence(tuning: TuningResults) -> str:
     )
     if math.isnan(row["optimism"]):
         return f"{said}; too few clusters for an interval of their difference (the optimism)."
-    bounds = f"{show.format_signed_share(row['low'])} to {show.format_signed_share(row['high'])}"
-    return (
-        f"{said}; their difference (the optimism) is {show.format_signed_share(row['optimism'])} "
-        f"({bounds})."
-    )
+    keys = ("optimism", "low", "high")
+    difference, low, high = (show.format_signed_share(row[key]) for key in keys)
+    return f"{said}; their difference (the optimism) is {difference} ({low} to {high})."
 
 
 def _held_out_status(row: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from ctxlab._utils.humanize import pluralize
@@ -33,27 +33,18 @@ def findings_text(gate: GateResults) -> str:
         The text; breaches come first.
     """
     found = gate.sorted_findings
-    rows = [
-        [_outcome_label(gate, f), _budget_label(f), f.score.name, *f.cells, f.bound_text]
-        for f in found
-    ]
     columns = []
-    for head, *cells in zip(_HEADS, *rows, strict=True):
+    for head, *cells in zip(_HEADS, *_rows(gate, full_label=False), strict=True):
         narrow = [cell.replace(" (", "\n(") for cell in cells] if "95 %" in head else ()
         left = head not in ("baseline", "current")
         columns.append(Column(head, cells, "", _DROP.get(head, 0), left, narrow=narrow))
     drawn: list[tuple[int | str, str]] = []
     for name in _experiments(gate):
         drawn.append((name, "bold"))
-        drawn += [
-            (i, _STYLES[_outcome_label(gate, f)])
-            for i, f in enumerate(found)
-            if f.budget.experiment == name
-        ]
+        places = (i for i, f in enumerate(found) if f.budget.experiment == name)
+        drawn += [(i, _STYLES[_outcome_label(gate, found[i])]) for i in places]
     text = Table(columns, drawn, wrap=1).render()
-    said = "\n".join(
-        f"{_outcome_label(gate, f)}: {f.sentence}." for f in found if f.outcome != "ok"
-    )
+    said = "\n".join(f"{label}: {sentence}." for label, sentence in _unmet(gate))
     return "\n\n".join(filter(None, [text, said, _summary_line(gate)]))
 
 
@@ -70,17 +61,8 @@ def findings_markdown(gate: GateResults) -> str:
     str
         The text.
     """
-    found = gate.sorted_findings
-    sentences = [
-        f"- {_outcome_label(gate, f)}: {_escape_markdown(f.sentence)}."
-        for f in found
-        if f.outcome != "ok"
-    ]
-    rows = [
-        (_outcome_label(gate, f), f.budget.label, f.score.name, *f.cells, f.bound_text)
-        for f in found
-    ]
-    table = markdown_table(_HEADS, [list(map(_escape_markdown, row)) for row in rows])
+    sentences = [f"- {label}: {_escape_markdown(sentence)}." for label, sentence in _unmet(gate)]
+    table = markdown_table(_HEADS, [list(map(_escape_markdown, row)) for row in _rows(gate)])
     head = f"### ctxlab gate\n\n**{_summary_line(gate)}**"
     return "\n\n".join(filter(None, [head, "\n".join(sentences), table])) + "\n"
 
@@ -107,17 +89,14 @@ def findings_junit_xml(gate: GateResults) -> str:
         about = {"name": one_line(name), **_junit_counts(gate, findings)}
         suite = ElementTree.SubElement(root, "testsuite", about)
         for f in findings:
-            of = {
-                "classname": one_line(f"{name}.{f.budget.baseline_key}"),
-                "name": f"{f.score.name} {f.bound_text}",
-            }
+            key = one_line(f"{name}.{f.budget.baseline_key}")
+            of = {"classname": key, "name": f"{f.score.name} {f.bound_text}"}
             case = ElementTree.SubElement(suite, "testcase", of)
             unclear = "unclear: " if f.outcome == "unclear" else ""
             said = {"message": one_line(f"{unclear}{f.sentence}")}
             if gate.is_breach(f):
-                failure = ElementTree.SubElement(
-                    case, "failure", {**said, "type": _outcome_label(gate, f)}
-                )
+                label = _outcome_label(gate, f)
+                failure = ElementTree.SubElement(case, "failure", {**said, "type": label})
                 failure.text = said["message"]
             elif f.outcome != "ok":
                 ElementTree.SubElement(case, "skipped", said)
@@ -182,6 +161,22 @@ def update_text(update: BaselineUpdate) -> str:
     return "\n".join([*lines, f"{update.path} was rewritten; commit it"])
 
 
+def _rows(gate: GateResults, full_label: bool = True) -> Iterator[list[str]]:
+    """Yield the cells of each finding; a table names the experiment above, so its labels omit it."""
+    for f in gate.sorted_findings:
+        label = f.budget.label
+        if not full_label:
+            label = label.removeprefix(f"{f.budget.experiment} / ")
+        yield [_outcome_label(gate, f), label, f.score.name, *f.cells, f.bound_text]
+
+
+def _unmet(gate: GateResults) -> Iterator[tuple[str, str]]:
+    """Yield the outcome and the sentence of each bound that is not met."""
+    for f in gate.sorted_findings:
+        if f.outcome != "ok":
+            yield _outcome_label(gate, f), f.sentence
+
+
 def _change_line(change: BaselineChange) -> str:
     if change.score is None:
         return f"{change.label}: gone"
@@ -205,11 +200,6 @@ def _junit_counts(gate: GateResults, findings: Sequence[Finding]) -> dict[str, s
 
 def _experiments(gate: GateResults) -> list[str]:
     return list(dict.fromkeys(finding.budget.experiment for finding in gate.findings))
-
-
-def _budget_label(finding: Finding) -> str:
-    """Return the label of a budget without its experiment, which the table names above."""
-    return finding.budget.label.removeprefix(f"{finding.budget.experiment} / ")
 
 
 def _outcome_label(gate: GateResults, finding: Finding) -> str:

@@ -27,10 +27,8 @@ _PROBE_COLUMNS = (
     *("evidence_recall", "answer_containment", "answer_chance", "survival_end"),
 )
 "columns that only recordings with probes or canaries have"
-_HIDE = dict.fromkeys(_PROBE_COLUMNS, "nan") | {
-    "strategy_usd": "zero",
-    "evidence_pointer_rate": "empty",
-}
+_HIDE = {**dict.fromkeys(_PROBE_COLUMNS, "nan"), "strategy_usd": "zero"}
+_HIDE["evidence_pointer_rate"] = "empty"
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
@@ -86,16 +84,16 @@ def leaderboard_markdown(results: Results) -> str:
     """
     board = results.leaderboard()
     columns = _score_columns(results, board)
+    marks = [" (control)" if control_name(name) else "" for name in board["strategy"]]
     names = [
-        f"`{short_strategy(name)}`{' (control)' if control_name(name) else ''}"
-        for name in board["strategy"]
+        f"`{short_strategy(name)}`{mark}"
+        for name, mark in zip(board["strategy"], marks, strict=True)
     ]
     heads = ["strategy", *(column.head for column in columns)]
     parts = []
     for limit, rows in _places_by_limit(board).items():
-        cells = [
-            [names[i], *(column.cells[i] for column in columns)] for part in rows for i in part
-        ]
+        places = [i for part in rows for i in part]
+        cells = [[names[i], *(column.cells[i] for column in columns)] for i in places]
         parts += [f"Within {_describe_given(results, limit)}:", markdown_table(heads, cells)]
     return "\n\n".join([*parts, *_notes(results, board, legend_of(columns))])
 
@@ -248,10 +246,8 @@ def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
     alike: dict[str, list[str]] = {}
     for name, note in manifest["tokens"].items():
         alike.setdefault(note.replace(name, _NAME_PLACEHOLDER, 1), []).append(name)
-    counted = [
-        show.to_sentence(note.replace(_NAME_PLACEHOLDER, " and ".join(names)))
-        for note, names in alike.items()
-    ]
+    sentences = (note.replace(_NAME_PLACEHOLDER, " and ".join(it)) for note, it in alike.items())
+    counted = list(map(show.to_sentence, sentences))
     prices = [_price_sentences(manifest["prices"])] if include_prices else []
     return " ".join([*counted, *prices])
 

@@ -17,9 +17,7 @@ from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 _SAME_TOOL = "same tool: calls of the recorded tool; same call: with the recorded arguments too"
 _SAME_ARGUMENTS = "same args: the recorded arguments, with any tool"
 _SAME_VALUES = "values equal: recorded argument values that the model's calls also have"
-_ENTITIES = (
-    "entities named: paths, ids, numbers … of the recorded arguments that the model's calls name"
-)
+_ENTITIES = "entities named: recorded paths, ids, numbers … that the model's calls name too"
 _NO_CALL = "no call: the model replied with text only"
 _NO_CALL_AGREES = "no-call agreement: no call where none was recorded"
 _SELF = "self-agreement: two answers to the same request make the same calls"
@@ -118,9 +116,8 @@ def _notes(results: NextActionResults, board: pd.DataFrame, legend: str) -> Iter
 def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the recorded agent was given and the model is not."""
     if derived := [each for each in sampled if each["tools"] == "derived"]:
-        names, tokens = (
-            mean(each[key] for each in derived) for key in ("tool_names", "tool_tokens")
-        )
+        keys = ("tool_names", "tool_tokens")
+        names, tokens = (mean(each[key] for each in derived) for key in keys)
         yield (
             f"{pluralize(len(derived), 'recording')} without tool definitions: tools are derived from "
             f"the recorded calls (mean: {names:.1f} tools, {show.format_count(tokens)} tokens per "

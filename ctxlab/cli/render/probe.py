@@ -111,10 +111,8 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
         unread = int(replies[judge_score_name(number)].isna().sum())
         which = f" {number}" if len(results.judges) > 1 else ""
         lost = f"; {unread:,} of its verdicts could not be parsed and are not counted"
-        yield (
-            f"Judge{which}: {judge}, with ctxlab's rubric; empty replies count as wrong without a "
-            f"call{lost if unread else ''}."
-        )
+        rule = "ctxlab's rubric; empty replies count as wrong without a call"
+        yield f"Judge{which}: {judge}, with {rule}{lost if unread else ''}."
     for (one, other), each in results.judge_agreement().items():
         kappa = f"{each.kappa:.2f}"
         if each.kappa >= 0:

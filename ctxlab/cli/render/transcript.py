@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
 # Characters that control a terminal, 8-bit ones included.
-_CONTROL_CHARACTERS = {n: "�" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\r"} | {
-    13: None
-}
+_CONTROLS = {*range(32), *range(127, 160)} - set(map(ord, "\n\t\r"))
+_CONTROL_CHARACTERS = dict.fromkeys(_CONTROLS, "�") | {13: None}
 _ROLE_STYLES = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
 
 
@@ -90,10 +89,8 @@ def render_conversation(messages: Iterable[Message]) -> Text:
         if said := strip_control_characters(message.text).strip("\n"):
             text.append(f"{said}\n")
         for call in message.tool_calls:
-            text.append(
-                f"→ {strip_control_characters(call.name)} {strip_control_characters(call.arguments)}\n",
-                "cyan",
-            )
+            call_text = strip_control_characters(f"{call.name} {call.arguments}")
+            text.append(f"→ {call_text}\n", "cyan")
         text.append("\n")
     return text
 
@@ -133,17 +130,14 @@ def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
     for each in turns:
         text = Text("\n" if shown else "")
         if shown is None and each.previous:
-            text.append(
-                f"… {each.previous.turn}. {strip_control_characters(each.previous.summary)}\n\n",
-                "dim",
-            )
-        text.append(
-            f"{each.turn}. {strip_control_characters(each.interaction.summary)}\n\n", "bold"
-        )
+            text.append(f"… {_turn_line(each.previous.turn, each.previous.summary)}\n\n", "dim")
+        text.append(f"{_turn_line(each.turn, each.interaction.summary)}\n\n", "bold")
         text.append(render_conversation(map(message_from_dict, each.interaction.messages)))
         yield text
         shown = each
     if shown and shown.next:
-        yield Text(
-            f"\n… {shown.next.turn}. {strip_control_characters(shown.next.summary)}\n", "dim"
-        )
+        yield Text(f"\n… {_turn_line(shown.next.turn, shown.next.summary)}\n", "dim")
+
+
+def _turn_line(number: int, summary: str) -> str:
+    return f"{number}. {strip_control_characters(summary)}"
