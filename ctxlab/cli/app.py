@@ -35,8 +35,7 @@ from ctxlab.cli.commands import (
     strategies,
     tune,
 )
-from ctxlab.cli.help import App
-from ctxlab.cli.options import flag
+from ctxlab.cli.options import App, flag
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import CtxlabError
 

@@ -206,7 +206,7 @@ class AuthMiddleware:
         too_long = _Refused(413, f"the body exceeds {self.max_body:,} bytes")
         declared = filter(str.isdecimal, _header_values(headers, b"content-length"))
         if any(
-            int(length[:18]) > self.max_body for length in declared
+            int(digits[:18]) > self.max_body for digits in declared
         ):  # 18 digits exceed any limit
             raise too_long
         parts, length = deque[MutableMapping[str, Any]](), 0

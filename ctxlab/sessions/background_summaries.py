@@ -1,6 +1,6 @@
-"""Background thread that writes one-line turn summaries and titles of sessions.
+"""Ask a model for turn summaries and titles, in the background, and for rolling summaries.
 
-A conversation neither waits for them nor fails because of them.
+A conversation neither waits for the background thread nor fails because of it.
 
 References
 ----------
@@ -17,13 +17,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from ctxlab.context.context import Budget, Context
+from ctxlab.context.history import History
 from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline
 from ctxlab.errors import ModelError, UnknownSession
-from ctxlab.llm import LiteLLMClient
+from ctxlab.llm import FaultTolerantClient, LiteLLMClient
 from ctxlab.llm.base import Client, Request
 from ctxlab.llm.concurrency import map_unordered
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import Session, SessionStore
+from ctxlab.sessions.resume_window import SummaryWriter
 from ctxlab.sessions.text_search import query_words
 from ctxlab.sessions.titles import (
     MAX_TITLE_LENGTH,
@@ -32,6 +35,9 @@ from ctxlab.sessions.titles import (
     single_line,
     title_from_prompt,
 )
+from ctxlab.strategies.summaries.fold import summarize
+from ctxlab.tokens.counter import TokenCounter
+from ctxlab.tokens.models import find_model
 
 MAX_CONCURRENT_CALLS = 5
 """Maximum number of concurrent model calls for summaries and titles in this process."""
@@ -47,6 +53,7 @@ _CUT_OFF_REASONS = ("length", "content_filter")
 _MAX_PROMPT_CHARS, _MAX_RESPONSE_CHARS, _MAX_STEPS = 2_000, 2_000, 12
 _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
 
+_CHARS_PER_TOKEN = 4  # typical of English prose
 _SUMMARY_PROMPT = f"""\
 You write the table of contents of a conversation. Write the line for the turn below: what it was about \
 and what came of it, in one line of at most {MAX_HEADLINE_CHARS} characters, in the language of the \
@@ -290,9 +297,8 @@ class BackgroundSummarizer:
         newest = next(interactions, None)
         if newest is None or _is_titled_by_hand(session):
             return
-        if _starts_new_topic(
-            newest.prompt, [session.title, *(each.prompt for each in interactions)]
-        ):
+        before = [session.title, *(each.prompt for each in interactions)]
+        if _starts_new_topic(newest.prompt, before):
             title = title_from_prompt(newest.prompt.strip().partition("\n")[0])
             if not _is_same_title(title, session.title):
                 self.store.retitle(session.id, title, newest.number)
@@ -337,9 +343,8 @@ def _format_interaction(each: _PromptedInteraction) -> str:
         if each.omitted_turns:
             steps.insert(1, f"({each.omitted_turns} steps between)")
         parts.append("Steps:\n" + "\n".join(f"- {step}" for step in steps))
-    parts.append(
-        f"Assistant: {_clip_middle(said[-1], _MAX_RESPONSE_CHARS) if said else '(said nothing)'}"
-    )
+    reply = _clip_middle(said[-1], _MAX_RESPONSE_CHARS) if said else "(said nothing)"
+    parts.append(f"Assistant: {reply}")
     return "\n\n".join(parts)
 
 
@@ -375,3 +380,32 @@ def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
     known = set().union(*map(query_words, before))
     repeated = sum(word in known for word in words)
     return len(words) >= _MIN_TOPIC_WORDS and repeated < _MAX_REPEATED_SHARE * len(words)
+
+
+def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
+    """Return a function that extends a summary by asking a model.
+
+    The function waits for the model. If the model call fails, it extracts the summary from the
+    messages instead and raises nothing.
+
+    Parameters
+    ----------
+    client : Client or None
+        Client that sends the requests; None means a ``LiteLLMClient``.
+    model : str
+        Model that writes the summary.
+
+    Returns
+    -------
+    SummaryWriter
+        Function for ``ResumeWindow``.
+    """
+    lenient = FaultTolerantClient(client or LiteLLMClient())
+
+    def write(previous: str, messages: Sequence[Message], limit: int) -> str:
+        history = History(TokenCounter(model))
+        history.client = lenient
+        context = Context(Budget(find_model(model).limit), history)
+        return summarize(context, previous, messages, limit // _CHARS_PER_TOKEN, model)
+
+    return write

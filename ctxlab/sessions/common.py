@@ -59,7 +59,7 @@ def check_session_id(id: str) -> str:
     """
     if not is_session_id(id):
         raise SessionError(
-            f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, -, _ or ."
+            f"invalid session id {id!r:.120}; use 1 to 100 of letters, digits, - _ ."
         )
     return id
 

@@ -166,9 +166,8 @@ class ResumeWindow:
     @property
     def recent_json(self) -> str:
         """``recent`` as a JSON array in OpenAI's chat format, within ``total_chars``."""
-        return (
-            f"[{','.join(dump_json(window_row_from_message(message)) for message in self.recent)}]"
-        )
+        rows = (dump_json(window_row_from_message(message)) for message in self.recent)
+        return f"[{','.join(rows)}]"
 
     def resume_state(self, plan: AgentPlan | None = None) -> ResumeState:
         """Return the state that a session is resumed from.

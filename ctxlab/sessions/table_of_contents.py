@@ -241,18 +241,15 @@ def get_interaction(
     """
     id, colon, written = interaction_id.rpartition(":")
     if not (colon and written.isascii() and written.isdecimal() and len(written) < 19):
-        raise SpecError(
-            f"invalid interaction id {interaction_id!r}; use SESSION:TURN, as in the contents"
-        )
+        hint = "use SESSION:TURN, as in the contents"
+        raise SpecError(f"invalid interaction id {interaction_id!r}; {hint}")
     first = int(written)
     position, messages = _read_existing_turn(library, id, first)
     while first > 1 and not _has_prompt(messages):
         first -= 1
         position, messages = library.read_turn(id, first)
-    own = takewhile(
-        lambda turn: turn[0] == first or not _has_prompt(turn[1]),
-        iter_turns(library, id, first, position),
-    )
+    turns = iter_turns(library, id, first, position)
+    own = takewhile(lambda turn: turn[0] == first or not _has_prompt(turn[1]), turns)
     lines, before = library.turn_summaries(id), first - 1
     made = _build_interaction(id, own, position, lines, start, limit)
     while before > 1 and not _has_prompt(library.read_turn(id, before)[1]):
@@ -286,9 +283,8 @@ def iter_turns(
     """
     if position is None:
         position = library.read_turn(id, start)[0]
-    for number, messages in groupby(
-        library.read_messages(id, position), TurnCounter(start - 1).add
-    ):
+    turns = TurnCounter(start - 1)
+    for number, messages in groupby(library.read_messages(id, position), turns.add):
         yield number, list(messages)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ctxlab.errors import ModelRequestRejected, SpecError
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.sessions.llm_summary import llm_summary_writer
+from ctxlab.sessions.background_summaries import llm_summary_writer
 from ctxlab.sessions.resume_messages import (
     INTERRUPTED_RESULT,
     message_from_window_row,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.help import App
-from ctxlab.cli.options import NO_PROGRESS, argument, complete_from, flag, option
+from ctxlab.cli.options import NO_PROGRESS, App, argument, complete_from, flag, option
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.errors import DataMissing
 

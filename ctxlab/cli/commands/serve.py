@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
-from ctxlab.cli.help import App
-from ctxlab.cli.options import argument, flag, option, with_options
+from ctxlab.cli.options import App, argument, flag, option, with_options
 from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 

@@ -11,8 +11,7 @@ import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import parse_date
-from ctxlab.cli.help import App
-from ctxlab.cli.options import FORCE, JSON, WRITABLE_FORMAT, argument, flag, option
+from ctxlab.cli.options import FORCE, JSON, WRITABLE_FORMAT, App, argument, flag, option
 from ctxlab.cli.output import losses_text, one_line, print_note, print_result, stdout_or
 from ctxlab.cli.session_lookup import (
     find_session,

@@ -78,9 +78,8 @@ def build_fastapi_app(
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with the token and the schemas that no route references."""
-    schema = get_openapi(
-        title=app.title, version=app.version, description=_DESCRIPTION, routes=app.routes
-    )
+    about = {"title": app.title, "version": app.version, "description": _DESCRIPTION}
+    schema = get_openapi(**about, routes=app.routes)
     ref = "#/components/schemas/{model}"
     named: list[type[BaseModel]] = [Problem, *TurnEvent.__subclasses__()]
     _, shapes = models_json_schema([(each, "serialization") for each in named], ref_template=ref)

@@ -66,9 +66,8 @@ _STATUS_DESCRIPTIONS = {
 }
 
 
-_EXAMPLE_PROBLEM: JsonDict = problem_details(
-    409, "session '6f9a…' of this workspace is running a turn; wait for its end"
-)
+_EXAMPLE = "session '6f9a…' of this workspace is running a turn; wait for its end"
+_EXAMPLE_PROBLEM: JsonDict = problem_details(409, _EXAMPLE)
 
 
 class WrongValue(BaseModel):
@@ -167,20 +166,16 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     'There is no such session, turn or URL.'
     """
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {
-        status: {"description": _STATUS_DESCRIPTIONS[status], "content": content}
-        for status in sorted(statuses)
-    }
+    texts = {status: _STATUS_DESCRIPTIONS[status] for status in sorted(statuses)}
+    return {status: {"description": text, "content": content} for status, text in texts.items()}
 
 
 def _problem_response(
     details: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     # A message may quote the request, which may contain lone surrogates.
-    clean = {
-        key: repair_surrogates(value) if isinstance(value, str) else value
-        for key, value in details.items()
-    }
+    texts = {key: value for key, value in details.items() if isinstance(value, str)}
+    clean = {**details, **{key: repair_surrogates(text) for key, text in texts.items()}}
     return JSONResponse(clean, details["status"], headers, PROBLEM_MEDIA_TYPE)
 
 

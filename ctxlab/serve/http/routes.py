@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.exceptions import HTTPException
@@ -41,17 +42,10 @@ from ctxlab.serve.http.sse import (
     EventStreamResponse,
     wait_for_outcome_or_disconnect,
 )
-from ctxlab.sessions.table_of_contents import (
-    Contents,
-    InteractionWithContext,
-    get_contents,
-    get_turn,
-)
+from ctxlab.sessions import table_of_contents as contents
 
 _COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 500)
-_TOTAL_COUNT_HEADER = {
-    "X-Total-Count": {"description": "Number of sessions.", "schema": {"type": "integer"}}
-}
+_TOTAL_COUNT: dict[str, Any] = {"description": "Number of sessions.", "schema": {"type": "integer"}}
 
 
 async def _require_json(request: Request) -> None:
@@ -113,7 +107,7 @@ def make_router(service: ChatService) -> APIRouter:
         tags=["sessions"],
         summary="List the sessions of a workspace, most recently updated first",
         responses={
-            200: {"headers": _TOTAL_COUNT_HEADER},
+            200: {"headers": {"X-Total-Count": _TOTAL_COUNT}},
             **problem_responses(404),  # a path with a line break matches no route
         },
     )
@@ -181,12 +175,8 @@ def make_router(service: ChatService) -> APIRouter:
         summary="Get the table of contents of a session, one numbered line per turn",
         responses=problem_responses(404),
     )
-    def toc(
-        id: SessionId,
-        start: FirstTurn = 1,
-        limit: Limit = 1000,
-    ) -> Contents:
-        return get_contents(service.find_workspace(id).store, id, start=start, limit=limit)
+    def toc(id: SessionId, start: FirstTurn = 1, limit: Limit = 1000) -> contents.Contents:
+        return contents.get_contents(service.find_workspace(id).store, id, start=start, limit=limit)
 
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",
@@ -200,8 +190,10 @@ def make_router(service: ChatService) -> APIRouter:
         turn: TurnNumber,
         start: FirstMessage = 0,
         limit: Limit = 200,
-    ) -> InteractionWithContext:
-        return get_turn(service.find_workspace(id).store, id, turn, start=start, limit=limit)
+    ) -> contents.InteractionWithContext:
+        return contents.get_turn(
+            service.find_workspace(id).store, id, turn, start=start, limit=limit
+        )
 
     @router.get(
         "/api/v1/sessions/{id}/search",

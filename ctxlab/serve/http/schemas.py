@@ -33,13 +33,8 @@ _MAX_NUMBER = 2**31 - 1
 
 SessionId = Annotated[_SessionIdText, Path(description="Session id.")]
 TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_NUMBER)]
-WorkspacePath = Annotated[
-    str,
-    Path(
-        description="Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject.",
-        max_length=4096,
-    ),
-]
+_PATH_HELP = "Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject."
+WorkspacePath = Annotated[str, Path(description=_PATH_HELP, max_length=4096)]
 SearchQuery = Annotated[
     str,
     Query(
@@ -48,10 +43,8 @@ SearchQuery = Annotated[
         max_length=1000,
     ),
 ]
-StatusFilter = Annotated[
-    SessionStatus | None,
-    Query(description="Only sessions with this status. Default: all but archived ones."),
-]
+_STATUS_HELP = "Only sessions with this status. Default: all but archived ones."
+StatusFilter = Annotated[SessionStatus | None, Query(description=_STATUS_HELP)]
 Limit = Annotated[int, Query(description="Maximum number of entries.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=_MAX_NUMBER)]
 FirstTurn = Annotated[int, Query(description="First turn.", ge=1, le=_MAX_NUMBER)]

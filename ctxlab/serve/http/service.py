@@ -114,9 +114,8 @@ class AgentPool:
         with self._lock:
             replaced = self._agents.pop(agent_session.id, pooled)
             self._agents[agent_session.id] = pooled
-            evicted = [
-                self._agents.popitem(last=False)[1] for _ in range(len(self) - self.max_agents)
-            ]
+            surplus = len(self) - self.max_agents
+            evicted = [self._agents.popitem(last=False)[1] for _ in range(surplus)]
         for each in (replaced, *evicted):
             if each.agent_session is not agent_session:
                 _kill_processes(each.agent_session)

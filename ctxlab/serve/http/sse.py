@@ -90,11 +90,8 @@ _REFERENCES = [
     {"$ref": f"#/components/schemas/{kind.__name__}"}
     for kind in (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
 ]
-_DATA_SCHEMA = {
-    "type": "string",
-    "contentMediaType": "application/json",
-    "contentSchema": {"oneOf": _REFERENCES},
-}
+_DATA_SCHEMA: Any = {"type": "string", "contentMediaType": "application/json"}
+_DATA_SCHEMA["contentSchema"] = {"oneOf": _REFERENCES}
 _EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "data"],

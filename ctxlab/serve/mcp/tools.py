@@ -47,30 +47,20 @@ TOOL_NAMES = (
 
 _N_RECENT_TURNS = 5
 
-_SessionId = Annotated[
-    str | None,
-    Field(max_length=500, description="Id from list_sessions. Default: the current session."),
-]
+_ID_FIELD = Field(
+    max_length=500, description="Id from list_sessions. Default: the current session."
+)
+_SessionId = Annotated[str | None, _ID_FIELD]
 _TurnNumber = Annotated[int, Field(ge=1, le=10**12, description="Turn number, from 1.")]
-_Offset = Annotated[
-    int, Field(ge=0, le=10**12, description="Where to continue: next_offset of the last result.")
-]
+_NEXT_HELP = "Where to continue: next_offset of the last result."
+_Offset = Annotated[int, Field(ge=0, le=10**12, description=_NEXT_HELP)]
 _Limit = Annotated[int, Field(ge=1, le=100, description="Maximum number of entries.")]
-_MaxCharacters = Annotated[
-    int,
-    Field(ge=100, le=100_000, description="Maximum characters of recorded text in the result."),
-]
-_Query = Annotated[
-    str,
-    Field(
-        max_length=1_000,
-        description="Words that a message must all contain. There is no query syntax.",
-    ),
-]
-_DateOrTime = Annotated[
-    str | None,
-    Field(max_length=40, description="ISO 8601 date or time; UTC unless it has a time zone."),
-]
+_SIZE_HELP = "Maximum characters of recorded text in the result."
+_MaxCharacters = Annotated[int, Field(ge=100, le=100_000, description=_SIZE_HELP)]
+_QUERY_HELP = "Words that a message must all contain. There is no query syntax."
+_Query = Annotated[str, Field(max_length=1_000, description=_QUERY_HELP)]
+_TIME_HELP = "ISO 8601 date or time; UTC unless it has a time zone."
+_DateOrTime = Annotated[str | None, Field(max_length=40, description=_TIME_HELP)]
 
 
 class SessionTools:
@@ -290,12 +280,10 @@ def _parse_time(text: str | None) -> float | None:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise SpecError(
-            f"invalid date {text!r}; use a form like 2026-11-22 or 2026-11-22T10:30Z"
-        ) from None
+        form = "2026-11-22 or 2026-11-22T10:30Z"
+        raise SpecError(f"invalid date {text!r}; use a form like {form}") from None
 
 
-TOOLS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(getattr(SessionTools, name)) for name in TOOL_NAMES
-}
+_METHODS = {name: getattr(SessionTools, name) for name in TOOL_NAMES}
+TOOLS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(it) for name, it in _METHODS.items()}
 """Wrapper of each tool that validates its arguments; the first argument is a ``SessionTools``."""

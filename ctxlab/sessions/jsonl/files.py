@@ -334,10 +334,8 @@ class SessionFiles:
         text = rest.decode(errors="replace")
         cut = encode_first_row("session-torn", id, file=path.name, at=at, cut=text)
         self.replace(backup, before + cut)
-        _LOG.warning(
-            "%s: cut off %d bytes of an unfinished append; they are kept in %s",
-            path, len(rest), backup.name,
-        )  # fmt: skip
+        lost = f"{len(rest)} bytes of an unfinished append"
+        _LOG.warning("%s: cut off %s; they are kept in %s", path, lost, backup.name)
 
 
 def encode_first_row(kind: str, id: str, **fields: Any) -> bytes:

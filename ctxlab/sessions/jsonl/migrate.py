@@ -10,7 +10,7 @@ meta file is written; the next run repeats a migration that was killed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -22,22 +22,21 @@ from msgspec.structs import replace
 from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import CtxlabError, SessionError
 from ctxlab.formats.ctxlab_sessions.chunks import sniff
+from ctxlab.formats.fields import get_number, get_text, get_time
 from ctxlab.formats.io.head import FileHead
+from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import STATUSES
 from ctxlab.sessions.common import Fsync, check_session_id
-from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, read_chunk_header
+from ctxlab.sessions.jsonl.chunk_format import ChunkTail, encode_chunk, parse_row, read_chunk_header
 from ctxlab.sessions.jsonl.files import CHUNK_PATTERN, encode_first_row
-from ctxlab.sessions.jsonl.legacy_format import (
-    LegacyRow,
-    first_timestamp,
-    is_meta_row,
-    read_legacy_rows,
-)
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.jsonl.store import JsonlStore
 from ctxlab.sessions.titles import single_line, title_from_messages, titles_after_change
 
+_ROLES_BY_TYPE = {"user": "user", "assistant": "assistant", "system": "system", "tool": "tool",
+           "tool_result": "tool", "human": "user", "ai": "assistant"}  # fmt: skip
+_TIME_KEYS = ("time", "ts", "timestamp", "created_at")
 _KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "status", "tools",
          "created_at", "updated_at", "created", "updated", "format", "version"}  # fmt: skip
 
@@ -184,9 +183,8 @@ class _Migration:
             self.paths = [self._rename_legacy_file(path) for path in self.paths]
             born = uuid4().hex
             if known is None:
-                meta = SessionMeta(
-                    born=born, created=time.time(), updated=time.time(), source=source, deleted=True
-                )
+                now = time.time()
+                meta = SessionMeta(born=born, created=now, updated=now, source=source, deleted=True)
                 self.store._write_meta(self.id, meta)
             self._remove_partial_files()
             tail = self._write_chunks(max(times))
@@ -329,3 +327,98 @@ def _original_name(path: Path) -> str:
 def _text_field(row: dict[str, Any], key: str) -> str | None:
     value = row.get(key)
     return value if isinstance(value, str) and value else None
+
+
+class LegacyRow(NamedTuple):
+    """Line of a legacy file: a message, meta or an error."""
+
+    path: Path
+    "the file"
+    line: int
+    "line number, from 1"
+    message: Message | None = None
+    "the message, if the line holds one"
+    meta: dict[str, Any] | None = None
+    "the meta row, if the line is one"
+    broken: str | None = None
+    "why the line cannot be read"
+    text: str = ""
+    "text of a broken line"
+
+
+def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
+    """Yield all lines of a legacy file except blank ones.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+
+    Yields
+    ------
+    LegacyRow
+        The next line.
+    """
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, start=1):
+            if not raw.strip():
+                continue
+            try:
+                row = parse_row(raw)
+                if is_meta_row(row):
+                    yield LegacyRow(path, line, meta=dict(row))
+                else:
+                    yield LegacyRow(path, line, _parse_message(row))
+            except (ValueError, TypeError) as error:
+                yield LegacyRow(path, line, broken=str(error), text=raw.decode(errors="replace"))
+
+
+def is_meta_row(row: Any) -> bool:
+    """Return True if a row describes the session instead of holding a message.
+
+    Parameters
+    ----------
+    row : object
+        Parsed line.
+
+    Returns
+    -------
+    bool
+        True if the type of the row is ``meta`` or ``session_meta``.
+    """
+    return isinstance(row, Mapping) and row.get("type") in ("meta", "session_meta")
+
+
+def first_timestamp(row: Mapping[str, Any], *keys: str) -> float | None:
+    """Return the first readable time among some keys of a row.
+
+    Parameters
+    ----------
+    row : mapping
+        Parsed line.
+    *keys : str
+        Keys to try, in order.
+
+    Returns
+    -------
+    float or None
+        Time in seconds since 1970; None if no key holds a time.
+    """
+    for key in keys:
+        value = row.get(key)
+        seconds = get_number(value) if not isinstance(value, str) else get_time(value)
+        if seconds is not None:
+            return seconds
+    return None
+
+
+def _parse_message(row: Any) -> Message:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"expected a message object, got {type(row).__name__}")
+    wire = dict(row)
+    if "role" not in wire and (spoken := _ROLES_BY_TYPE.get(get_text(wire, "type") or "")):
+        wire["role"] = spoken
+        del wire["type"]
+    if (time := first_timestamp(wire, *_TIME_KEYS)) is not None:
+        wire["time"] = time
+    return message_from_row(wire)

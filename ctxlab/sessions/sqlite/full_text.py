@@ -111,9 +111,8 @@ def index_missing(connection: sqlite3.Connection) -> None:
                 index_message(connection, id, message_from_row(parse_json(text)))
             except ValueError:
                 connection.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, '')", (id,))
-        connection.executemany(
-            "UPDATE messages SET indexed = 1 WHERE id = ?", [(id,) for id, _ in rows]
-        )
+        done = [(id,) for id, _ in rows]
+        connection.executemany("UPDATE messages SET indexed = 1 WHERE id = ?", done)
 
 
 def remove_session(connection: sqlite3.Connection, id: str) -> None:
@@ -126,10 +125,8 @@ def remove_session(connection: sqlite3.Connection, id: str) -> None:
     id : str
         Session id.
     """
-    connection.execute(
-        "DELETE FROM messages_fts WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)",
-        (id,),
-    )
+    own = "SELECT id FROM messages WHERE session_id = ?"
+    connection.execute(f"DELETE FROM messages_fts WHERE rowid IN ({own})", (id,))
     # Otherwise the words would stay in the file, marked as deleted, until the index grows.
     connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
 
@@ -176,9 +173,8 @@ def _iter_matches(
     others = [
         w for n, w in enumerate(words) if n >= _MAX_INDEX_WORDS or len(split_for_index(w)) > 1
     ]
-    for session, turn, position, row, rank in connection.execute(
-        _SEARCH_SQL, {"words": asked, "id": id}
-    ):
+    found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})
+    for session, turn, position, row, rank in found:
         try:
             message = message_from_row(parse_json(row))
         except ValueError:

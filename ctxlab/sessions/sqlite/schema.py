@@ -138,10 +138,8 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
 def _convert_seconds(connection: sqlite3.Connection) -> None:
     """Convert times that were stored in seconds to milliseconds."""
     for column in ("created_at", "updated_at"):
-        connection.execute(
-            f"UPDATE chat_sessions SET {column} = CAST({column} * 1000 AS INTEGER) "
-            f"WHERE {column} < 100000000000"
-        )
+        milliseconds = f"CAST({column} * 1000 AS INTEGER) WHERE {column} < 100000000000"
+        connection.execute(f"UPDATE chat_sessions SET {column} = {milliseconds}")
 
 
 def _create_transcripts(connection: sqlite3.Connection) -> None:
@@ -149,9 +147,8 @@ def _create_transcripts(connection: sqlite3.Connection) -> None:
     kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
     for id, text in kept:
         try:
-            messages = pair_tool_results(
-                message_from_window_row(row) for row in parse_json(text or "[]")
-            )
+            rows = map(message_from_window_row, parse_json(text or "[]"))
+            messages = pair_tool_results(rows)
         except (TypeError, ValueError) as error:
             _LOG.warning("session %r: cannot read its recent messages: %s", id, error)
             continue

@@ -7,6 +7,7 @@ Seed design "Workspace-scoped sessions".
 
 from __future__ import annotations
 
+import platform
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,6 @@ from ctxlab.sessions.common import Fsync, check_choice, encode_json
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow, SummaryWriter
 from ctxlab.sessions.sqlite import full_text as fts
 from ctxlab.sessions.sqlite.connection import Database
-from ctxlab.sessions.sqlite.process_identity import current_process, is_process_alive
 from ctxlab.sessions.sqlite.rows import (
     StoredSession,
     from_milliseconds,
@@ -46,6 +46,8 @@ DATABASE_FILE = ".ctxlab/sessions.db"
 WhenActive: TypeAlias = Literal["close", "refuse"]
 """Policy for starting or opening a session while another one is active: close the other or refuse."""
 
+_REMOTE_TIMEOUT = 600.0
+"""Seconds of inactivity after which a process of another machine counts as dead."""
 _SELECT_SESSION = "SELECT * FROM chat_sessions WHERE session_id = ?"
 _SELECT_LISTED = """
 SELECT * FROM chat_sessions
@@ -137,7 +139,9 @@ class SqliteStore(SessionStore):
         self._refuse_when_active = when_active == "refuse"
         self._write_summary: SummaryWriter | None = None
         if model is not None:
-            from ctxlab.sessions.llm_summary import llm_summary_writer  # lazy: loads the clients
+            from ctxlab.sessions.background_summaries import (
+                llm_summary_writer,  # lazy: loads the clients
+            )
 
             self._write_summary = llm_summary_writer(client, model)
         self._wants_index, self._has_index = index, False
@@ -177,9 +181,8 @@ class SqliteStore(SessionStore):
     def read_messages(self, id: str, start: int = 0, stop: int | None = None) -> Iterator[Message]:
         with self._reading_session(id) as session:
             count, created = session.row["messages"], session.row["created_at"]
-        return self._read_pages(
-            id, max(0, start), count if stop is None else min(stop, count), created
-        )
+        end = count if stop is None else min(stop, count)
+        return self._read_pages(id, max(0, start), end, created)
 
     def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
         # Read page by page, so that a slow reader holds no transaction open.
@@ -290,9 +293,8 @@ class SqliteStore(SessionStore):
                     if titled:
                         session.retitle(titled, turn)
             count, now = first + len(messages), _now_milliseconds()
-            session.update(
-                messages=count, turns=turns.number, replied=turns.replied, updated_at=now
-            )
+            counts = {"messages": count, "turns": turns.number, "replied": turns.replied}
+            session.update(**counts, updated_at=now)
             # In a long turn without a save, bound the messages that a resume must catch up with.
             if count - row["window_stop"] > 2 * self.caps.messages:
                 session = self._fetch(connection, id)
@@ -377,3 +379,59 @@ class SqliteStore(SessionStore):
 
 def _now_milliseconds() -> int:
     return to_milliseconds(time.time())
+
+
+def current_process() -> str:
+    """Return an identifier of this process: ``host/pid/start time``.
+
+    The start time is included because process ids are reused.
+
+    Returns
+    -------
+    str
+        The identifier.
+    """
+    import psutil  # lazy: needed for writing only
+
+    me = psutil.Process()
+    return f"{platform.node()}/{me.pid}/{me.create_time():.2f}"
+
+
+def is_process_alive(owner: str | None, last_active: float) -> bool:
+    """Return True if a process that ``current_process`` named is still running.
+
+    A process of another machine counts as running for ten minutes after its last activity.
+
+    Parameters
+    ----------
+    owner : str or None
+        Identifier of ``current_process``.
+    last_active : float
+        Time of its last activity, in seconds since 1970.
+
+    Returns
+    -------
+    bool
+        True if the process is running.
+
+    Examples
+    --------
+    >>> gone = f"{platform.node()}/1/0.00"
+    >>> [is_process_alive(owner, 0.0) for owner in (current_process(), gone, None)]
+    [True, False, False]
+    >>> [is_process_alive("elsewhere!/1/0.00", time.time() - ago) for ago in (0, 601)]
+    [True, False]
+    """
+    import psutil
+
+    try:
+        host, number, start = (owner or "").split("/")
+        process, began = int(number), float(start)
+    except ValueError:
+        return False
+    if host != platform.node():
+        return time.time() - last_active < _REMOTE_TIMEOUT
+    try:
+        return bool(abs(psutil.Process(process).create_time() - began) < 1)
+    except (psutil.Error, ValueError, OverflowError):
+        return False
