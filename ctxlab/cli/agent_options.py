@@ -86,9 +86,7 @@ class AgentOptions:
 
         chosen = self.named_model or model
         if chosen is None:
-            raise SpecError(
-                f"no model named: add --model, such as gpt-5-mini, or set {MODEL_ENV_VAR}"
-            )
+            raise SpecError(f"no model named: add --model (as gpt-5-mini) or set {MODEL_ENV_VAR}")
         processes = ProcessManager(keep_env=self.keep_env or ())
         write = not self.read_only
         tools = () if self.no_tools else workspace_tools(folder, processes, writable=write)

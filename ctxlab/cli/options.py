@@ -241,9 +241,7 @@ class Options:
     replicates: int = option(
         "--replicates N", "Ask each question N times, to measure the model's own noise.", default=1
     )
-    max_cost: float | None = option(
-        "--max-cost USD", "Stop before the cost exceeds so many dollars."
-    )
+    max_cost: float | None = option("--max-cost USD", "Stop before the cost exceeds this amount.")
     concurrency: int | None = option("--concurrency N", "Model calls to run at the same time [5].")
     dry_run: bool = flag("--dry-run", "Print the number of calls and their cost; call no model.")
     out: Path | None = option("--out DIR", parser=parse_out_folder)

@@ -102,10 +102,8 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
         left = estimate.questions - estimate.known
         verb = "has" if left == 1 else "have"
         return f"{known}; {left:,} {verb} no answer: --cache-mode auto asks {model}"
-    places = 2 if estimate.usd >= 1 else 4
-    price = (
-        "price unknown" if estimate.usd != estimate.usd else f"at most ${estimate.usd:,.{places}f}"
-    )
+    usd = estimate.usd
+    price = "price unknown" if usd != usd else f"at most ${usd:,.{2 if usd >= 1 else 4}f}"
     return f"{known}, {price} with {model}"
 
 

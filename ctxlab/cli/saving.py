@@ -172,10 +172,9 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
         return None
     match found:
         case {"recordings": [_, *_] as recordings, "spec": dict()}:
-            alike = (
-                isinstance(each, dict) and each.keys() >= {*_IDENTITY_KEYS} for each in recordings
-            )
-            return found if all(alike) else None
+            keys = {*_IDENTITY_KEYS}
+            if all(isinstance(each, dict) and each.keys() >= keys for each in recordings):
+                return found
     return None
 
 

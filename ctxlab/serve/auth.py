@@ -205,9 +205,7 @@ class AuthMiddleware:
         """Wait for the body and return a function that yields its parts; None if the client is gone."""
         too_long = _Refused(413, f"the body exceeds {self.max_body:,} bytes")
         declared = filter(str.isdecimal, _header_values(headers, b"content-length"))
-        if any(
-            int(digits[:18]) > self.max_body for digits in declared
-        ):  # 18 digits exceed any limit
+        if any(int(digits[:18]) > self.max_body for digits in declared):  # 18 are too many
             raise too_long
         parts, length = deque[MutableMapping[str, Any]](), 0
         try:

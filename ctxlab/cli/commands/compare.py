@@ -215,9 +215,7 @@ def plan_comparison(
     own = [each.limit for each in chosen if each.limit is not None]
     common = tuple(map(parse_limit, spec.limits)) if len(own) < len(chosen) else ()
     if not common and "limits" in spec_changes:
-        raise SpecError(
-            "--limit has no effect: each strategy has its own; remove --limit or an @ LIMIT"
-        )
+        raise SpecError("--limit has no effect: each strategy has its own; drop it or an @ LIMIT")
     if len(chosen) == 1:  # a single strategy is compared with itself at each of the limits
         chosen = [StrategyChoice(strategies[0], limit) for limit in common]
     if len(set(chosen)) < 2:
@@ -230,14 +228,12 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
     first, *others = choices
     if any(each.limit is not None for each in others):
         raise SpecError(
-            "--equal-tokens finds the limits of the other strategies; remove their @ LIMIT"
+            "--equal-tokens finds the limits of all but the first; remove their @ LIMIT"
         )
     if not others:
         raise SpecError("nothing to compare: --equal-tokens needs at least two strategies")
     if (len(spec.limits) > 1) if first.limit is None else has_limits:
-        raise SpecError(
-            "--equal-tokens: expected one limit, for the first strategy, such as -l 64k"
-        )
+        raise SpecError("--equal-tokens: expected one limit, for the first strategy, as in -l 64k")
     limit = parse_limit(spec.limits[0]) if first.limit is None else first.limit
     chosen = [StrategyChoice(first.strategy, limit), *others]
     return ComparePlan(replace(spec, limits=(limit,)), chosen)

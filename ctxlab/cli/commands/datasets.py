@@ -29,7 +29,7 @@ _NAME = argument(
     "NAME", "Name of a data set, from ctxlab datasets list.", ..., autocompletion=_complete
 )
 _DATA_DIR = option(
-    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else in the platform's cache]."
+    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else in the user's cache]."
 )
 
 app = App()
@@ -128,9 +128,7 @@ def fetch(
         progress = False if no_progress else None
         folder = download.fetch_dataset(dataset, home, sha256=sha256, progress=progress)
     except KeyboardInterrupt:
-        print_note(
-            f"the download is kept as far as it is; ctxlab datasets fetch {name} continues it"
-        )
+        print_note(f"what was downloaded is kept; ctxlab datasets fetch {name} continues it")
         raise
     _note_fetched(dataset, folder, bool(missing))
 

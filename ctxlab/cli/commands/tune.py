@@ -65,9 +65,7 @@ def command(
     spec = replace(options, strategies=None).spec()  # search spaces are not strategies
     cost, _, gain = map(str.strip, objective.partition(","))
     if not gain or "," in gain:
-        raise SpecError(
-            f"--objective: expected two scores, such as cost_usd,recall; got {objective!r}"
-        )
+        raise SpecError(f"--objective: expected two scores (cost_usd,recall), got {objective!r}")
     with report_skipped(spec.on_error) as skipped:
         recordings = list(skipped.counting(spec.recordings(skipped)))
     telling = [recording for recording in recordings if recording.request_positions]

@@ -10,9 +10,8 @@ from rich.text import Text
 from ctxlab.agent.manager import CONTEXT_PARTS
 from ctxlab.cli.render.format import format_percent
 
-_STYLES = dict(
-    zip(CONTEXT_PARTS, ("blue", "magenta", "yellow", "green", "cyan", "dim"), strict=True)
-)
+_COLORS = ("blue", "magenta", "yellow", "green", "cyan", "dim")
+_STYLES = dict(zip(CONTEXT_PARTS, _COLORS, strict=True))
 # Each part has a sign of its own, so that the bar is readable without colours.
 _SIGNS = dict(zip(CONTEXT_PARTS, "█▓▒■░·", strict=True))
 _LETTERS = dict(zip(CONTEXT_PARTS, "STUMR.", strict=True))

@@ -29,6 +29,7 @@ _PROBE_COLUMNS = (
 "columns that only recordings with probes or canaries have"
 _HIDE = {**dict.fromkeys(_PROBE_COLUMNS, "nan"), "strategy_usd": "zero"}
 _HIDE["evidence_pointer_rate"] = "empty"
+_RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
@@ -84,11 +85,8 @@ def leaderboard_markdown(results: Results) -> str:
     """
     board = results.leaderboard()
     columns = _score_columns(results, board)
-    marks = [" (control)" if control_name(name) else "" for name in board["strategy"]]
-    names = [
-        f"`{short_strategy(name)}`{mark}"
-        for name, mark in zip(board["strategy"], marks, strict=True)
-    ]
+    marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
+    names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
     parts = []
     for limit, rows in _places_by_limit(board).items():
@@ -283,12 +281,7 @@ def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
         alike.setdefault(", ".join(rates), []).append(name)
     if not alike:
         return " ".join(warnings)
-    whose = len(models) > 1
-    listed = "; ".join(
-        (" and ".join(names) + ": " if whose else "") + rates for rates, names in alike.items()
-    )
+    named = [f"{' and '.join(names)}: {rates}" for rates, names in alike.items()]
+    listed = "; ".join(named if len(models) > 1 else alike)
     source = " and ".join(sorted(sources, reverse=True))
     return " ".join([f"Prices per million tokens: {listed} ({source}).", *warnings])
-
-
-_RATES = {"input": "input", "cached": "cache_read", "output": "output"}

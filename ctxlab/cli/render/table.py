@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
@@ -195,11 +194,9 @@ class Table:
             if spare(self.shown) < 0 and column.drop:
                 del self.shown[place]
         width = min(wrapped.width, max(least + spare(self.shown), _MIN_WRAP_WIDTH))
-        wrap = partial(wrap_text if self.prose else wrap_name, width=width)
-        self._cells = [
-            [wrap(cell) for cell in each.cells] if each is wrapped else each.cells
-            for each in self.shown
-        ]
+        wrap = wrap_text if self.prose else wrap_name
+        lines = [wrap(cell, width) for cell in wrapped.cells]
+        self._cells = [lines if each is wrapped else each.cells for each in self.shown]
         self._sizes = [width if each is wrapped else each.width for each in self.shown]
 
     @property

@@ -186,14 +186,10 @@ def make_router(service: ChatService) -> APIRouter:
         responses=problem_responses(404),
     )
     def one_turn(
-        id: SessionId,
-        turn: TurnNumber,
-        start: FirstMessage = 0,
-        limit: Limit = 200,
+        id: SessionId, turn: TurnNumber, start: FirstMessage = 0, limit: Limit = 200
     ) -> contents.InteractionWithContext:
-        return contents.get_turn(
-            service.find_workspace(id).store, id, turn, start=start, limit=limit
-        )
+        store = service.find_workspace(id).store
+        return contents.get_turn(store, id, turn, start=start, limit=limit)
 
     @router.get(
         "/api/v1/sessions/{id}/search",

@@ -23,16 +23,14 @@ _ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _EXAMPLE_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
 _EXAMPLE_TIME = "2026-02-07T10:30:00Z"
 
-_SessionIdText = Annotated[
-    str, StringConstraints(min_length=1, max_length=100, pattern=_ID_PATTERN)
-]
+_IdText = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=_ID_PATTERN)]
 _MessageText = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
-_MAX_NUMBER = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
-SessionId = Annotated[_SessionIdText, Path(description="Session id.")]
-TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_NUMBER)]
+SessionId = Annotated[_IdText, Path(description="Session id.")]
+TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_INT)]
 _PATH_HELP = "Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject."
 WorkspacePath = Annotated[str, Path(description=_PATH_HELP, max_length=4096)]
 SearchQuery = Annotated[
@@ -46,11 +44,9 @@ SearchQuery = Annotated[
 _STATUS_HELP = "Only sessions with this status. Default: all but archived ones."
 StatusFilter = Annotated[SessionStatus | None, Query(description=_STATUS_HELP)]
 Limit = Annotated[int, Query(description="Maximum number of entries.", ge=1, le=1000)]
-Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=_MAX_NUMBER)]
-FirstTurn = Annotated[int, Query(description="First turn.", ge=1, le=_MAX_NUMBER)]
-FirstMessage = Annotated[
-    int, Query(description="Number of messages to skip.", ge=0, le=_MAX_NUMBER)
-]
+Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=_MAX_INT)]
+FirstTurn = Annotated[int, Query(description="First turn.", ge=1, le=_MAX_INT)]
+FirstMessage = Annotated[int, Query(description="Number of messages to skip.", ge=0, le=_MAX_INT)]
 
 
 def utc_datetime(seconds: float) -> datetime:
@@ -129,7 +125,7 @@ class SessionRequest(BaseModel):
     )
 
     workspace_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    session_id: _SessionIdText | None = Field(None, description="Session to resume.")
+    session_id: _IdText | None = Field(None, description="Session to resume.")
 
 
 class SessionAnswer(BaseModel):

@@ -87,19 +87,16 @@ def make_app(
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise DataMissing(
-            f"the HTTP server needs {error.name}: run pip install '.[serve]' in a clone of ctxlab"
-        ) from None
+        hint = "run pip install '.[serve]' in a clone of ctxlab"
+        raise DataMissing(f"the HTTP server needs {error.name}: {hint}") from None
     from ctxlab.serve.http.app import build_fastapi_app
     from ctxlab.serve.http.service import AgentPool, ChatService
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
 
     summaries_for = partial(BackgroundSummarizer, client=client, model=summary_model)
-    agent_pool = AgentPool(max_agents, idle_timeout)
-    service = ChatService(
-        workspaces, agent_for, store_for or SqliteStore, summaries_for, agent_pool
-    )
+    pool = AgentPool(max_agents, idle_timeout)
+    service = ChatService(workspaces, agent_for, store_for or SqliteStore, summaries_for, pool)
     return build_fastapi_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
 
 

@@ -47,10 +47,8 @@ TOOL_NAMES = (
 
 _N_RECENT_TURNS = 5
 
-_ID_FIELD = Field(
-    max_length=500, description="Id from list_sessions. Default: the current session."
-)
-_SessionId = Annotated[str | None, _ID_FIELD]
+_ID = Field(max_length=500, description="Id from list_sessions. Default: the current session.")
+_SessionId = Annotated[str | None, _ID]
 _TurnNumber = Annotated[int, Field(ge=1, le=10**12, description="Turn number, from 1.")]
 _NEXT_HELP = "Where to continue: next_offset of the last result."
 _Offset = Annotated[int, Field(ge=0, le=10**12, description=_NEXT_HELP)]

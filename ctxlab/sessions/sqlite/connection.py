@@ -244,18 +244,16 @@ _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 _FORKING: list[Database] = []
 
 
-def _before_fork() -> None:
+def _pre_fork() -> None:
     _FORKING[:] = _DATABASES
     for each in _FORKING:
         each.before_fork()
 
 
-def _after_fork() -> None:
+def _post_fork() -> None:
     while _FORKING:
         _FORKING.pop().after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )
+    os.register_at_fork(before=_pre_fork, after_in_parent=_post_fork, after_in_child=_post_fork)

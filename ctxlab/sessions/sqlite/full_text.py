@@ -23,7 +23,7 @@ from ctxlab.sessions.text_search import (
     split_words,
 )
 
-_MAX_INDEX_WORDS = 64  # in one index query; further words are searched in the text
+_MAX_WORDS = 64  # in one index query; further words are searched in the text
 _MISSING_MODULE = "no such module"
 
 _SEARCH_SQL = """
@@ -91,9 +91,8 @@ def index_message(connection: sqlite3.Connection, rowid: int, message: Message) 
         Message to index.
     """
     parts = (part for word in split_words(message_text(message)) for part in split_for_index(word))
-    connection.execute(
-        "INSERT INTO messages_fts (rowid, words) VALUES (?, ?)", (rowid, " ".join(parts))
-    )
+    row = rowid, " ".join(parts)
+    connection.execute("INSERT INTO messages_fts (rowid, words) VALUES (?, ?)", row)
 
 
 def index_missing(connection: sqlite3.Connection) -> None:
@@ -157,7 +156,7 @@ def search_index(
     words = query_words(query)
     if not words or not limit:
         return []
-    shown, stop = words[:_MAX_INDEX_WORDS], min(offset + limit, sys.maxsize)
+    shown, stop = words[:_MAX_WORDS], min(offset + limit, sys.maxsize)
     matches = islice(_iter_matches(connection, words, id), min(offset, stop), stop)
     return [
         SearchHit(*place, message.role, make_snippet(text, shown), -rank, message.time)
@@ -169,10 +168,8 @@ def _iter_matches(
     connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
 ) -> Iterator[tuple[tuple[str, int, int], Message, str, float]]:
     """Yield session, turn and position of each match, the message, its text and its rank; best first."""
-    asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_INDEX_WORDS])
-    others = [
-        w for n, w in enumerate(words) if n >= _MAX_INDEX_WORDS or len(split_for_index(w)) > 1
-    ]
+    asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_WORDS])
+    others = [w for n, w in enumerate(words) if n >= _MAX_WORDS or len(split_for_index(w)) > 1]
     found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})
     for session, turn, position, row, rank in found:
         try:

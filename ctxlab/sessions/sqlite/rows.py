@@ -191,10 +191,8 @@ class StoredSession:
         titles : iterable of TitleChange
             Title history, newest first.
         """
-        fields = (
-            (t.title, to_milliseconds(t.changed_at), t.turn, t.interaction_id) for t in titles
-        )
-        rows = [(self.id, place, *each) for place, each in enumerate(fields)]
+        said = ((t.title, to_milliseconds(t.changed_at), t.turn, t.interaction_id) for t in titles)
+        rows = [(self.id, place, *each) for place, each in enumerate(said)]
         self.connection.execute("DELETE FROM titles WHERE session_id = ?", (self.id,))
         self.connection.executemany("INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)", rows)
 
