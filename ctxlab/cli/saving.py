@@ -121,9 +121,7 @@ def _refusal(why: str) -> SpecError:
 
 
 @contextmanager
-def save_then_print(
-    out: Path | None, save: Callable[[Path], object], message: str
-) -> Iterator[None]:
+def save_then_print(out: Path | None, save: Callable[[Path], object], note: str) -> Iterator[None]:
     """Save results, then run the body, which prints them even if saving failed.
 
     Parameters
@@ -132,7 +130,7 @@ def save_then_print(
         The folder; None saves nothing.
     save : callable
         Saves the results into a folder.
-    message : str
+    note : str
         The note to print after saving.
 
     Raises
@@ -144,7 +142,7 @@ def save_then_print(
     if out is not None:
         try:
             save(out)
-            print_note(message)
+            print_note(note)
         except OSError as error:
             why = f"the run could not be saved: {error.strerror or error}"
             failure = SaveError(f"{out}: {why}; its results were only printed")
@@ -174,7 +172,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
         case {"recordings": [_, *_] as recordings, "spec": dict()}:
             keys = {*_IDENTITY_KEYS}
             if all(isinstance(each, dict) and each.keys() >= keys for each in recordings):
-                return found
+                return dict(found)
     return None
 
 

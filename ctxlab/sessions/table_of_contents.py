@@ -200,7 +200,7 @@ def get_turn(
     SpecError
         If ``start`` or ``limit`` is negative.
     """
-    position, messages = _read_existing_turn(library, id, number)
+    position, messages = _read_turn(library, id, number)
     lines = library.turn_summaries(id)
     made = _build_interaction(id, [(number, messages)], position, lines, start, limit)
     before, after = (_load_brief(library, id, beside, lines) for beside in (number - 1, number + 1))
@@ -244,7 +244,7 @@ def get_interaction(
         hint = "use SESSION:TURN, as in the contents"
         raise SpecError(f"invalid interaction id {interaction_id!r}; {hint}")
     first = int(written)
-    position, messages = _read_existing_turn(library, id, first)
+    position, messages = _read_turn(library, id, first)
     while first > 1 and not _has_prompt(messages):
         first -= 1
         position, messages = library.read_turn(id, first)
@@ -314,9 +314,7 @@ def iso_timestamp(seconds: float | None) -> str | None:
         return None
 
 
-def _read_existing_turn(
-    library: SessionLibrary, id: str, number: int
-) -> tuple[int, tuple[Message, ...]]:
+def _read_turn(library: SessionLibrary, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
     position, messages = library.read_turn(id, number) if number > 0 else (0, ())
     if not messages:
         raise UnknownTurn(id, number, library.count_turns(id))

@@ -83,9 +83,7 @@ def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | 
         return found[0]
     numbers = "1" if last == 1 else f"a number from 1 to {last}"
     what = f"is the beginning of {len(found)} ids" if found else "is not one of them"
-    raise CtxlabError(
-        f"{one_line(choice)} {what}; type {numbers}, an id, or Enter for a new session"
-    )
+    raise CtxlabError(f"{one_line(choice)} {what}; type {numbers}, an id, or Enter for a new one")
 
 
 def session_choices_table(sessions: Sequence[Session]) -> Text:

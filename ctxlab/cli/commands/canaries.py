@@ -71,7 +71,7 @@ def command(
     spec = options.spec()
     plan = make_planter(count, kind or tuple(CANARY_KINDS), depth or DEFAULT_DEPTHS, spec.seed)
     if write is not None:
-        _write_planted(spec, plan, write, force, options.progress)
+        _write(spec, plan, write, force, options.progress)
     else:
         _measure_survival(spec, plan, by, options)
 
@@ -99,9 +99,7 @@ def _measure_survival(spec: Spec, plan: CanaryPlanter, by: str, options: Options
     print_result(survival_json(found, by) if options.json else survival_text(found, by))
 
 
-def _write_planted(
-    spec: Spec, plan: CanaryPlanter, to: str, force: bool, progress: bool | None
-) -> None:
+def _write(spec: Spec, plan: CanaryPlanter, to: str, force: bool, progress: bool | None) -> None:
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
 

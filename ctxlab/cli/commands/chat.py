@@ -74,7 +74,7 @@ def command(
         client = LiteLLMClient()
         store = SqliteStore(folder, client=client, model=options.summary_model)
         stack.enter_context(closing(store))
-        resumed = None if new else _session_to_resume(store, session, reader)
+        resumed = None if new else _pick_session(store, session, reader)
         earlier = (resumed.model, resumed.strategy) if resumed else (None, None)
         agent = options.make_agent(folder, client, *earlier)
         if agent.processes is not None:
@@ -104,9 +104,7 @@ def command(
                     print_note(_resume_hint(store, chat.agent_session.id, workspace))
 
 
-def _session_to_resume(
-    store: SessionStore, wanted: str | None, reader: LineReader
-) -> Session | None:
+def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
     """Return the session to resume, if one was named or is picked; Ctrl+D ends the command."""
     from ctxlab.cli.chat.session_picker import choose_session, session_choices_table
     from ctxlab.cli.render.format import render_to_text

@@ -25,9 +25,7 @@ Sessions of an agent, grouped by workspace. All errors are problem details (RFC 
 runs one turn at a time."""
 
 
-def build_fastapi_app(
-    service: ChatService, *, token: str, max_body: int, body_timeout: float
-) -> FastAPI:
+def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: float) -> FastAPI:
     """Build the FastAPI application of a service.
 
     Parameters
@@ -78,7 +76,7 @@ def build_fastapi_app(
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, with the token and the schemas that no route references."""
-    about = {"title": app.title, "version": app.version, "description": _DESCRIPTION}
+    about: Any = {"title": app.title, "version": app.version, "description": _DESCRIPTION}
     schema = get_openapi(**about, routes=app.routes)
     ref = "#/components/schemas/{model}"
     named: list[type[BaseModel]] = [Problem, *TurnEvent.__subclasses__()]

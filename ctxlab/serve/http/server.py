@@ -89,7 +89,7 @@ def make_app(
     except ImportError as error:
         hint = "run pip install '.[serve]' in a clone of ctxlab"
         raise DataMissing(f"the HTTP server needs {error.name}: {hint}") from None
-    from ctxlab.serve.http.app import build_fastapi_app
+    from ctxlab.serve.http.app import build_app
     from ctxlab.serve.http.service import AgentPool, ChatService
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
@@ -97,7 +97,7 @@ def make_app(
     summaries_for = partial(BackgroundSummarizer, client=client, model=summary_model)
     pool = AgentPool(max_agents, idle_timeout)
     service = ChatService(workspaces, agent_for, store_for or SqliteStore, summaries_for, pool)
-    return build_fastapi_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
+    return build_app(service, token=token, max_body=max_body, body_timeout=body_timeout)
 
 
 def serve(

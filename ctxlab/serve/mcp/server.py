@@ -81,9 +81,7 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
     async def list_tools(_: ServerRequestContext[Any], __: object) -> ListToolsResult:
         return types.ListToolsResult(tools=dispatch.TOOL_DEFINITIONS)
 
-    async def call_tool(
-        _: ServerRequestContext[Any], params: CallToolRequestParams
-    ) -> CallToolResult:
+    async def call(_: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         nonlocal limiter
         limiter = limiter or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
         called = partial(dispatch.call_tool, tools, params.name, params.arguments or {})
@@ -95,7 +93,7 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
         title="ctxlab sessions",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=call,
     )
 
 
