@@ -54,7 +54,7 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
         Column("recordings", [f"{each.conversations:,}" for each in known]),
         Column("size", [_format_bytes(each.total_bytes) for each in known]),
         Column(
-            "license", names, left=True, narrow=[name.replace("-NC", "\n-NC") for name in names]
+            "license", names, left=True, narrow=[name.replace("-NC", "-\nNC") for name in names]
         ),
         Column("local path", paths, left=True),
     ]
@@ -158,7 +158,7 @@ def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
 
 def _local_path_text(dataset: Dataset, found: Path | None) -> str:
     if found is None:
-        return "not downloaded"
+        return "not fetched"
     return f"{found}{'' if dataset.is_complete(found) else ' (differs from the published files)'}"
 
 

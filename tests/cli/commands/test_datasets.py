@@ -61,9 +61,19 @@ def test_the_list_names_every_set_its_size_its_licence_and_whether_it_is_here(
     lines = {line.split()[0]: " ".join(line.split()) for line in said.out.splitlines() if line}
     for name, dataset in datasets().items():
         assert dataset.licence.name in lines[name]
-        assert lines[name].endswith(" not downloaded") == (name != "locomo")
+        assert lines[name].endswith(" not fetched") == (name != "locomo")
     assert "10 2.81MB CC-BY-NC-4.0" in lines["locomo"]
     assert run("datasets", "list", "--data-dir", home.parent).out.count("/locomo") == 0
+
+
+def test_a_narrow_list_breaks_no_word(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = run("datasets", "list").out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run("datasets", "list").out
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.splitlines()[0].split() == wide.splitlines()[0].split()
+    table, _, _ = narrow.partition("\n\n")
+    assert set(table.split()) - {"CC-BY-", "NC-4.0"} <= set(wide.split())
 
 
 def test_info_says_everything(run: Run) -> None:
