@@ -314,7 +314,7 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
 
         @functools.wraps(function)
         def command(**values: Any) -> None:
-            shared = {name: values.pop(name, None) for name in known}
+            shared = dict.fromkeys(known) | {name: values.pop(name) for name in chosen}
             function(holder.annotation(**shared), **values)
 
         command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -79,5 +79,6 @@ def _read_tool_definitions(path: Path) -> tuple[dict[str, Any], ...]:
     except ValueError:
         raise ReadError(path, None, "this is not JSON; expected a list of tools") from None
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
-        raise SpecError(f"{path}: expected a JSON list of tool definitions in OpenAI's format")
+        wanted = "a JSON list of tool definitions, as objects in OpenAI's format"
+        raise SpecError(f"{path}: expected {wanted}")
     return tuple(found)
