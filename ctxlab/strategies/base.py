@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
@@ -62,11 +62,8 @@ class BaseStrategy:
 
     def __repr__(self) -> str:
         """Return the text form, with the parameters that differ from their defaults."""
-        shown = (
-            f"{f.name}={value!r}"
-            for f in fields(self)  # type: ignore[arg-type]
-            if (value := getattr(self, f.name)) != f.default
-        )
+        values = [(f, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
+        shown = (f"{f.name}={value!r}" for f, value in values if value != f.default)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __call__(self, context: Context, /) -> Context:
@@ -310,6 +307,7 @@ def summaries_end(context: Context) -> int:
     return index
 
 
+_Messages: TypeAlias = Sequence[Message]
 _PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
@@ -325,9 +323,7 @@ def _pipeline_steps(strategy: Any) -> tuple[Strategy, ...]:
     return strategy.steps if isinstance(strategy, Pipeline) else (strategy,)
 
 
-def _changed_ranges(
-    old: Sequence[Message], new: Sequence[Message]
-) -> Iterator[tuple[int, int, Sequence[Message]]]:
+def _changed_ranges(old: _Messages, new: _Messages) -> Iterator[tuple[int, int, _Messages]]:
     """Yield ``(start, stop, new)``: the replacements that turn ``old`` into ``new``, in order."""
     places: dict[int, list[int]] = {}
     for i, message in enumerate(old):

@@ -7,12 +7,11 @@ Controls are not meant for agents. A strategy that uses the same budget and does
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form, OracleInfo
+from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
@@ -111,11 +110,13 @@ class oracle(BaseStrategy):
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])
-        message, cost, start = None, 0, head
+        message, cost, start, first = None, 0, head, context.history.head_length
         while True:
             start = _window_start(context, max(start, head), tail, base - cost)
             earliest = context.entries[start].start if start < tail else context.history_length
-            wanted = _needed_passages(oracle_info, needed, context.history.head_length, earliest)
+            there = (need for need in needed if first <= need[0] < earliest)
+            lines = dict.fromkeys(oracle_info.passage(*need) for need in there)
+            wanted = Message("user", "\n".join(lines)) if lines else None
             if wanted == message:
                 break
             message, cost = wanted, context.history.counter.count_message(wanted) if wanted else 0
@@ -141,11 +142,3 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
             break
         index -= 1
     return min(context.next_safe_cut(index), tail)
-
-
-def _needed_passages(
-    oracle_info: OracleInfo, needed: Sequence[tuple[int, str]], first: int, stop: int
-) -> Message | None:
-    """Return one message with the passages last mentioned in ``[first, stop)``, or None."""
-    lines = dict.fromkeys(oracle_info.passage(*need) for need in needed if first <= need[0] < stop)
-    return Message("user", "\n".join(lines)) if lines else None

@@ -144,9 +144,8 @@ def parse_to_ast(text: str) -> ast.expr:
     try:
         return ast.parse(_PEER_PREFIX.sub("peer.", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise SpecError(
-            f"cannot read the strategy {text!r}; write it as tool_stubs(keep=3) | panic()"
-        ) from None
+        example = "tool_stubs(keep=3) | panic()"
+        raise SpecError(f"cannot read the strategy {text!r}; write it as {example}") from None
 
 
 def _build_strategy(tree: ast.expr, text: str) -> Strategy:

@@ -9,12 +9,11 @@ from ctxlab.context.context import Context
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
-from ctxlab.strategies.baselines.common.summaries import (
-    limit_summary_tokens,
-    write_unchecked_summary,
-)
+from ctxlab.strategies.baselines.common import summaries
+from ctxlab.strategies.baselines.common.compaction import body_start
 
 _SUMMARY_PREFIX = "For context:\n[model] said: "
+_REPOSITORY_URL = "https://github.com/google/adk-python/blob/"
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,21 +40,16 @@ class adk_current_turn(BaseStrategy):
         """Drop everything before the newest user message, except the system prompt."""
         history, entries = context.history, context.entries
         newest = bisect_left(history.user_positions, context.history_length) - 1
-        start = 0
-        while start < len(entries) and entries[start].message.role == "system":
-            start += 1
-        stop = (
-            context.index_at_or_after(history.user_positions[newest])
-            if newest >= 0
-            else len(entries)
-        )
+        start = body_start(context)
+        stop = len(entries)
+        if newest >= 0:
+            stop = context.index_at_or_after(history.user_positions[newest])
         if start < stop:
             context.drop(start, stop)
         for position in range(context.strategy_state.get(self, 0), context.history_length):
             message, index = history[position], context.find_index(position)
-            if index is not None and not (
-                message.content or message.tool_calls or message.role in ("tool", "system")
-            ):
+            said = message.content or message.tool_calls or message.role in ("tool", "system")
+            if index is not None and not said:
                 context.drop(index, index + 1)
         context.strategy_state[self] = context.history_length
         return context
@@ -107,8 +101,8 @@ class adk_compaction(BaselineStrategy):
         told = history[history.user_positions[max(0, begin - self.overlap_size)] : end_position]
         said = [m.replace(tool_calls=()) for m in told if m.role != "tool" and m.text]
         source_tokens = history.tokens_before[end_position] - history.tokens_before[begin_position]
-        most = limit_summary_tokens(source_tokens, self.model)
-        text = write_unchecked_summary(context, "", said, most, self.model)
+        most = summaries.limit_summary_tokens(source_tokens, self.model)
+        text = summaries.write_unchecked_summary(context, "", said, most, self.model)
         context.fold(start, stop, Message("user", _SUMMARY_PREFIX + text))
         context.report("summary")
 
@@ -118,9 +112,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "adk.include_contents_none",
         adk_current_turn(),
         "google-adk 1.10.0",
-        (
-            "https://github.com/google/adk-python/blob/v1.10.0/src/google/adk/flows/llm_flows/contents.py"
-        ),
+        _REPOSITORY_URL + "v1.10.0/src/google/adk/flows/llm_flows/contents.py",
         "Sends the system prompt and the current turn, from the newest user message on. "
         "If a turn uses a call id twice, ADK answers both calls with the newest result; here each "
         "call keeps its own.",
@@ -130,7 +122,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "adk.compaction",
         adk_compaction(),
         "google-adk 1.18.0",
-        "https://github.com/google/adk-python/blob/v1.18.0/src/google/adk/apps/compaction.py",
+        _REPOSITORY_URL + "v1.18.0/src/google/adk/apps/compaction.py",
         "Replaces every 3 turns of the user by a summary, which also covers the turn "
         "before them. ADK has no defaults; these values are from its documentation. With a single "
         "user message nothing is compacted. If a call id is used twice, ADK answers both calls with "

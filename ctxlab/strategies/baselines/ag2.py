@@ -42,10 +42,9 @@ class sliding_window(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest events; orphaned results are left out, and an empty window widens."""
-        entries = context.entries
 
         def ones(start: int, stop: int) -> Sequence[int]:
-            return [1] * _count_events(entries, start, stop)
+            return [1] * _count_events(context.entries, start, stop)
 
         return _trim_events(context, self.max_events, ones)
 
@@ -188,12 +187,9 @@ def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
 
 def _format_inputs(message: Message) -> str:
     """Return the printed form of the parts of a message."""
-    return ", ".join(
-        f"UrlInput(kind=<BinaryType.IMAGE: 'image'>, url={_format_text(part.value)})"
-        if part.is_image
-        else f"TextInput(content={_format_text(part.value)})"
-        for part in split_parts(message) or [Part(False, "")]
-    )
+    kinds = "TextInput(content=", "UrlInput(kind=<BinaryType.IMAGE: 'image'>, url="
+    parts = split_parts(message) or [Part(False, "")]
+    return ", ".join(f"{kinds[part.is_image]}{_format_text(part.value)})" for part in parts)
 
 
 def _format_text(text: str) -> str:

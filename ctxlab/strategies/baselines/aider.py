@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    CompactingStrategy,
-    body_start,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 
 
 @dataclass(frozen=True, repr=False)
-class chat_summary(CompactingStrategy):
+class chat_summary(compaction.CompactingStrategy):
     """Summarises earlier turns beyond half of their budget when the user writes a new message.
 
     The current turn is never changed, however long it is.
@@ -43,8 +39,8 @@ class chat_summary(CompactingStrategy):
         context.strategy_state[self] = spoken
         most = self.max_chat_history_tokens
         if most is None:
-            most = min(max(window_tokens(context) // 16, 1024), 8192)
-        start = body_start(context)
+            most = min(max(compaction.window_tokens(context) // 16, 1024), 8192)
+        start = compaction.body_start(context)
         current = context.index_at_or_after(context.history.user_positions[spoken - 1])
         done = context.entries[start:current]
         if sum(entry.tokens for entry in done) <= most:
@@ -53,9 +49,8 @@ class chat_summary(CompactingStrategy):
         while split > start and tail + context.entries[split - 1].tokens < most // 2:
             split -= 1
             tail += context.entries[split].tokens
-        while split > start + 1 and not (
-            context.entries[split - 1].message.role == "assistant" and context.is_safe_cut(split)
-        ):
+        replied = [each.message.role == "assistant" for each in context.entries[:split]]
+        while split > start + 1 and not (replied[split - 1] and context.is_safe_cut(split)):
             split -= 1
         if split - start <= 4:
             split = current

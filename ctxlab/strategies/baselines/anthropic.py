@@ -10,7 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import fresh_start, prompt_tokens, window_tokens
+from ctxlab.strategies.baselines.common.compaction import fresh_start, prompt_tokens, window_tokens
 from ctxlab.strategies.helpers.text import with_text
 
 _CLEARED_TEXT = "[tool result cleared]"
@@ -89,9 +89,8 @@ class clear_tool_uses(BaseStrategy):
         asked = context.find_index(context.history.unit_starts[position])
         if self.clear_tool_inputs and call is not None and asked is not None:
             message = context.entries[asked].message
-            calls = tuple(
-                ToolCall(c.id, c.name) if c.id == call.id else c for c in message.tool_calls
-            )
+            given = message.tool_calls
+            calls = tuple(ToolCall(c.id, c.name) if c.id == call.id else c for c in given)
             context.replace(asked, message.replace(tool_calls=calls), Form.REWRITTEN)
 
 

@@ -87,9 +87,8 @@ class head_and_tail(BaselineStrategy):
                 head = block_end(entries, head)
             if entries[head - 1].message.tool_calls:
                 head -= 1
-            context.strategy_state[self] = _BlockCount(
-                state.length, state.blocks, entries[head].start
-            )
+            first = entries[head].start
+            context.strategy_state[self] = _BlockCount(state.length, state.blocks, first)
         else:
             head = context.index_at_or_after(state.first_skipped)
         tail = newest_blocks_start(entries, head, self.tail_size)
@@ -130,9 +129,8 @@ class token_limited(BaselineStrategy):
         limit = context.available if self.token_limit is None else self.token_limit
         known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            known = context.strategy_state[self] = _BlockSums(
-                context.version, system_prompt_end(context.entries)
-            )
+            head = system_prompt_end(context.entries)
+            known = context.strategy_state[self] = _BlockSums(context.version, head)
         known.extend(context)
         entries, starts = context.entries, known.starts
         first, stop = starts[0], len(entries)

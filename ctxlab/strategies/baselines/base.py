@@ -47,9 +47,8 @@ class Baseline:
         steps = self._steps
         known = self.parameters
         for name in changes.keys() - known:
-            raise SpecError(
-                f"{self.name} has no parameter {name!r}; it has {', '.join(sorted(known)) or 'none'}"
-            )
+            has = ", ".join(sorted(known)) or "none"
+            raise SpecError(f"{self.name} has no parameter {name!r}; it has {has}")
         made = tuple(
             replace(step, **{f.name: changes[f.name] for f in fields(step) if f.name in changes})
             for step in steps

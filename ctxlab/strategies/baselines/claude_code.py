@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import fresh_start
+from ctxlab.strategies.baselines.common.compaction import fresh_start
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(

@@ -11,12 +11,7 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    CompactingStrategy,
-    body_start,
-    is_user_message,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 
 INPUT_SHARE = 0.9
 "Share of the window that counts as input, for models that do not state their input limit."
@@ -36,7 +31,7 @@ class _Turn(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class user_digest(CompactingStrategy):
+class user_digest(compaction.CompactingStrategy):
     """Keeps all user messages, and replaces the agent's older steps by lists of files and commands.
 
     The newest turn keeps its newest steps, and earlier turns keep their last answer, as far as they
@@ -61,7 +56,7 @@ class user_digest(CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Replace the agent's older steps by digests."""
-        limit = INPUT_SHARE * window_tokens(context)
+        limit = INPUT_SHARE * compaction.window_tokens(context)
         if not self.should_compact(context, self.threshold_ratio * limit):
             return context
         turns, fixed_tokens = self._open_turns(context)
@@ -99,9 +94,9 @@ class user_digest(CompactingStrategy):
             state = None, 0, (), 0
         _, seen, known, fixed_tokens = state
         turns: list[_Turn] = list(known)
-        entries, first = context.entries, body_start(context)
+        entries, first = context.entries, compaction.body_start(context)
         for index in range(seen, len(entries)):
-            said = is_user_message(entries[index])
+            said = compaction.is_user_message(entries[index])
             if said or entries[index].form is Form.SUMMARY:
                 fixed_tokens += entries[index].tokens
             if said and index >= first:
@@ -118,10 +113,8 @@ class user_digest(CompactingStrategy):
             begin, vain = turn.begin - shift, turn.rejected_stop and turn.rejected_stop - shift
             shift += gone
             end = turn.end - shift
-            part = context.entries[begin:end]
-            closed = all(entry.form is Form.SUMMARY for entry in part) and (
-                len(part) < 2 or context.is_safe_cut(end)
-            )
+            digests = all(entry.form is Form.SUMMARY for entry in context.entries[begin:end])
+            closed = digests and (end - begin < 2 or context.is_safe_cut(end))
             if not closed or end == len(context.entries):
                 turns.append(_Turn(begin, end, 0 if gone else vain))
         state = context.version, len(context.entries), tuple(turns), fixed
@@ -189,7 +182,7 @@ def build_activity_digest(entries: Sequence[Entry]) -> Message:
 
 
 @dataclass(frozen=True, repr=False)
-class earlier_turns(CompactingStrategy):
+class earlier_turns(compaction.CompactingStrategy):
     """Summarises everything before the last user message, except the newest tokens.
 
     A cut is possible only at a user message. While an agent works on its first request there is
@@ -219,8 +212,8 @@ class earlier_turns(CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise everything before the last user message, except the newest tokens."""
-        trigger = self.threshold_ratio * INPUT_SHARE * window_tokens(context)
-        start = body_start(context)
+        trigger = self.threshold_ratio * INPUT_SHARE * compaction.window_tokens(context)
+        start = compaction.body_start(context)
         newest = bisect_left(context.history.user_positions, context.history_length) - 1
         if newest < 0 or not self.should_compact(context, trigger):
             return context
@@ -230,13 +223,10 @@ class earlier_turns(CompactingStrategy):
         while index > start and room > 0:
             index -= 1
             room -= context.entries[index].tokens
-        cut = min(cut, index)
-        while cut > start and not (
-            is_user_message(context.entries[cut]) and context.is_safe_cut(cut)
-        ):
-            cut -= 1
-        if cut > start:
-            self.compact(context, start, cut)
+        for stop in range(min(cut, index), start, -1):
+            if compaction.is_user_message(context.entries[stop]) and context.is_safe_cut(stop):
+                self.compact(context, start, stop)
+                break
         return context
 
 

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    CompactingStrategy,
-    body_start,
-    drop_between,
-    is_user_message,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.helpers.text import with_text
 
 
 @dataclass(frozen=True, repr=False)
-class user_messages(CompactingStrategy):
+class user_messages(compaction.CompactingStrategy):
     """Keeps the newest user messages near the end of the window, followed by a summary.
 
     Tool calls, results and the assistant's texts are dropped, even the newest. A user message
@@ -41,21 +34,21 @@ class user_messages(CompactingStrategy):
     "share of the window at which compaction starts"
     user_tokens: int = 20_000
     "tokens of user messages to keep, at four bytes per token; the message that exceeds them is cut"
-    summary_tokens: int = MAX_SUMMARY_TOKENS
+    summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest user messages near the end of the window, followed by a summary."""
-        if not self.should_compact(context, self.trigger * window_tokens(context)):
+        if not self.should_compact(context, self.trigger * compaction.window_tokens(context)):
             return context
-        entries, start, stop = context.entries, body_start(context), len(context.entries)
-        while stop > start and is_user_message(entries[stop - 1]):
+        entries, start, stop = context.entries, compaction.body_start(context), len(context.entries)
+        while stop > start and compaction.is_user_message(entries[stop - 1]):
             stop -= 1
         part = entries[start:stop]
         # Search from the end, because there may be many old user messages.
-        if all(is_user_message(e) or e.form is Form.SUMMARY for e in reversed(part)):
+        if all(compaction.is_user_message(e) or e.form is Form.SUMMARY for e in reversed(part)):
             return context
         kept, cut = self._select_kept(context, start, stop)
         staying = sum(entries[i].tokens for i in kept)
@@ -68,7 +61,7 @@ class user_messages(CompactingStrategy):
             context.fold(last, stop, message)
         else:
             context.insert(stop, message)
-        drop_between(context, [start - 1, *kept])
+        compaction.drop_between(context, [start - 1, *kept])
         if cut and kept:
             self._cut_message(context, start, cut)
         return context
@@ -80,7 +73,7 @@ class user_messages(CompactingStrategy):
         for index in range(stop - 1, start - 1, -1):
             if not left:
                 break
-            if not is_user_message(context.entries[index]):
+            if not compaction.is_user_message(context.entries[index]):
                 continue
             kept.append(index)
             tokens = -(-len(context.entries[index].message.text.encode(errors="replace")) // 4)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
-from ctxlab.strategies.baselines.common.threshold import MAX_SUMMARY_TOKENS, allowed_summary_tokens
+from ctxlab.strategies.baselines.common.compaction import MAX_SUMMARY_TOKENS, allowed_summary_tokens
 from ctxlab.strategies.baselines.swe_agent import last_observations
 from ctxlab.strategies.summaries.fold import fold_into_summary
 
-_SOURCE_URL = (
-    "https://github.com/Recursive-Safeguarding/the-complexity-trap/blob/"
-    "303738f4cbf6c098135a18784b0a198c4a32e283/sweagent/agent/history_processors.py"
-)
+_REPOSITORY_URL = "https://github.com/Recursive-Safeguarding/the-complexity-trap/blob"
+_COMMIT = "303738f4cbf6c098135a18784b0a198c4a32e283"
+_SOURCE_URL = f"{_REPOSITORY_URL}/{_COMMIT}/sweagent/agent/history_processors.py"
 _VERSION_PREFIX = "The Complexity Trap, arXiv 2508.21433; a fork of JetBrains' code at 303738f, "
 
 

@@ -12,15 +12,11 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.compaction import body_start, newest_that_fit
 from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
-from ctxlab.strategies.baselines.common.threshold import body_start, newest_that_fit
-from ctxlab.strategies.baselines.langchain.summarization import (
-    ContextSize,
-    find_cutoff,
-    is_triggered,
-    size_tokens,
-)
+from ctxlab.strategies.baselines.langchain import summarization as sizes
+from ctxlab.strategies.baselines.langchain.summarization import ContextSize
 from ctxlab.strategies.helpers.text import with_text
 
 _MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
@@ -42,6 +38,11 @@ first 100 lines, you can use the read_file tool with offset=0 and limit=100.
 _WHOLE_NOTE = "Here is a preview of the result"
 _HEAD_AND_TAIL_NOTE = "Here is a preview showing the head and tail of the result"
 _GAP_TEMPLATE = "... [{} lines truncated] ..."
+_OMITTED_CAVEAT = "lines of the form `{}` indicate omitted lines in the middle of the content"
+_LONG_LINES_CAVEAT = (
+    f"the output contains lines longer than {_MAX_LINE_CHARS} characters; this preview shows only "
+    f"their first {_MAX_LINE_CHARS} characters"
+)
 _CUT_TEMPLATE = (
     "\n\n[Output was truncated due to context window size limits. The full content is at {path}. \
 Use read_file with offset and limit parameters to retrieve specific portions. For example, to read the \
@@ -128,24 +129,16 @@ def _preview_lines(lines: list[str]) -> tuple[str, str]:
     if tail:
         marker = _GAP_TEMPLATE.format(gap)
         shown = f"{shown}\n{marker}\n{_number_lines(tail, len(lines) - _PREVIEW_LINES + 1)}"
-        form = _GAP_TEMPLATE.format("N")
-        caveats.append(
-            f"lines of the form `{form}` indicate omitted lines in the middle of the content"
-        )
+        caveats.append(_OMITTED_CAVEAT.format(_GAP_TEMPLATE.format("N")))
     if any(len(line) > _MAX_LINE_CHARS for line in (*head, *tail)):
-        caveats.append(
-            f"the output contains lines longer than {_MAX_LINE_CHARS} characters; this preview "
-            f"shows only their first {_MAX_LINE_CHARS} characters"
-        )
+        caveats.append(_LONG_LINES_CAVEAT)
     note = _HEAD_AND_TAIL_NOTE if tail else _WHOLE_NOTE
     return f"{note} ({'; '.join(caveats)})" if caveats else note, shown
 
 
 def _number_lines(lines: Sequence[str], first: int) -> str:
-    width = len(str(first + len(lines) - 1))
-    return "\n".join(
-        f"{n:>{width}}  {line[:_MAX_LINE_CHARS]}" for n, line in enumerate(lines, first)
-    )
+    width, clipped = len(str(first + len(lines) - 1)), (line[:_MAX_LINE_CHARS] for line in lines)
+    return "\n".join(f"{number:>{width}}  {line}" for number, line in enumerate(clipped, first))
 
 
 _WRITE_TOOLS = ("write_file", "edit_file")
@@ -209,7 +202,7 @@ class summarize_near_the_end(BaseStrategy):
         before = sum(entry.tokens for entry in entries[:head])
         count, tokens = len(entries) - head, context.tokens - before
         most = int(limit * _MAX_WINDOW_SHARE)
-        cuts = is_triggered(self.truncate_trigger, count, context.tokens, limit)
+        cuts = sizes.is_triggered(self.truncate_trigger, count, context.tokens, limit)
         fits = context.tokens <= most
         if fits and not cuts and not self._is_triggered(context.tokens, count, limit):
             return context
@@ -219,7 +212,7 @@ class summarize_near_the_end(BaseStrategy):
             tokens = sum(entry.tokens for entry in rest)
         if before + tokens <= most and not self._is_triggered(before + tokens, count, limit):
             return self._fork_if_changed(context, head, rest)
-        cut = find_cutoff(rest, 0, tokens, self.keep, limit)
+        cut = sizes.find_cutoff(rest, 0, self.keep, limit)
         made: list[Entry] = []
         if cut:
             around = _SUMMARY_PREFIX, _SUMMARY_SUFFIX
@@ -245,16 +238,15 @@ class summarize_near_the_end(BaseStrategy):
         return self._fork_if_changed(context, head, made)
 
     def _is_triggered(self, tokens: int, count: int, limit: int) -> bool:
-        return is_triggered(self.trigger, count, tokens, limit)
+        return sizes.is_triggered(self.trigger, count, tokens, limit)
 
     def _stub_newest_results(self, context: Context, entries: Sequence[Entry]) -> dict[int, Entry]:
         """Return stubs of the newest tool results, by index."""
         messages, small = [entry.message for entry in entries], {}
         index = len(entries) - 1
         while index >= 0 and messages[index].role == "tool":
-            message = stub_saved_result(
-                messages[index], find_call(messages, messages[index].tool_call_id)
-            )
+            call = find_call(messages, messages[index].tool_call_id)
+            message = stub_saved_result(messages[index], call)
             tokens, old = context.history.counter.count_message(message), entries[index]
             small[index] = Entry(message, tokens, Form.POINTER, old.start, old.stop)
             index -= 1
@@ -284,7 +276,7 @@ class summarize_near_the_end(BaseStrategy):
         kind, value = self.truncate_keep
         if kind == "messages":
             return len(rest) - int(value) if len(rest) > value else len(rest)
-        return newest_that_fit(rest, max(1, int(size_tokens(self.truncate_keep, limit))))
+        return newest_that_fit(rest, max(1, int(sizes.size_tokens(self.truncate_keep, limit))))
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
         """Return a message with the long arguments of its file writes truncated.
@@ -310,26 +302,24 @@ class summarize_near_the_end(BaseStrategy):
         if call.name not in _WRITE_TOOLS or len(call.arguments) <= self.max_length:
             return call
         arguments = object_arguments(call) or {}
-        cut = {
+        cut = arguments | {
             key: value[:_KEPT_CHARS] + _TRUNCATION_MARKER
-            if isinstance(value, str) and len(value) > self.max_length
-            else value
             for key, value in arguments.items()
+            if isinstance(value, str) and len(value) > self.max_length
         }
         if cut == arguments:
             return call
         return ToolCall(call.id, call.name, json.dumps(cut, ensure_ascii=False))
 
 
+_REPOSITORY_URL = "https://github.com/langchain-ai/deepagents/blob/deepagents%3D%3D0.7.32"
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "deepagents",
         summarize_near_the_end(),
         "deepagents 0.7.32",
-        (
-            "https://github.com/langchain-ai/deepagents/blob/deepagents%3D%3D0.7.32/libs/deepagents/"
-            "deepagents/middleware/summarization.py"
-        ),
+        _REPOSITORY_URL + "/libs/deepagents/deepagents/middleware/summarization.py",
         "At 0.85 of the window, arguments over 2,000 characters of older write_file and "
         "edit_file calls are truncated to 20. If that is not enough, all but 0.1 of the window "
         "is summarised. If more than 0.95 is still in use, the newest tool results are saved "

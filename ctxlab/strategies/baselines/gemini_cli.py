@@ -11,20 +11,14 @@ from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    CompactingStrategy,
-    body_start,
-    prompt_tokens,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.helpers.text import with_text
 
 _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 
 @dataclass(frozen=True, repr=False)
-class older_share(CompactingStrategy):
+class older_share(compaction.CompactingStrategy):
     """Summarises the older share of the characters, cut at the next user message.
 
     The newest user message and the newest results are left out of account. If no user message
@@ -49,7 +43,7 @@ class older_share(CompactingStrategy):
     "tokens of the newest tool results that stay whole, at four characters per token"
     tool_chars: int = 40_000
     "characters to which older results are cut: a fifth from the beginning, the rest from the end"
-    summary_tokens: int = MAX_SUMMARY_TOKENS
+    summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
@@ -64,13 +58,13 @@ class older_share(CompactingStrategy):
         """Summarise the older share of the characters, cut at the next user message."""
         users = bisect_left(context.history.user_positions, context.history_length)
         tried, failed = context.strategy_state.get(self, (0, False))
-        full = self.compression_threshold * window_tokens(context)
-        if prompt_tokens(context) < full or users == tried:
+        full = self.compression_threshold * compaction.window_tokens(context)
+        if compaction.prompt_tokens(context) < full or users == tried:
             return context
-        entries, start, stop = context.entries, body_start(context), len(context.entries)
+        entries, start, stop = context.entries, compaction.body_start(context), len(context.entries)
         while stop > start and entries[stop - 1].message.role != "assistant":
             stop -= 1
-        if prompt_tokens(context) - sum(entry.tokens for entry in entries[stop:]) < full:
+        if compaction.prompt_tokens(context) - sum(entry.tokens for entry in entries[stop:]) < full:
             return context  # the product knows only the tokens of the last request
         cut = self._find_cut(context, start, stop)
         # A second attempt within a turn would find the same cut and summarise the summary.

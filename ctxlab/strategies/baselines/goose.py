@@ -8,21 +8,13 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    CompactingStrategy,
-    body_start,
-    is_user_message,
-    last_request_tokens,
-    prompt_tokens,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 
 _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I go on from there."
 
 
 @dataclass(frozen=True, repr=False)
-class last_request(CompactingStrategy):
+class last_request(compaction.CompactingStrategy):
     """Summarises everything, adds a note of the assistant, and repeats the last user message.
 
     After a user message, it checks how many tokens the last request took. Within an agent's turn it
@@ -42,22 +34,22 @@ class last_request(CompactingStrategy):
 
     threshold: float = 0.8
     "share of the window above which compaction starts; 0 and 1 disable it until a request overflows"
-    summary_tokens: int = MAX_SUMMARY_TOKENS
+    summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise everything but the last user message, which is repeated."""
-        entries, size, start = context.entries, window_tokens(context), body_start(context)
-        asked = bool(entries) and is_user_message(entries[-1]) and 0 < self.threshold < 1
-        due = (asked and last_request_tokens(context) > self.threshold * size) or prompt_tokens(
-            context
-        ) > size
+        entries, size = context.entries, compaction.window_tokens(context)
+        asked = bool(entries) and compaction.is_user_message(entries[-1]) and 0 < self.threshold < 1
+        due = asked and compaction.last_request_tokens(context) > self.threshold * size
+        due = due or compaction.prompt_tokens(context) > size
+        start = compaction.body_start(context)
         if not due or start == len(entries) or not self.should_compact(context, 0):
             return context
         last = len(entries) - 1
-        while last >= start and not is_user_message(entries[last]):
+        while last >= start and not compaction.is_user_message(entries[last]):
             last -= 1
         staying = entries[last].tokens if last >= start else 0
         part = entries[start:]

@@ -14,11 +14,8 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.summaries import (
-    MAX_WRAPPED_SUMMARY_TOKENS,
-    make_wrapped_summary,
-)
-from ctxlab.strategies.baselines.common.threshold import drop_between
+from ctxlab.strategies.baselines.common import summaries
+from ctxlab.strategies.baselines.common.compaction import drop_between
 from ctxlab.strategies.helpers.text import with_text
 
 _INSUFFICIENT = "compaction insufficient: inspect_ai ends the run here"
@@ -183,19 +180,15 @@ class inspect_trim(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest fifth of the messages after the task when the window is nearly full."""
-        limit = _threshold_tokens(context, self.threshold)
+        limit, entries = _threshold_tokens(context, self.threshold), context.entries
         if context.tokens <= limit:
             return context
         count = context.history.counter.count_message
-        entries = context.entries
-        kept = [(index, entry.message) for index, entry in enumerate(entries)]
-        total = context.tokens
+        kept, total = [(i, entry.message) for i, entry in enumerate(entries)], context.tokens
         for number in range(_MAX_PASSES):
             before, kept = total, _trim_once(kept, self.preserve)
-            total = sum(
-                entries[i].tokens if entries[i].message is message else count(message)
-                for i, message in kept
-            )
+            pairs = [(entries[i], message) for i, message in kept]
+            total = sum(e.tokens if e.message is m else count(m) for e, m in pairs)
             if total <= limit or (number and total >= before):
                 break
         if total > limit:
@@ -270,10 +263,9 @@ class inspect_summary(BaseStrategy):
         fixed = sum(entry.tokens for entry in entries[:start])
         room = limit - fixed - count(Message("user", _SUMMARY_PREFIX + _SUMMARY_SUFFIX))
         if start < len(entries) and room > 0:
-            tokens = min(MAX_WRAPPED_SUMMARY_TOKENS, room)
-            said = make_wrapped_summary(
-                context, start, len(entries), self.model, _SUMMARY_PREFIX, _SUMMARY_SUFFIX, tokens
-            )
+            tokens = min(summaries.MAX_WRAPPED_SUMMARY_TOKENS, room)
+            wrapping = self.model, _SUMMARY_PREFIX, _SUMMARY_SUFFIX, tokens
+            said = summaries.make_wrapped_summary(context, start, len(entries), *wrapping)
             if fixed + count(said) <= limit:
                 context.fold(start, len(entries), said)
                 context.report("summary")
@@ -283,9 +275,8 @@ class inspect_summary(BaseStrategy):
 
 
 _PRODUCT_VERSION = "inspect-ai 0.3.285"
-_SOURCE_URL = (
-    "https://github.com/UKGovernmentBEIS/inspect_ai/blob/0.3.285/src/inspect_ai/model/_compaction/"
-)
+_REPOSITORY_URL = "https://github.com/UKGovernmentBEIS/inspect_ai/blob/0.3.285"
+_SOURCE_URL = f"{_REPOSITORY_URL}/src/inspect_ai/model/_compaction/"
 _SHARED_DESCRIPTION = (
     " If the result stays above the threshold, inspect_ai raises and the run ends; here that is "
     "reported and the conversation is sent unchanged. The window is what the messages may take."
@@ -297,8 +288,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         inspect_edit(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "edit.py",
-        "Clears the results of all but the newest 3 tool uses when 0.9 of the window is "
-        "used."
+        "Clears the results of all but the newest 3 tool uses when 0.9 of the window is used."
         + _SHARED_DESCRIPTION
         + " Thinking is not sent here, so it is not cleared; calls of a memory tool keep theirs.",
         (

@@ -7,15 +7,11 @@ from itertools import accumulate
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    CompactingStrategy,
-    body_start,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 
 
 @dataclass(frozen=True, repr=False)
-class evict_share(CompactingStrategy):
+class evict_share(compaction.CompactingStrategy):
     """Evicts 40 % of the messages, or 50 % and so on, until the rest is small enough.
 
     The cut moves back to a message of the assistant. If no cut is possible, everything is evicted.
@@ -42,8 +38,8 @@ class evict_share(CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Evict 40 % of the messages, or 50 % and so on, until the rest is small enough."""
-        limit = self.trigger * window_tokens(context)
-        start = body_start(context)
+        limit = self.trigger * compaction.window_tokens(context)
+        start = compaction.body_start(context)
         if not self.should_compact(context, limit) or start == len(context.entries):
             return context
         stop = self._find_cut(context, start) or len(context.entries)
@@ -56,10 +52,11 @@ class evict_share(CompactingStrategy):
     def _find_cut(self, context: Context, start: int) -> int | None:
         entries = context.entries[start:]
         total = 1 + len(entries)  # Letta counts the system prompt too
-        goal = (1 - self.sliding_window_percentage) * window_tokens(context)
+        window = compaction.window_tokens(context)
+        goal = (1 - self.sliding_window_percentage) * window
         system = sum(entry.tokens for entry in context.entries[:start])
         before = [0, *accumulate(entry.tokens for entry in entries)]
-        share, left, cut = self.sliding_window_percentage, float(window_tokens(context)), 0
+        share, left, cut = self.sliding_window_percentage, float(window), 0
         while left >= goal and share < 1.0:
             share += 0.10
             place = min(round(share * total), total - 1)

@@ -52,8 +52,7 @@ class tool_output_trimmer(BaselineStrategy):
     def __call__(self, context: Context, /) -> Context:
         """Replace large tool outputs before the newest user turns by a header and a preview."""
         names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())
-        renamed = names.update(context)
-        history = context.history
+        renamed, history = names.update(context), context.history
         newest = bisect_left(history.user_positions, context.history_length) - self.recent_turns
         results = tool_result_positions(context)
         upto = bisect_left(results, history.user_positions[newest]) if newest >= 0 else 0
@@ -81,10 +80,8 @@ class tool_output_trimmer(BaselineStrategy):
     def _preview_text(self, text: str, name: str) -> str | None:
         """Return the preview of a text; None if the text is short or not longer than its preview."""
         size = len(text)
-        shorter = (
-            f"[Trimmed: {name} output — {size} chars → {self.preview_chars} char preview]\n"
-            f"{text[: self.preview_chars]}..."
-        )
+        header = f"[Trimmed: {name} output — {size} chars → {self.preview_chars} char preview]"
+        shorter = f"{header}\n{text[: self.preview_chars]}..."
         return shorter if size > self.max_output_chars and len(shorter) < size else None
 
     def _preview_parts(self, parts: tuple[ContentPart, ...], name: str) -> str | None:
@@ -157,15 +154,16 @@ class _ToolNames:
         return list(dict.fromkeys(renamed))
 
 
+_EXTENSIONS_URL = (
+    "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions"
+)
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openai_agents.tool_output_trimmer",
         tool_output_trimmer(),
         "openai-agents 0.20.0",
-        (
-            "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions/"
-            "tool_output_trimmer.py"
-        ),
+        _EXTENSIONS_URL + "/tool_output_trimmer.py",
         "Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
         "200-character preview. In a run with one user message nothing is ever trimmed.",
         (

@@ -10,21 +10,14 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, ToolCall
 from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    CompactingStrategy,
-    body_start,
-    last_request_tokens,
-    prompt_tokens,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.helpers.text import with_text
 
 _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear."
 
 
 @dataclass(frozen=True, repr=False)
-class recent_tail(CompactingStrategy):
+class recent_tail(compaction.CompactingStrategy):
     """Summarises all but a newest part when the last request left too little room.
 
     The newest part takes a quarter of the usable tokens, at least 2,000 and at most 15,000. If not
@@ -53,7 +46,7 @@ class recent_tail(CompactingStrategy):
     "tokens of the newest outputs that are never cleared, at four characters per token"
     prune_minimum: int = 20_000
     "tokens that must be saved; else nothing is cleared"
-    summary_tokens: int = MAX_SUMMARY_TOKENS
+    summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
@@ -62,10 +55,12 @@ class recent_tail(CompactingStrategy):
         """Summarise all but a newest part when the last request left too little room."""
         if self.prune:
             self._prune(context)
-        size, entries, start = window_tokens(context), context.entries, body_start(context)
+        size, entries = compaction.window_tokens(context), context.entries
         output = min(self.output, size // 4)
         usable = max(0, size - output - min(self.reserved, output))
-        full = last_request_tokens(context) >= usable or prompt_tokens(context) > size
+        full = compaction.last_request_tokens(context) >= usable
+        full = full or compaction.prompt_tokens(context) > size
+        start = compaction.body_start(context)
         if not full or start == len(entries) or not self.should_compact(context, 0):
             return context
         keep = self.preserve_recent_tokens

@@ -7,10 +7,11 @@ full.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypeAlias
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
@@ -23,6 +24,7 @@ from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
 _MASKED_TEXT = "<MASKED>"
 _MAX_TRIES = 5
+_Range: TypeAlias = tuple[int, int]
 
 
 def _count_events(message: Message) -> int:
@@ -76,10 +78,9 @@ class openhands_summarizing(BaseStrategy):
             if not (over_tokens or size > self.max_size):
                 break
             before = (context.tokens, size)
-            whole = _prompt_size(context.entries), len(context.entries)
-            part = self._find_forgettable(context, size, over_tokens) or (
-                whole if over_tokens else None
-            )
+            part = self._find_forgettable(context, size, over_tokens)
+            if part is None and over_tokens:
+                part = _prompt_size(context.entries), len(context.entries)
             if part is None or part[0] == part[1]:
                 break
             context.fold(*part, make_wrapped_summary(context, *part, model=self.model))
@@ -93,14 +94,12 @@ class openhands_summarizing(BaseStrategy):
         available = context.available
         return available if self.max_tokens is None else min(self.max_tokens, available)
 
-    def _find_forgettable(
-        self, context: Context, size: int, over_tokens: bool
-    ) -> tuple[int, int] | None:
+    def _find_forgettable(self, context: Context, size: int, over: bool) -> _Range | None:
         """Return the range of entries to condense; None if there is no valid cut or too little to do."""
         entries = context.entries
         first = [0, *accumulate(_count_events(entry.message) for entry in entries)]
         tail = []
-        if over_tokens:
+        if over:
             excess = context.tokens - self._max_prompt_tokens(context) // 2
             tail.append(self._tail_events(entries, first, excess))
         if size > self.max_size:
@@ -244,11 +243,8 @@ class openhands_amortized(BaseStrategy):
             return context
         entries, target = context.entries, self.max_size // 2
         seen.handled = seen.events - target
-        start, first = 0, self.keep_first
-        while (
-            start < len(entries) and (first := first - _count_events(entries[start].message)) >= 0
-        ):
-            start += 1
+        events = [*accumulate(_count_events(entry.message) for entry in entries)]
+        start = bisect_right(events, self.keep_first)
         while not context.is_safe_cut(start):
             start -= 1
         start = max(start, context.first_droppable)

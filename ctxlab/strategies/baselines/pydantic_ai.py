@@ -18,8 +18,8 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.common.compaction import body_start
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
-from ctxlab.strategies.baselines.common.threshold import body_start
 
 ContextSize: TypeAlias = tuple[str, float]
 """Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
@@ -110,8 +110,7 @@ class pydantic_ai_summarization(BaseStrategy):
         start, stop = body_start(context), view.starts[view.find_cut(self.keep, in_flight=True)]
         if start >= stop:
             return context
-        said = _make_summary(context, start, stop, self.model)
-        context.fold(start, stop, said)
+        context.fold(start, stop, _make_summary(context, start, stop, self.model))
         context.report("summary")
         return context
 
@@ -175,10 +174,8 @@ class pydantic_ai_manager(BaseStrategy):
 
 
 def _make_summary(context: Context, start: int, stop: int, model: str | None) -> Message:
-    chars = _SUMMARY_INPUT_CHARS
-    return make_wrapped_summary(
-        context, start, stop, model, _SUMMARY_PREFIX, input_chars=chars, strip=True
-    )
+    prefix, chars = _SUMMARY_PREFIX, _SUMMARY_INPUT_CHARS
+    return make_wrapped_summary(context, start, stop, model, prefix, input_chars=chars, strip=True)
 
 
 def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView | None:
@@ -197,8 +194,7 @@ class _MessageView:
     """A context as messages of Pydantic AI; ``starts[i]`` is the first entry of message ``i``."""
 
     def __init__(self, context: Context, begin: int = 0, window: int | None = None) -> None:
-        self.context, self.entries = context, context.entries
-        self.window = window
+        self.context, self.entries, self.window = context, context.entries, window
         self.starts: list[int] = []
         ends, last = True, 0
         for index in range(begin, len(self.entries)):

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.threshold import (
-    MAX_SUMMARY_TOKENS,
-    CompactingStrategy,
-    body_start,
-    prompt_tokens,
-    window_tokens,
-)
+from ctxlab.strategies.baselines.common import compaction
 
 
 @dataclass(frozen=True, repr=False)
-class condense(CompactingStrategy):
+class condense(compaction.CompactingStrategy):
     """Replaces everything by one summary, or hides the older half after the first message.
 
     Messages are counted as Anthropic does: results and texts between two replies are one message.
@@ -41,35 +35,32 @@ class condense(CompactingStrategy):
     "percentage of the window at which it summarises, if the limit is not reached before"
     max_tokens: int = 8192
     "tokens reserved for the reply, in addition to a tenth of the window"
-    summary_tokens: int = MAX_SUMMARY_TOKENS
+    summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "tokens of the summary at most; never more than a tenth of the window"
     model: str | None = None
     "model that writes the summary; None: it is extracted and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything by one summary, or hide the older half after the first message."""
-        size, start = window_tokens(context), body_start(context)
+        size, start = compaction.window_tokens(context), compaction.body_start(context)
         allowed = max(0, 0.9 * size - self.max_tokens)
         limit = min(allowed + 1, self.auto_condense_context_percent / 100 * size)
         if start == len(context.entries):
             return context
-        if self.auto_condense_context and self.should_compact(context, limit):
-            stop = len(context.entries)
-            if self.compact(context, start, stop):
-                return context
-        if prompt_tokens(context) > allowed:
+        due = self.auto_condense_context and self.should_compact(context, limit)
+        if due and self.compact(context, start, len(context.entries)):
+            return context
+        if compaction.prompt_tokens(context) > allowed:
             self._hide_older_half(context, start)
         return context
 
     def _hide_older_half(self, context: Context, start: int) -> None:
         """Hide an even number of messages after the first, at most half of them."""
-        seen = [i for i in range(start, len(context.entries)) if not _is_inserted(context, i)]
+        entries = context.entries
+        seen = [i for i in range(start, len(entries)) if entries[i].start < entries[i].stop]
         groups: list[int] = []
-        for of_model, few in groupby(
-            seen, lambda i: context.entries[i].message.role == "assistant"
-        ):
-            indexes = list(few)
-            groups += indexes if of_model else indexes[:1]
+        for replied, run in groupby(seen, lambda i: entries[i].message.role == "assistant"):
+            groups += islice(run, None if replied else 1)
         going = (len(groups) - 1) // 2 // 2 * 2
         if going <= 0:
             return
@@ -79,11 +70,6 @@ class condense(CompactingStrategy):
             context.drop(first, stop)
             marker = Message("user", f"[{going} messages hidden to make room]")
             context.insert(first, marker, Form.REWRITTEN)
-
-
-def _is_inserted(context: Context, index: int) -> bool:
-    entry = context.entries[index]
-    return entry.start == entry.stop
 
 
 MODULE_BASELINES: tuple[Baseline, ...] = (

@@ -143,8 +143,7 @@ class summarization(_Reducer):
         entries = context.entries
         system = self._find_system_message(context)
         others = (i for i, entry in enumerate(entries) if entry.form is not Form.SUMMARY)
-        offset = next(others, 0)
-        cut = self._find_cut(context, offset)
+        cut = self._find_cut(context, next(others, 0))
         if cut is None:
             return context
         said = [entry for entry in entries[:cut] if entry.message.role != "system"]
@@ -153,8 +152,7 @@ class summarization(_Reducer):
         if not said:
             return context
         text = summarize_entries(context, said, self.tokens, self.model)
-        message = Message("assistant", text)
-        start = 0
+        message, start = Message("assistant", text), 0
         if system is not None and system < cut:
             if system:
                 context.drop(0, system)
@@ -167,10 +165,10 @@ class summarization(_Reducer):
         return context
 
 
-_SOURCE_URL = (
-    "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python/semantic_kernel/contents/"
-    "history_reducer/chat_history_"
+_PACKAGE_URL = (
+    "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python/semantic_kernel"
 )
+_SOURCE_URL = f"{_PACKAGE_URL}/contents/history_reducer/chat_history_"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(

@@ -246,10 +246,8 @@ def _shorten_text(text: str) -> str | None:
     return f"{text[:_KEPT_CHARS]}...\n\n{note}\n\n...{text[-_KEPT_CHARS:]}"
 
 
-_SOURCE_URL = (
-    "https://github.com/strands-agents/harness-sdk/blob/python/v1.62.0/strands-py/src/strands/agent/"
-    "conversation_manager/"
-)
+_REPOSITORY_URL = "https://github.com/strands-agents/harness-sdk/blob/python/v1.62.0"
+_SOURCE_URL = f"{_REPOSITORY_URL}/strands-py/src/strands/agent/conversation_manager/"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(

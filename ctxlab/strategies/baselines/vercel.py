@@ -42,15 +42,10 @@ class prune_messages(BaseStrategy):
         """Check the parameters."""
         super().__post_init__()
         if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
-            raise SpecError(
-                "prune_messages: expected tool_calls to be none, all, before-last-message or "
-                f"before-last-<n>-messages, got {self.tool_calls!r}"
-            )
-        if self.empty_messages not in ("remove", "keep"):
-            raise SpecError(
-                "prune_messages: expected empty_messages to be remove or keep, "
-                f"got {self.empty_messages!r}"
-            )
+            known = "none, all, before-last-message or before-last-<n>-messages"
+            raise SpecError(f"prune_messages: tool_calls is {self.tool_calls!r}; pass {known}")
+        if (empty := self.empty_messages) not in ("remove", "keep"):
+            raise SpecError(f"prune_messages: empty_messages is {empty!r}; pass remove or keep")
 
     def __call__(self, context: Context, /) -> Context:
         """Drop tool calls with their results before the last messages."""

@@ -54,13 +54,11 @@ def system_prompt_end(entries: Sequence[Entry]) -> int:
         Index after the last leading system message. Later system messages that moved to the front
         do not count.
     """
-    end = 0
     # A moved system message has another start.
-    while (
-        end < len(entries) and entries[end].start == end and entries[end].message.role == "system"
-    ):
-        end += 1
-    return end
+    for end, entry in enumerate(entries):
+        if entry.start != end or entry.message.role != "system":
+            return end
+    return len(entries)
 
 
 def block_end(entries: Sequence[Entry], start: int) -> int:

@@ -23,11 +23,11 @@ from ctxlab.messages.types import Message, message_text
 _MAX_TERMS = 32
 _MAX_SCANNED_CHARS = 4000
 _MIN_WORD_LENGTH = 4
+_CREATE = "CREATE VIRTUAL TABLE said USING fts5(text, tokenize=\"unicode61 tokenchars '_'\")"
 _INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
 _DELETE = "DELETE FROM said WHERE rowid < ?"
-_SEARCH = (
-    "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ? ORDER BY rank, rowid DESC LIMIT ?"
-)
+_SELECT = "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ?"
+_SEARCH = f"{_SELECT} ORDER BY rank, rowid DESC LIMIT ?"
 _DELETE_BATCH = 250  # texts that may be removed before the rows are deleted
 
 
@@ -79,9 +79,7 @@ class BM25Index(_SlidingIndex):
         # Contexts may move between threads; only one thread uses a context at a time.
         self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
-            self._connection.execute(
-                "CREATE VIRTUAL TABLE said USING fts5(text, tokenize=\"unicode61 tokenchars '_'\")"
-            )
+            self._connection.execute(_CREATE)
         except sqlite3.OperationalError as error:
             raise DataMissing(
                 f"retrieval needs SQLite's FTS5 ({error}); use a Python whose sqlite3 includes it, "

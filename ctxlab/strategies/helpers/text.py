@@ -101,6 +101,5 @@ def is_text_only(message: Message) -> bool:
     bool
         False if a part of the content is an image or another kind.
     """
-    return not isinstance(message.content, tuple) or all(
-        part.get("type") == "text" for part in message.content
-    )
+    content = message.content
+    return not isinstance(content, tuple) or all(part.get("type") == "text" for part in content)

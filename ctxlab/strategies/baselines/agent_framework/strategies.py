@@ -9,26 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.baselines.agent_framework.groups import (
-    MessageGroup,
-    TokenEstimates,
-    drop_groups,
-    estimate_tokens,
-    format_for_summary,
-    group_ranges,
-    iter_blocks,
-    pop_older_steps,
-    select_oldest_groups,
-    split_groups,
-)
+from ctxlab.strategies.baselines.agent_framework import groups as grouping
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+
+_Groups: TypeAlias = list[grouping.MessageGroup]
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,18 +51,17 @@ class truncation(BaseStrategy):
         """Check the parameters."""
         super().__post_init__()
         if not 0 < self.compact_to <= self.max_n:
-            raise SpecError(
-                "truncation: compact_to must be at least 1 and at most max_n, "
-                f"got compact_to={self.compact_to}, max_n={self.max_n}"
-            )
+            got = f"compact_to={self.compact_to}, max_n={self.max_n}"
+            raise SpecError(f"truncation: expected 1 ≤ compact_to ≤ max_n, got {got}")
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest groups above one number of messages until a lower number is reached."""
-        groups = split_groups(context.entries)
+        groups = grouping.split_groups(context.entries)
         sizes = [group.blocks for group in groups]
         if sum(sizes) > self.max_n:
             kept = self.preserve_system, self.preserve_first_user_group
-            drop_groups(context, select_oldest_groups(groups, sizes, self.compact_to, *kept))
+            gone = grouping.select_oldest_groups(groups, sizes, self.compact_to, *kept)
+            grouping.drop_groups(context, gone)
         return context
 
 
@@ -97,12 +88,12 @@ class sliding_window(BaselineStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest groups; the task is dropped like other old messages."""
-        groups = split_groups(context.entries)
+        groups = grouping.split_groups(context.entries)
         others = [group for group in groups if group.kind != "system"]
         gone = others[: -self.keep_last_groups]
         if not self.preserve_system:
             gone = sorted([*gone, *(group for group in groups if group.kind == "system")])
-        drop_groups(context, gone)
+        grouping.drop_groups(context, gone)
         return context
 
 
@@ -128,7 +119,8 @@ class selective_tool_calls(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Drop older calls with their results and keep everything else."""
-        drop_groups(context, pop_older_steps(context, self, self.keep_last_tool_call_groups))
+        steps = grouping.pop_older_steps(context, self, self.keep_last_tool_call_groups)
+        grouping.drop_groups(context, steps)
         return context
 
 
@@ -154,7 +146,8 @@ class tool_results(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Replace older calls and their results by a message that quotes the results."""
-        for group in reversed(pop_older_steps(context, self, self.keep_last_tool_call_groups)):
+        steps = grouping.pop_older_steps(context, self, self.keep_last_tool_call_groups)
+        for group in reversed(steps):
             block = [entry.message for entry in context.entries[group.start : group.stop]]
             context.fold(group.start, group.stop, Message("assistant", _quote_results(block)))
         return context
@@ -195,25 +188,24 @@ class context_window(BaseStrategy):
         """Quote the results of older calls, then drop the oldest groups if that is not enough."""
         window = self.max_context_window_tokens
         room = (context.available if window is None else window) - self.max_output_tokens
-        least, most = (
-            int(room * share) for share in (self.tool_eviction_threshold, self.truncation_threshold)
-        )
+        shares = self.tool_eviction_threshold, self.truncation_threshold
+        least, most = (int(room * share) for share in shares)
         if self._update_estimates(context).total > least:
             tool_results(self.keep_last_tool_call_groups)(context)
         known = self._update_estimates(context)
         if known.total > most:
-            groups = split_groups(context.entries)
+            groups = grouping.split_groups(context.entries)
             sizes = [known.group_tokens(context.entries, group) for group in groups]
-            drop_groups(
-                context,
-                select_oldest_groups(groups, sizes, least, True, self.preserve_first_user_group),
-            )
+            kept = True, self.preserve_first_user_group
+            gone = grouping.select_oldest_groups(groups, sizes, least, *kept)
+            grouping.drop_groups(context, gone)
         return context
 
-    def _update_estimates(self, context: Context) -> TokenEstimates:
-        known: TokenEstimates | None = context.strategy_state.get(self)
+    def _update_estimates(self, context: Context) -> grouping.TokenEstimates:
+        known: grouping.TokenEstimates | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            known = TokenEstimates(context.version, {} if known is None else known.by_start)
+            by_start = {} if known is None else known.by_start
+            known = grouping.TokenEstimates(context.version, by_start)
             context.strategy_state[self] = known
         known.extend(context.entries)
         return known
@@ -254,14 +246,14 @@ class summarization(BaselineStrategy):
     def __call__(self, context: Context, /) -> Context:
         """Summarise the older groups above a number of messages, as many as fit one call."""
         entries = context.entries
-        groups = [group for group in split_groups(entries) if group.kind != "system"]
+        groups = [group for group in grouping.split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:
             return context
         kept, retained = len(groups), 0
         while kept and retained < self.target_count:
             kept -= 1
             retained += groups[kept].blocks
-        chosen = self._select_fitting_groups(entries, groups[:kept])
+        chosen = self._select_fitting(entries, groups[:kept])
         if not chosen:
             if kept:
                 context.report("no summary: each of the older groups is too long for one call")
@@ -270,27 +262,24 @@ class summarization(BaselineStrategy):
         text = summarize_entries(context, folded, self.tokens, self.model).strip()
         # System messages between the groups stay: the later ranges are dropped, the first is
         # folded.
-        rows = group_ranges(chosen)
+        rows = grouping.group_ranges(chosen)
         for start, stop in reversed(rows[1:]):
             context.drop(start, stop)
         context.fold(*rows[0], Message("assistant", text))
         context.report("summary")
         return context
 
-    def _select_fitting_groups(
-        self, entries: Sequence[Entry], groups: list[MessageGroup]
-    ) -> list[MessageGroup]:
+    def _select_fitting(self, entries: Sequence[Entry], groups: _Groups) -> _Groups:
         """Return the oldest groups that fit one call, skipping leading groups that are too long."""
         if self.max_summary_input_tokens is None:
             return groups
-        chosen: list[MessageGroup] = []
+        chosen: _Groups = []
         used, count = _INSTRUCTION_TOKENS, 0
         for group in groups:
-            blocks = list(iter_blocks(entries, group))
-            said = "\n".join(
-                format_for_summary(count + i, block) for i, block in enumerate(blocks, 1)
-            )
-            size = estimate_tokens(said) + (estimate_tokens("\n") if chosen else 0)
+            blocks = list(grouping.iter_blocks(entries, group))
+            numbered = enumerate(blocks, count + 1)
+            said = "\n".join(grouping.format_for_summary(*each) for each in numbered)
+            size = grouping.estimate_tokens(said) + bool(chosen)  # the line break is one token
             if used + size > self.max_summary_input_tokens:
                 if chosen:
                     break
@@ -323,10 +312,8 @@ def _quote_results(block: Sequence[Message]) -> str:
     return f"[Tool results: {label[:room].rstrip()}... [truncated]]"
 
 
-_SOURCE_URL = (
-    "https://github.com/microsoft/agent-framework/blob/python-1.23.0/python/packages/core/"
-    "agent_framework/_compaction.py"
-)
+_REPOSITORY_URL = "https://github.com/microsoft/agent-framework/blob/python-1.23.0"
+_SOURCE_URL = f"{_REPOSITORY_URL}/python/packages/core/agent_framework/_compaction.py"
 
 
 def _make_baseline(strategy: BaseStrategy, description: str, *options: str) -> Baseline:

@@ -73,11 +73,9 @@ def make_wrapped_summary(
 
 def _visible_chars(message: Message) -> int:
     """Return the characters of a message in the summariser's input, where results are clipped."""
-    return (
-        min(len(message.text), _MAX_RESULT_CHARS)
-        if message.role == "tool"
-        else len(message_text(message))
-    )
+    if message.role == "tool":
+        return min(len(message.text), _MAX_RESULT_CHARS)
+    return len(message_text(message))
 
 
 def limit_summary_tokens(
@@ -182,9 +180,8 @@ def write_unchecked_summary(
     """
     if model is not None:
         rules = load_prompt("summary").replace("{words}", str(max_tokens * 3 // 4))
-        told = "\n".join(
-            [f"The summary so far: {previous}"] * bool(previous) + format_transcript(messages)
-        )
+        earlier = [f"The summary so far: {previous}"] if previous else []
+        told = "\n".join(earlier + format_transcript(messages))
         asked = Message("system", rules), Message("user", told)
         try:
             reply = context.ask(Request(model, asked))

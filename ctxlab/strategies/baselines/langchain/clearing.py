@@ -9,8 +9,8 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
+from ctxlab.strategies.baselines.common.compaction import body_start
 from ctxlab.strategies.baselines.common.parts import object_arguments
-from ctxlab.strategies.baselines.common.threshold import body_start
 from ctxlab.strategies.helpers.text import with_text
 
 
@@ -78,9 +78,8 @@ class clear_tool_uses(BaseStrategy):
         while caller >= 0 and context.entries[caller].message.role != "assistant":
             caller -= 1
         calls = context.entries[caller].message.tool_calls if caller >= 0 else ()
-        answered = [
-            c for c in calls if c.id == result.tool_call_id and object_arguments(c) is not None
-        ]
+        valid = [c for c in calls if object_arguments(c) is not None]
+        answered = [c for c in valid if c.id == result.tool_call_id]
         if not answered or (result.name or answered[0].name) in self.exclude_tools:
             return
         context.replace(index, with_text(result, self.placeholder), Form.STUB)

@@ -7,17 +7,15 @@ from ctxlab.strategies.baselines.langchain.clearing import clear_tool_uses
 from ctxlab.strategies.baselines.langchain.summarization import summarization
 from ctxlab.strategies.baselines.langchain.trim import trim_messages
 
-_REPOSITORY_URL = "https://github.com/langchain-ai/langchain/blob"
-_MIDDLEWARE_URL = (
-    f"{_REPOSITORY_URL}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"
-)
+_URL = "https://github.com/langchain-ai/langchain/blob"
+_MIDDLEWARE_URL = f"{_URL}/langchain%3D%3D1.4.7/libs/langchain_v1/langchain/agents/middleware"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "langchain.trim_messages",
         trim_messages(),
         "langchain-core 1.7.2",
-        f"{_REPOSITORY_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
+        f"{_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
         "Keeps the newest messages that fit, without the system prompt. A cut may separate "
         "results from their calls. With start_on='human' an agent's run may end up empty.",
         (

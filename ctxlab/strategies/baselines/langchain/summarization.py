@@ -10,14 +10,17 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.baselines.common.compaction import body_start, newest_that_fit
 from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
-from ctxlab.strategies.baselines.common.threshold import body_start, newest_that_fit
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
 ContextSize: TypeAlias = tuple[str, float]
 """Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.8)`` of the available
 tokens."""
+
+Trigger: TypeAlias = ContextSize | tuple[ContextSize, ...] | None
+"A size, any of several sizes, or None for never."
 
 NOTHING_TO_SUMMARIZE = "Previous conversation was too long to summarize."
 "Placeholder for the summary if the summariser's input has no user message."
@@ -66,11 +69,11 @@ class summarization(BaseStrategy):
     def __call__(self, context: Context, /) -> Context:
         """Replace everything but the newest messages by one summary once a trigger is reached."""
         head = body_start(context)
-        entries, limit = context.entries, context.available
+        entries = context.entries
         tokens = context.tokens - sum(entry.tokens for entry in entries[:head])
-        if not is_triggered(self.trigger, len(entries) - head, tokens, limit):
+        if not is_triggered(self.trigger, len(entries) - head, tokens, context.available):
             return context
-        stop = find_cutoff(entries, head, tokens, self.keep, limit)
+        stop = find_cutoff(entries, head, self.keep, context.available)
         if stop > head:
             said = self._write_summary(context, entries[head:stop])
             context.fold(head, stop, Message("user", _SUMMARY_PREFIX + said))
@@ -88,19 +91,16 @@ class summarization(BaseStrategy):
         previous = ""
         if entries[0].form is Form.SUMMARY and seen[0] is entries[0].message:
             previous = seen.pop(0).text.removeprefix(_SUMMARY_PREFIX)
-        return write_unchecked_summary(
-            context, previous, seen, self.summary_tokens, self.model
-        ).strip()
+        most, model = self.summary_tokens, self.model
+        return write_unchecked_summary(context, previous, seen, most, model).strip()
 
 
-def is_triggered(
-    trigger: ContextSize | tuple[ContextSize, ...] | None, messages: int, tokens: int, limit: int
-) -> bool:
+def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bool:
     """Return True if a conversation has reached a trigger, or any of several.
 
     Parameters
     ----------
-    trigger : ContextSize, tuple of ContextSize or None
+    trigger : Trigger
         Size or sizes; None is never reached.
     messages : int
         Number of messages.
@@ -147,9 +147,7 @@ def size_tokens(size: ContextSize, limit: int) -> float:
     return max(1, int(limit * value)) if kind == "fraction" else value
 
 
-def find_cutoff(
-    entries: Sequence[Entry], head: int, tokens: int, keep: ContextSize, limit: int
-) -> int:
+def find_cutoff(entries: Sequence[Entry], head: int, keep: ContextSize, limit: int) -> int:
     """Return the index of the first entry to keep.
 
     Parameters
@@ -158,8 +156,6 @@ def find_cutoff(
         Entries of a context.
     head : int
         Number of leading system messages.
-    tokens : int
-        Tokens of the entries after the head.
     keep : ContextSize
         Size of the newest part to keep.
     limit : int
@@ -174,11 +170,8 @@ def find_cutoff(
     if kind == "messages":
         start = len(entries) - int(value)
         return _move_to_call(entries, head, start) if start > head else head
-    room = max(1, int(size_tokens(keep, limit)))
-    if tokens <= room:
-        return head
-    start = newest_that_fit(entries, room, head)
-    if start == len(entries):
+    start = newest_that_fit(entries, max(1, int(size_tokens(keep, limit))), head)
+    if head < start == len(entries):
         start -= 1
     return head if start == head else _move_to_call(entries, head, start)
 

@@ -203,9 +203,7 @@ class CompactingStrategy(BaseStrategy):
         later = prompt_tokens(context) + window_tokens(context) // 20
         context.strategy_state[self, "again"] = later
 
-    def compact(
-        self, context: Context, start: int, stop: int, max_tokens: int | None = None
-    ) -> bool:
+    def compact(self, context: Context, start: int, stop: int, most: int | None = None) -> bool:
         """Replace entries ``[start, stop)`` by one summary; postpone compaction if it is rejected.
 
         Parameters
@@ -214,7 +212,7 @@ class CompactingStrategy(BaseStrategy):
             The context to edit.
         start, stop : int
             Range of entries to replace.
-        max_tokens : int, optional
+        most : int, optional
             Maximum tokens of the summary; None: ``summary_tokens``.
 
         Returns
@@ -224,17 +222,13 @@ class CompactingStrategy(BaseStrategy):
         """
         if all(entry.form is Form.SUMMARY for entry in context.entries[start:stop]):
             return False  # no new messages since the last summary
-        most = allowed_summary_tokens(
-            context, self.summary_tokens if max_tokens is None else max_tokens
-        )
+        most = allowed_summary_tokens(context, self.summary_tokens if most is None else most)
         done = fold_into_summary(context, start, stop, most, self.model)
         if not done:
             self.postpone(context)
         return done
 
-    def summarize(
-        self, context: Context, entries: Sequence[Entry], replaced_tokens: int
-    ) -> Message | None:
+    def summarize(self, context: Context, entries: Sequence[Entry], going: int) -> Message | None:
         """Return a summary of entries, for the caller to insert.
 
         Parameters
@@ -243,7 +237,7 @@ class CompactingStrategy(BaseStrategy):
             The context.
         entries : sequence of Entry
             Entries to summarise.
-        replaced_tokens : int
+        going : int
             Tokens of the messages that the summary replaces.
 
         Returns
@@ -259,7 +253,7 @@ class CompactingStrategy(BaseStrategy):
         most = allowed_summary_tokens(context, self.summary_tokens)
         said = summarize(context, previous, told, most, self.model)
         message = Message("user", SUMMARY_HEADER + said)
-        if context.history.counter.count_message(message) >= replaced_tokens:
+        if context.history.counter.count_message(message) >= going:
             context.report("summary rejected: not shorter than the messages it replaces")
             self.postpone(context)
             return None
