@@ -8,9 +8,8 @@ from ctxlab.strategies.base import (
     as_strategy,
     models_used,
 )
-from ctxlab.strategies.controls import nothing, oracle, random_drop
+from ctxlab.strategies.controls import full, nothing, oracle, random_drop
 from ctxlab.strategies.file_sessions import file_sessions
-from ctxlab.strategies.full import full
 from ctxlab.strategies.middle_out import first_and_last, middle_out
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
@@ -23,8 +22,7 @@ from ctxlab.strategies.stale_results import stale_results
 from ctxlab.strategies.table_of_contents import contents
 from ctxlab.strategies.tool_result_cap import tool_result_cap
 from ctxlab.strategies.tool_stubs import tool_stubs
-from ctxlab.strategies.triggers.cache_aware import when_it_pays
-from ctxlab.strategies.triggers.clear_at_least import clear_at_least
+from ctxlab.strategies.triggers.cache_aware import clear_at_least, when_it_pays
 from ctxlab.strategies.triggers.hysteresis import hysteresis
 from ctxlab.strategies.truncate_arguments import shorten_arguments
 from ctxlab.strategies.windows import chunked_window, sliding_window

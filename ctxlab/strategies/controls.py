@@ -21,6 +21,25 @@ _LAST_RESORT = panic()
 
 
 @dataclass(frozen=True, repr=False)
+class full(BaseStrategy):
+    """Sends every message; no context management.
+
+    Source: agents without context management.
+
+    Examples
+    --------
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> len(build_messages(None, talk, strategy=full(), limit=50, reserve=0))
+    100
+    """
+
+    def __call__(self, context: Context, /) -> Context:
+        """Return the context as it is."""
+        return context
+
+
+@dataclass(frozen=True, repr=False)
 class nothing(BaseStrategy):
     """Keeps only the system prompt, the first user message, and the newest message with its call.
 

@@ -14,7 +14,7 @@ from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.upstream import find_peer
 
 _MODULES = {
-    "full": "full",
+    "full": "controls",
     "sliding_window": "windows",
     "chunked_window": "windows",
     "first_and_last": "middle_out",
@@ -26,7 +26,7 @@ _MODULES = {
     "file_sessions": "file_sessions",
     "contents": "table_of_contents",
     "retrieval": "retrieval",
-    "clear_at_least": "triggers.clear_at_least",
+    "clear_at_least": "triggers.cache_aware",
     "hysteresis": "triggers.hysteresis",
     "recent_images": "recent_images",
     "shorten_arguments": "truncate_arguments",

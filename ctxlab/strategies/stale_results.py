@@ -102,12 +102,10 @@ class _StaleIndex:
         for position in results[self._scanned : upto]:
             call, message = history.calls_by_result.get(position), history[position]
             if call is not None and not is_tool_error(message):
-                self.stale.extend(self._find_stale(position, call, message))
+                self.stale.extend(self._find(position, call, message))
         self._scanned = max(self._scanned, upto)
 
-    def _find_stale(
-        self, position: int, call: ToolCall, message: Message
-    ) -> Iterator[_StaleResult]:
+    def _find(self, position: int, call: ToolCall, message: Message) -> Iterator[_StaleResult]:
         touch = parse_file_access(call)
         if touch is not None and touch.operation in ("write", "edit"):
             if self._edits:

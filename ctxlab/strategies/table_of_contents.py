@@ -25,6 +25,9 @@ from ctxlab.tokens.models import find_model
 _Turns: TypeAlias = Mapping[int, Sequence[Message]]
 "messages of each turn, by its number"
 
+_Lines: TypeAlias = Mapping[int, str]
+"line of each turn, by its number"
+
 _HEADER = "Contents of earlier turns; get_turn(number) gives one in full:"
 _UNLISTED_PREFIX = "Earlier turns that are no longer listed: "
 _NUMBERED_LINE = re.compile(r"[-*\s]*(?:turn\s+)?(\d+)\s*[.):]\s*(.+)", re.IGNORECASE)
@@ -156,18 +159,16 @@ class contents(BaseStrategy):
 
     # --- the lines -----------------------------------------------------------------------------
 
-    def _turn_lines(
-        self, context: Context, numbers: Sequence[int], stop: int, ask_model: bool
-    ) -> Mapping[int, str]:
-        """Return a numbered line for each turn; a model writes them if ``ask_model`` is set."""
+    def _turn_lines(self, context: Context, numbers: list[int], stop: int, ask: bool) -> _Lines:
+        """Return a numbered line for each turn; a model writes them if ``ask`` is set."""
         spans = {number: turn_span(context.history, number) for number in numbers}
         turns = {n: context.history[start : min(end, stop)] for n, (start, end) in spans.items()}
-        written: Mapping[int, str] = {}
-        if self.model is not None and ask_model:
+        written: _Lines = {}
+        if self.model is not None and ask:
             written = self._request_lines(context, self.model, turns)
         return {n: f"{n}. {written.get(n) or headline(turn)}" for n, turn in turns.items()}
 
-    def _request_lines(self, context: Context, model: str, turns: _Turns) -> Mapping[int, str]:
+    def _request_lines(self, context: Context, model: str, turns: _Turns) -> _Lines:
         """Return the valid lines that a model writes."""
         request = self._build_request(context, model, turns)
         if request is None:
@@ -181,9 +182,8 @@ class contents(BaseStrategy):
         numbered = ((n, line) for n, line in _parse_lines(reply.text) if n in turns)
         found = {n: line for n, line in numbered if len(line) <= MAX_HEADLINE_CHARS}
         if missing := len(turns) - len(found):
-            context.report(
-                f"contents fallback: {missing} of {len(turns)} lines missing or too long"
-            )
+            what = f"{missing} of {len(turns)} lines missing or too long"
+            context.report(f"contents fallback: {what}")
         return found
 
     def _build_request(self, context: Context, model: str, turns: _Turns) -> Request | None:

@@ -101,7 +101,7 @@ class adk_compaction(BaselineStrategy):
         told = history[history.user_positions[max(0, begin - self.overlap_size)] : end_position]
         said = [m.replace(tool_calls=()) for m in told if m.role != "tool" and m.text]
         source_tokens = history.tokens_before[end_position] - history.tokens_before[begin_position]
-        most = summaries.limit_summary_tokens(source_tokens, self.model)
+        most = summaries.limit_tokens(source_tokens, self.model)
         text = summaries.write_unchecked_summary(context, "", said, most, self.model)
         context.fold(start, stop, Message("user", _SUMMARY_PREFIX + text))
         context.report("summary")

@@ -70,9 +70,8 @@ class clear_tool_uses(BaseStrategy):
 
     def _is_clearable(self, context: Context, position: int) -> bool:
         call = context.history.calls_by_result.get(position)
-        return context.find_index(position) is not None and (
-            call is None or call.name not in self.exclude_tools
-        )
+        included = call is None or call.name not in self.exclude_tools
+        return included and context.find_index(position) is not None
 
     def _saved_tokens(self, context: Context, position: int) -> int:
         entry = context.entries[context.index_at_or_after(position)]

@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
-from ctxlab.strategies.helpers.message_blocks import (
-    block_end,
-    newest_blocks_start,
-    system_prompt_end,
-)
+from ctxlab.strategies.helpers import message_blocks
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,10 +36,10 @@ class buffered(BaselineStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest messages of any kind; leading results are left out."""
-        entries, first = context.entries, system_prompt_end(context.entries)
-        start = newest_blocks_start(entries, first, self.buffer_size)
+        entries, first = context.entries, message_blocks.system_prompt_end(context.entries)
+        start = message_blocks.newest_blocks_start(entries, first, self.buffer_size)
         if start < len(entries) and entries[start].message.role == "tool":
-            start = block_end(entries, start)
+            start = message_blocks.block_end(entries, start)
         if start > first:
             context.drop(first, start)
         return context
@@ -82,18 +78,18 @@ class head_and_tail(BaselineStrategy):
         if skipped <= 0:
             return context
         if state.first_skipped is None:
-            head = system_prompt_end(entries)
+            head = message_blocks.system_prompt_end(entries)
             for _ in range(self.head_size):
-                head = block_end(entries, head)
+                head = message_blocks.block_end(entries, head)
             if entries[head - 1].message.tool_calls:
                 head -= 1
             first = entries[head].start
             context.strategy_state[self] = _BlockCount(state.length, state.blocks, first)
         else:
             head = context.index_at_or_after(state.first_skipped)
-        tail = newest_blocks_start(entries, head, self.tail_size)
+        tail = message_blocks.newest_blocks_start(entries, head, self.tail_size)
         if entries[tail].message.role == "tool":
-            tail = block_end(entries, tail)
+            tail = message_blocks.block_end(entries, tail)
         line = Message("user", f"Skipped {skipped} messages.")
         if tail > head:
             context.fold(head, tail, line)
@@ -129,7 +125,7 @@ class token_limited(BaselineStrategy):
         limit = context.available if self.token_limit is None else self.token_limit
         known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
-            head = system_prompt_end(context.entries)
+            head = message_blocks.system_prompt_end(context.entries)
             known = context.strategy_state[self] = _BlockSums(context.version, head)
         known.extend(context)
         entries, starts = context.entries, known.starts
@@ -142,7 +138,7 @@ class token_limited(BaselineStrategy):
             stop -= tail - head
         if first < stop and fork.entries[first].message.role == "tool":
             fork = fork if fork is not context else context.fork()
-            fork.drop(first, block_end(fork.entries, first))
+            fork.drop(first, message_blocks.block_end(fork.entries, first))
         return fork
 
 
@@ -179,7 +175,7 @@ class _BlockSums:
         """Add the entries appended since the last call."""
         entries = context.entries
         while (start := self.starts[-1]) < len(entries):
-            stop = block_end(entries, start)
+            stop = message_blocks.block_end(entries, start)
             self.starts.append(stop)
             self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
 
@@ -193,10 +189,8 @@ class _BlockSums:
         return bisect_right(range(count + 1), limit, key=tokens) - 1
 
 
-_SOURCE_URL = (
-    "https://github.com/microsoft/autogen/blob/python-v0.7.5/python/packages/autogen-core/src/"
-    "autogen_core/model_context/_"
-)
+_PACKAGES_URL = "https://github.com/microsoft/autogen/blob/python-v0.7.5/python/packages"
+_SOURCE_URL = f"{_PACKAGES_URL}/autogen-core/src/autogen_core/model_context/_"
 _PRODUCT_VERSION = "autogen-core 0.7.5"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (

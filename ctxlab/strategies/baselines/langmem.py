@@ -55,10 +55,8 @@ class running_summary(BaseStrategy):
         """Add the oldest messages to a running summary once there are enough of them."""
         most = context.available if self.max_tokens is None else self.max_tokens
         if self.max_summary_tokens >= most:
-            raise SpecError(
-                f"langmem: max_summary_tokens ({self.max_summary_tokens}) must be less than "
-                f"max_tokens ({most})"
-            )
+            given = f"max_summary_tokens ({self.max_summary_tokens})"
+            raise SpecError(f"langmem: {given} must be less than max_tokens ({most})")
         entries = context.entries
         starts_whole = bool(entries) and entries[0].message is context.history[0]
         head = int(starts_whole and entries[0].message.role == "system")
@@ -75,7 +73,7 @@ class running_summary(BaseStrategy):
         if tokens < before:
             return context
         room = most - self.max_summary_tokens - sum(entry.tokens for entry in entries[:head])
-        going = _entries_to_summarize(entries[first:], tokens, room, before)
+        going = _find_older(entries[first:], tokens, room, before)
         if not going:
             return context
         counter = context.history.counter
@@ -92,17 +90,14 @@ class running_summary(BaseStrategy):
         return context
 
 
-def _entries_to_summarize(
-    entries: Sequence[Entry], tokens: int, room: int, before: int
-) -> list[Entry]:
+def _find_older(entries: Sequence[Entry], tokens: int, room: int, before: int) -> list[Entry]:
     """Return the entries to summarise now, in the order in which the summariser sees them."""
     used = 0
     for count, entry in enumerate(entries, 1):
         used += entry.tokens
         if used >= before and tokens - used <= room:
-            calls = [
-                call.id for call in entry.message.tool_calls if object_arguments(call) is not None
-            ]
+            asked = entry.message.tool_calls
+            calls = [call.id for call in asked if object_arguments(call) is not None]
             if not calls:
                 return list(entries[:count])
             results = {e.message.tool_call_id: e for e in entries if e.message.role == "tool"}
@@ -115,10 +110,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "langmem.summarize",
         running_summary(),
         "langmem 0.0.30",
-        (
-            "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/"
-            "summarization.py"
-        ),
+        "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/summarization.py",
         "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
         "summarised reach max_tokens, which has no default. It may cut between parallel results. "
         "If results come in another order than their calls the product fails; here it goes on.",

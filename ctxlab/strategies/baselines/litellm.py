@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
@@ -16,6 +17,7 @@ from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.images import count_image_tokens
 
+_Entries: TypeAlias = Sequence[Entry]
 _MESSAGE_TOKENS, _REQUEST_TOKENS = 3, 3
 "Tokens of a message and of a request besides their texts."
 
@@ -96,7 +98,7 @@ class _MessageSizes:
         self._by_frame: dict[int, list[int]] = defaultdict(list)
         self._by_size: dict[int, list[int]] = defaultdict(list)
 
-    def extend(self, entries: Sequence[Entry]) -> None:
+    def extend(self, entries: _Entries) -> None:
         """Add the entries appended since the last call."""
         for index in range(len(self.cumulative_tokens) - 1, len(entries)):
             message = entries[index].message
@@ -113,9 +115,7 @@ class _MessageSizes:
             if size <= self._min_shortening_room:
                 self._by_size[size].append(index)
 
-    def select_entries(
-        self, entries: Sequence[Entry], tail: int, room: int, turn: int
-    ) -> list[Entry]:
+    def select_entries(self, entries: _Entries, tail: int, room: int, turn: int) -> list[Entry]:
         """Return the entries to send; raise ``TypeError`` where litellm fails."""
         first: list[Entry] = []
         if self.system_indexes:
@@ -139,16 +139,15 @@ class _MessageSizes:
                 used += size
         return [*first, *reversed(kept), *entries[tail:]]
 
-    def _system_entry(self, entries: Sequence[Entry], room: int, turn: int) -> Entry:
+    def _system_entry(self, entries: _Entries, room: int, turn: int) -> Entry:
         found = [entries[index] for index in self.system_indexes]
         message = found[0].message
         if len(found) > 1:
             message = Message("system", "\n".join(_require_text(entry.message) for entry in found))
         if self._message_tokens(message) + _REQUEST_TOKENS > room:
             message = self._shorten(message, room)
-        return (
-            found[0] if message is found[0].message else self._with_message(found[0], message, turn)
-        )
+        same = message is found[0].message
+        return found[0] if same else self._with_message(found[0], message, turn)
 
     def _with_message(self, old: Entry, message: Message, turn: int) -> Entry:
         tokens = self._counter.count_message(message)

@@ -77,9 +77,8 @@ class _MessageQueue:
         return self._cumulative_tokens[-1] - self._cumulative_tokens[self.start - self.head]
 
     def put(self, message: Message) -> None:
-        self._cumulative_tokens.append(
-            self._cumulative_tokens[-1] + _estimate_tokens(message, self._history.counter)
-        )
+        tokens = _estimate_tokens(message, self._history.counter)
+        self._cumulative_tokens.append(self._cumulative_tokens[-1] + tokens)
         self.stop += 1
 
     def flush(self, min_tokens: int) -> bool:
@@ -102,28 +101,25 @@ class _MessageQueue:
 
 
 def _estimate_tokens(message: Message, counter: TokenCounter) -> int:
-    content = message.content
+    content, count = message.content, counter.count_text
     if isinstance(content, tuple):
         texts = [part.get("text") for part in content]
-        tokens = sum(
-            _IMAGE_TOKENS if text is None else counter.count_text(str(text)) for text in texts
-        )
+        tokens = sum(_IMAGE_TOKENS if text is None else count(str(text)) for text in texts)
     else:
-        tokens = counter.count_text(content or "")
+        tokens = count(content or "")
     if message.role == "tool":  # the id is in a dictionary, and its printed form is counted
-        tokens += counter.count_text(str({"tool_call_id": message.tool_call_id}))
+        tokens += count(str({"tool_call_id": message.tool_call_id}))
     return tokens
 
+
+_REPOSITORY_URL = "https://github.com/run-llama/llama_index/blob/v0.14.25"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "llama_index.memory",
         memory(),
         "llama-index-core 0.14.25",
-        (
-            "https://github.com/run-llama/llama_index/blob/v0.14.25/llama-index-core/"
-            "llama_index/core/memory/memory.py"
-        ),
+        f"{_REPOSITORY_URL}/llama-index-core/llama_index/core/memory/memory.py",
         "Drops the oldest 3,000 tokens, up to a user message, above 0.7 of 30,000 tokens. An "
         "agent's run of one turn is never shortened, and tool calls are not counted. Messages "
         "are added one by one; the product's agents add a whole turn when it is over.",

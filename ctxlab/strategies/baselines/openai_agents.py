@@ -154,16 +154,15 @@ class _ToolNames:
         return list(dict.fromkeys(renamed))
 
 
-_EXTENSIONS_URL = (
-    "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents/extensions"
-)
+_SOURCE_URL = "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents"
+
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openai_agents.tool_output_trimmer",
         tool_output_trimmer(),
         "openai-agents 0.20.0",
-        _EXTENSIONS_URL + "/tool_output_trimmer.py",
+        _SOURCE_URL + "/extensions/tool_output_trimmer.py",
         "Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
         "200-character preview. In a run with one user message nothing is ever trimmed.",
         (

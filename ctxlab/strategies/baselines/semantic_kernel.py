@@ -165,10 +165,8 @@ class summarization(_Reducer):
         return context
 
 
-_PACKAGE_URL = (
-    "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python/semantic_kernel"
-)
-_SOURCE_URL = f"{_PACKAGE_URL}/contents/history_reducer/chat_history_"
+_PYTHON_URL = "https://github.com/microsoft/semantic-kernel/blob/python-1.45.0/python"
+_SOURCE_URL = f"{_PYTHON_URL}/semantic_kernel/contents/history_reducer/chat_history_"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(

@@ -10,7 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
-from ctxlab.strategies.full import full
+from ctxlab.strategies.controls import full
 from ctxlab.strategies.helpers.text import with_text
 
 

@@ -23,7 +23,6 @@ def fold_into_summary(
     max_tokens: int,
     model: str | None = None,
     prompt: str = "summary",
-    header: str = SUMMARY_HEADER,
 ) -> bool:
     """Replace entries ``[start, stop)`` by one summary, if that is shorter.
 
@@ -41,8 +40,6 @@ def fold_into_summary(
         Model that writes the summary; None: it is extracted and no model is called.
     prompt : str, default "summary"
         Name of a prompt, or the path of a file.
-    header : str
-        First line of the summary message.
 
     Returns
     -------
@@ -52,9 +49,9 @@ def fold_into_summary(
     folded = context.entries[start:stop]
     messages, before = [entry.message for entry in folded], sum(entry.tokens for entry in folded)
     extends = folded[0].form is Form.SUMMARY
-    previous = messages.pop(0).text.removeprefix(header) if extends else ""
-    said = summarize(context, previous, messages, max_tokens, model, prompt, header)
-    message = Message("user", header + said)
+    previous = messages.pop(0).text.removeprefix(SUMMARY_HEADER) if extends else ""
+    said = summarize(context, previous, messages, max_tokens, model, prompt, SUMMARY_HEADER)
+    message = Message("user", SUMMARY_HEADER + said)
     if context.history.counter.count_message(message) >= before:
         context.report("summary rejected: not shorter than the messages it replaces")
         return False

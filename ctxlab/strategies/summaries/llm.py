@@ -34,6 +34,7 @@ _MAX_COMPRESSION_RATIO = 8
 _THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _INTERNAL_PROMPTS = frozenset({"part", "merge"})
 
+_Texts: TypeAlias = Sequence[str]
 Fallback: TypeAlias = Callable[[Sequence[Message], int], str]
 "Summarises messages without a model, in at most the given number of tokens."
 
@@ -72,9 +73,8 @@ def load_prompt(name: str) -> str:
         return Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         known = ", ".join(sorted({f.name[:-3] for f in folder.iterdir()} - _INTERNAL_PROMPTS))
-        raise SpecError(
-            f"unknown prompt {name!r} ({error}); pass one of {known} or the path of a file"
-        ) from None
+        hint = f"pass one of {known} or the path of a file"
+        raise SpecError(f"unknown prompt {name!r} ({error}); {hint}") from None
 
 
 class SummaryWriter:
@@ -127,7 +127,7 @@ class SummaryWriter:
         ModelUnavailable
             If the model does not answer.
         """
-        pieces, kind = format_transcript(messages), "conversation"
+        pieces, kind = format_transcript(messages), "whole"
         if not self._fits(pieces, previous):
             pieces, kind = self._summarize_parts(pieces, messages, previous, fallback), "merge"
             while not self._fits(pieces, previous, kind):
@@ -135,14 +135,12 @@ class SummaryWriter:
         reply = self.context.ask(self._build_request(pieces, previous, kind))
         count = self.context.history.counter
         worth = count.count_text(previous) + sum(map(count.count_message, messages))
-        return self._validate_summary(reply, self.summary_tokens, worth, count)
+        return self._validate(reply, self.summary_tokens, worth, count)
 
-    def _build_request(
-        self, pieces: Sequence[str], previous: str = "", kind: str = "conversation"
-    ) -> Request:
-        """Build a request for pieces of a kind: ``conversation``, ``part`` or ``merge``."""
+    def _build_request(self, pieces: _Texts, previous: str = "", kind: str = "whole") -> Request:
+        """Build a request for pieces of a kind: ``whole``, ``part`` or ``merge``."""
         rules, tokens = self.instructions, self.summary_tokens
-        if kind != "conversation":
+        if kind != "whole":
             rules = f"{rules}\n{load_prompt(kind)}"
         told = rules.replace("{words}", str(max(1, tokens * 3 // 4)))
         tag = "summaries" if kind == "merge" else "conversation"
@@ -154,7 +152,7 @@ class SummaryWriter:
         asked = (Message("system", told), Message("user", body))
         return Request(self.model, asked, max_tokens=self.reply_tokens)
 
-    def _available_tokens(self, previous: str = "", kind: str = "conversation") -> int:
+    def _available_tokens(self, previous: str = "", kind: str = "whole") -> int:
         """Return the tokens that the pieces of a request may take."""
         empty = self._build_request((), previous, kind).messages
         return self.max_prompt_tokens - self.counter.count_request(empty)
@@ -163,12 +161,11 @@ class SummaryWriter:
         """Return the tokens of a piece within a request."""
         return self.counter.count_text(piece) + _JOIN_TOKENS
 
-    def _fits(self, pieces: Sequence[str], previous: str, kind: str = "conversation") -> bool:
+    def _fits(self, pieces: _Texts, previous: str, kind: str = "whole") -> bool:
         """Return True if the pieces fit one request."""
         extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each piece has a number
-        return sum(map(self._piece_tokens, pieces)) + extra <= self._available_tokens(
-            previous, kind
-        )
+        used = sum(map(self._piece_tokens, pieces)) + extra
+        return used <= self._available_tokens(previous, kind)
 
     def _part_summary_tokens(self, previous: str) -> int:
         """Return the tokens for the summary of a part, so that several fit one merging call."""
@@ -178,7 +175,7 @@ class SummaryWriter:
             raise SummaryRejected(f"the window of {self.model} is too small for the request")
         return share
 
-    def _group_pieces(self, pieces: Sequence[str], kind: str) -> list[range]:
+    def _group_pieces(self, pieces: _Texts, kind: str) -> list[range]:
         """Group consecutive pieces that fit one call. Pieces that are too large must be cut first."""
         room, groups, start, used = self._available_tokens(kind=kind), [], 0, 0
         for i, piece in enumerate(pieces):
@@ -199,7 +196,7 @@ class SummaryWriter:
         return cut
 
     def _summarize_parts(
-        self, pieces: Sequence[str], messages: Sequence[Message], previous: str, fallback: Fallback
+        self, pieces: _Texts, messages: Sequence[Message], previous: str, fallback: Fallback
     ) -> list[str]:
         """Return summaries of consecutive parts, asked for concurrently."""
         max_tokens = self._part_summary_tokens(previous)
@@ -215,7 +212,7 @@ class SummaryWriter:
 
         return self._ask_for_groups(whole, "part", max_tokens, fall_back)
 
-    def _merge_summaries(self, summaries: Sequence[str], previous: str) -> list[str]:
+    def _merge_summaries(self, summaries: _Texts, previous: str) -> list[str]:
         """Merge neighbouring summaries into fewer ones."""
         max_tokens = self._part_summary_tokens(previous)
 
@@ -226,7 +223,7 @@ class SummaryWriter:
         return self._ask_for_groups(summaries, "merge", max_tokens, fall_back)
 
     def _ask_for_groups(
-        self, pieces: Sequence[str], kind: str, max_tokens: int, fall_back: Callable[[range], str]
+        self, pieces: _Texts, kind: str, max_tokens: int, fall_back: Callable[[range], str]
     ) -> list[str]:
         """Return one summary for each group of pieces, with fallbacks unless all calls failed."""
         groups = self._group_pieces(pieces, kind)
@@ -239,7 +236,7 @@ class SummaryWriter:
             try:
                 if isinstance(reply, ModelUnavailable):
                     raise reply
-                said.append(self._validate_summary(reply, max_tokens, worth, self.counter))
+                said.append(self._validate(reply, max_tokens, worth, self.counter))
             except (ModelUnavailable, SummaryRejected) as error:
                 failures.append(f"part {len(said) + 1} of {len(requests)}: {error}")
                 said.append(fall_back(group))
@@ -249,9 +246,7 @@ class SummaryWriter:
             self.context.report(f"summary fallback: {failure}")
         return said
 
-    def _validate_summary(
-        self, reply: Reply, max_tokens: int, source_tokens: int, counter: TokenCounter
-    ) -> str:
+    def _validate(self, reply: Reply, most: int, source: int, counter: TokenCounter) -> str:
         """Return the text of a reply after checking that it is a summary of its source."""
         text = _THINKING_BLOCK.sub("", reply.text).strip()
         used, problem = counter.count_text(text), None
@@ -261,15 +256,14 @@ class SummaryWriter:
             problem = "the provider's content filter stopped the summary"
         elif any(_is_repetitive(part) for part in (text, text[len(text) // 2 :])):
             problem = "the summary repeats itself"
-        elif used >= source_tokens:
-            problem = f"the summary is not shorter than its source ({used} of {source_tokens})"
-        elif used > max_tokens and not (text := _cut_to_tokens(text, max_tokens, counter)):
-            problem = f"the summary cannot be cut to {max_tokens} tokens"
+        elif used >= source:
+            problem = f"the summary is not shorter than its source ({used} of {source})"
+        elif used > most and not (text := _cut_to_tokens(text, most, counter)):
+            problem = f"the summary cannot be cut to {most} tokens"
         if problem:
             raise SummaryRejected(problem)
-        if used > max_tokens:
-            what = f"summary cut: it had {used} tokens, but only {max_tokens} are allowed"
-            self.context.report(what)
+        if used > most:
+            self.context.report(f"summary cut: it had {used} tokens, but only {most} are allowed")
         return text
 
 

@@ -82,15 +82,12 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     """
     fork = context.fork()
     fork.events, fork.model_calls = [], []
-    fork.strategy_state = {
-        owner: copy(note) if isinstance(note, _CONTAINERS) else note
-        for owner, note in context.strategy_state.items()
-    }
+    states = context.strategy_state.items()
+    fork.strategy_state = {k: copy(v) if isinstance(v, _CONTAINERS) else v for k, v in states}
     sent = strategy(fork)
     if sent.is_persistent:
-        raise SpecError(
-            f"{strategy!r} keeps branches and does not support dry runs; put it before the wrapper"
-        )
+        why = "keeps branches and does not support dry runs; put it before the wrapper"
+        raise SpecError(f"{strategy!r} {why}")
     return sent
 
 

@@ -35,11 +35,8 @@ class _SessionAdapter(PeerAdapter):
         mark = str(position).encode()  # kept in every copy that ADK makes
         parts = []
         if message.role == "tool":
-            answer = types.FunctionResponse(
-                id=message.tool_call_id,
-                name=message.name or "tool",
-                response={"result": message.text},
-            )
+            name, said = message.name or "tool", {"result": message.text}
+            answer = types.FunctionResponse(id=message.tool_call_id, name=name, response=said)
             parts.append(types.Part(function_response=answer, thought_signature=mark))
             last = self._events[-1].content if self._events else None
             if last and last.parts and last.parts[0].function_response:

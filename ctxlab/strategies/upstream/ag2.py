@@ -9,7 +9,7 @@ from ag2.events.input_events import ImageInput
 from ag2.policies import SlidingWindowPolicy, TokenBudgetPolicy
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.baselines.common.parts import split_parts
+from ctxlab.strategies.baselines.common.parts import Part, split_parts
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, run_coroutine
 
 
@@ -26,20 +26,15 @@ class _StreamAdapter(PeerAdapter):
     def add(self, position: int, block: Block) -> None:
         message = block[0]
         if message.role == "tool":
-            results = [
-                events.ToolResultEvent(
-                    parent_id=m.tool_call_id or "",
-                    name=self.tool_name(i),
-                    result=events.ToolResult(*_to_inputs(m)),
-                )
-                for i, m in enumerate(block, position)
-            ]
+            results = []
+            for i, each in enumerate(block, position):
+                made: dict[str, Any] = {"result": events.ToolResult(*_to_inputs(each))}
+                made |= {"parent_id": each.tool_call_id or "", "name": self.tool_name(i)}
+                results.append(events.ToolResultEvent(**made))
             self._events += [*results, self.link(events.ToolResultsEvent(results), block)]
         elif message.role == "assistant":
-            calls = [
-                events.ToolCallEvent(c.name, id=c.id, arguments=c.arguments)
-                for c in message.tool_calls
-            ]
+            asked = message.tool_calls
+            calls = [events.ToolCallEvent(c.name, id=c.id, arguments=c.arguments) for c in asked]
             listed = events.ToolCallsEvent(calls)
             said = None if message.content is None else events.ModelMessage(message.text)
             response = self.link(events.ModelResponse(said, tool_calls=listed), block)
@@ -54,22 +49,16 @@ class _StreamAdapter(PeerAdapter):
 
 
 def _to_inputs(message: Message) -> list[Any]:
-    inputs = [
-        ImageInput(url=part.value) if part.is_image else events.TextInput(part.value)
-        for part in split_parts(message)
-    ]
-    return inputs or [events.TextInput("")]
+    parts = split_parts(message) or [Part(False, "")]
+    return [ImageInput(url=p.value) if p.is_image else events.TextInput(p.value) for p in parts]
 
 
 def _sliding_window(settings: PeerSettings, max_events: int = 40) -> PeerAdapter:
     return _StreamAdapter(settings, SlidingWindowPolicy(max_events))
 
 
-def _token_budget(
-    settings: PeerSettings, max_tokens: int | None = None, chars_per_token: int = 4
-) -> PeerAdapter:
-    tokens = settings.available if max_tokens is None else max_tokens
-    return _StreamAdapter(settings, TokenBudgetPolicy(tokens, chars_per_token))
+def _token_budget(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    return _StreamAdapter(settings, TokenBudgetPolicy(**settings.with_room(options)))
 
 
 FACTORIES = {"sliding_window": _sliding_window, "token_budget": _token_budget}

@@ -55,32 +55,18 @@ def _to_contents(message: Message) -> list[af.Content]:
             made.append(af.Content.from_uri(part.value, media_type=kind if data else "image/png"))
         else:
             made.append(af.Content.from_text(part.value))
-    return made + [
-        af.Content.from_function_call(call.id, call.name, arguments=call.arguments)
-        for call in message.tool_calls
-    ]
+    build, calls = af.Content.from_function_call, message.tool_calls
+    return made + [build(call.id, call.name, arguments=call.arguments) for call in calls]
 
 
-def _context_window(
-    settings: PeerSettings,
-    max_context_window_tokens: int | None = None,
-    max_output_tokens: int = 0,
-    **options: Any,
-) -> PeerAdapter:
-    window = max_context_window_tokens
-    return _ListAdapter(
-        af.ContextWindowCompactionStrategy,
-        settings,
-        max_context_window_tokens=settings.available if window is None else window,
-        max_output_tokens=max_output_tokens,
-        **options,
-    )
+def _context_window(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    options = {"max_output_tokens": 0, **options}
+    options = settings.with_room(options, "max_context_window_tokens")
+    return _ListAdapter(af.ContextWindowCompactionStrategy, settings, **options)
 
 
-def _summarization(
-    settings: PeerSettings, tokens: int = 400, model: str | None = None, **options: Any
-) -> PeerAdapter:
-    client = _ChatClient(settings.make_writer(model, tokens))
+def _summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
+    client = _ChatClient(settings.make_writer(model, options.pop("tokens", 400)))
     return _ListAdapter(af.SummarizationStrategy, settings, client=client, **options)
 
 

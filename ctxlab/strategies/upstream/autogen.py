@@ -32,19 +32,17 @@ class _ContextAdapter(PeerAdapter):
         if message.role == "user":
             return models.UserMessage(content=message.text, source="user")
         if message.role == "tool":
-            results = [
-                models.FunctionExecutionResult(
-                    content=m.text, name=self.tool_name(i), call_id=m.tool_call_id or ""
-                )
-                for i, m in enumerate(block, position)
-            ]
+            results = []
+            for i, each in enumerate(block, position):
+                name, key = self.tool_name(i), each.tool_call_id or ""
+                made = models.FunctionExecutionResult(content=each.text, name=name, call_id=key)
+                results.append(made)
             return models.FunctionExecutionResultMessage(content=results)
         if not message.tool_calls:
             return models.AssistantMessage(content=message.text, source="assistant")
         calls = [FunctionCall(call.id, call.arguments, call.name) for call in message.tool_calls]
-        return models.AssistantMessage(
-            content=calls, thought=message.text or None, source="assistant"
-        )
+        thought = message.text or None
+        return models.AssistantMessage(content=calls, thought=thought, source="assistant")
 
 
 class _CountingClient:
@@ -78,17 +76,12 @@ def _head_and_tail(settings: PeerSettings, head_size: int = 10, tail_size: int =
     return adapter
 
 
-def _token_limited(settings: PeerSettings, token_limit: int | None = None) -> PeerAdapter:
+def _limited(settings: PeerSettings, token_limit: int | None = None) -> PeerAdapter:
     adapter = _ContextAdapter(settings)
     client: Any = _CountingClient(adapter)
-    adapter.context = model_context.TokenLimitedChatCompletionContext(
-        client, token_limit=token_limit
-    )
+    limited = model_context.TokenLimitedChatCompletionContext
+    adapter.context = limited(client, token_limit=token_limit)
     return adapter
 
 
-FACTORIES = {
-    "buffered": _buffered,
-    "head_and_tail": _head_and_tail,
-    "token_limited": _token_limited,
-}
+FACTORIES = {"buffered": _buffered, "head_and_tail": _head_and_tail, "token_limited": _limited}

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
@@ -20,6 +20,7 @@ from ctxlab.strategies.helpers.message_blocks import group_blocks
 from ctxlab.tokens.counter import TokenCounter
 
 _T = TypeVar("_T")
+_Convert: TypeAlias = Callable[[Any], Message]
 
 PEERS: tuple[str, ...] = tuple(name for name, each in BASELINES.items() if each.package)
 """Names of the peers: ``module.method``, where ``FACTORIES`` of the module in this folder maps the
@@ -42,6 +43,23 @@ class PeerSettings:
     "tokens that the messages may take"
     client: Client | None = None
     "answers the package's model calls"
+
+    def with_room(self, options: dict[str, Any], key: str = "max_tokens") -> dict[str, Any]:
+        """Return options in which a limit that is not set is ``available``.
+
+        Parameters
+        ----------
+        options : dict
+            Options of the package.
+        key : str, default "max_tokens"
+            Name of the limit.
+
+        Returns
+        -------
+        dict
+            The options.
+        """
+        return {**options, key: self.available if options.get(key) is None else options[key]}
 
     def make_writer(self, model: str | None, max_tokens: int | None = None) -> Writer:
         """Return the function that answers a package's model calls.
@@ -182,9 +200,7 @@ class PeerAdapter(ABC):
         """
         return self._originals.get(id(translated), (None, None))[1]
 
-    def to_messages(
-        self, objects: Iterable[Any], convert: Callable[[Any], Message]
-    ) -> list[Message]:
+    def to_messages(self, objects: Iterable[Any], convert: _Convert) -> list[Message]:
         """Return the original messages of objects.
 
         Parameters

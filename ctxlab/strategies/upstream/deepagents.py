@@ -96,13 +96,8 @@ class _MemoryBackend(protocol.BackendProtocol):
         return protocol.EditResult(path=file_path, occurrences=1)
 
     def download_files(self, paths: list[str]) -> list[protocol.FileDownloadResponse]:
-        texts = [(path, self._texts.get(path)) for path in paths]
-        return [
-            protocol.FileDownloadResponse(
-                path=path, content=None if text is None else text.encode()
-            )
-            for path, text in texts
-        ]
+        data = {path: text.encode() for path, text in self._texts.items()}
+        return [protocol.FileDownloadResponse(path=p, content=data.get(p)) for p in paths]
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[protocol.FileUploadResponse]:
         return [protocol.FileUploadResponse(path=path) for path, _ in files]

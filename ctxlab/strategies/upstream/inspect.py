@@ -63,18 +63,14 @@ class _CompactionAdapter(PeerAdapter):
     separate_prompt = False
 
     def __init__(
-        self,
-        strategy: Any,
-        settings: PeerSettings,
-        threshold: float = 0.9,
-        writer: Writer | None = None,
-        **options: Any,
+        self, make: Any, settings: PeerSettings, writer: Any = None, **options: Any
     ) -> None:
         super().__init__(settings)
         # inspect_ai would look up the window by the model's name.
+        threshold = options.pop("threshold", 0.9)
         whole = isinstance(threshold, int) or threshold > 1
         tokens = int(threshold if whole else threshold * settings.available)
-        self._strategy = strategy(threshold=tokens, **options)
+        self._strategy = make(threshold=tokens, **options)
         self._model = _ClientModel(self, writer)
         self._compact: Any = None
         self._chat_messages: list[api.ChatMessage] = []
@@ -96,9 +92,8 @@ class _CompactionAdapter(PeerAdapter):
         if self._compact is None:
             roles = [message.role for message in self._chat_messages]
             task = roles.index("user") + 1 if "user" in roles else len(roles)
-            self._compact = api.compaction(
-                self._strategy, self._chat_messages[:task], None, self._model
-            )
+            head = self._chat_messages[:task]
+            self._compact = api.compaction(self._strategy, head, None, self._model)
         try:
             kept, extra = asyncio.run(self._compact.compact_input(list(self._full_history)))
         except RuntimeError as error:
@@ -122,9 +117,8 @@ class _CompactionAdapter(PeerAdapter):
         changes: dict[str, Any] = {}
         if message.content != loaded.content:
             changes["content"] = message.text
-        if isinstance(message, api.ChatMessageAssistant) and isinstance(
-            loaded, api.ChatMessageAssistant
-        ):
+        assistant = api.ChatMessageAssistant
+        if isinstance(message, assistant) and isinstance(loaded, assistant):
             kept = {id(call) for call in message.tool_calls or ()}
             pairs = zip(original.tool_calls, loaded.tool_calls or (), strict=True)
             changes["tool_calls"] = tuple(ours for ours, theirs in pairs if id(theirs) in kept)
@@ -135,10 +129,8 @@ def _to_chat_message(message: Message, position: int) -> api.ChatMessage:
     made: dict[str, Any] = {"content": message.content or "", "metadata": {_POSITION_KEY: position}}
     if isinstance(message.content, tuple):
         made["content"] = [
-            api.ContentImage(image=part.value)
-            if part.is_image
-            else api.ContentText(text=part.value)
-            for part in split_parts(message)
+            api.ContentImage(image=value) if is_image else api.ContentText(text=value)
+            for is_image, value in split_parts(message)
         ]
     if message.role == "tool":
         made |= {"tool_call_id": message.tool_call_id, "function": message.name or None}
@@ -154,9 +146,8 @@ def _to_tool_call(call: ToolCall) -> InspectCall:
 
 
 def _edit(settings: PeerSettings, exclude_tools: Sequence[str] = (), **options: Any) -> PeerAdapter:
-    return _CompactionAdapter(
-        api.CompactionEdit, settings, exclude_tools=list(exclude_tools), **options
-    )
+    options["exclude_tools"] = list(exclude_tools)
+    return _CompactionAdapter(api.CompactionEdit, settings, **options)
 
 
 def _summary(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
@@ -164,8 +155,6 @@ def _summary(settings: PeerSettings, model: str | None = None, **options: Any) -
     return _CompactionAdapter(api.CompactionSummary, settings, writer=writer, **options)
 
 
-FACTORIES = {
-    "edit": _edit,
-    "summary": _summary,
-    "trim": partial(_CompactionAdapter, api.CompactionTrim),
-}
+_trim = partial(_CompactionAdapter, api.CompactionTrim)
+
+FACTORIES = {"edit": _edit, "summary": _summary, "trim": _trim}

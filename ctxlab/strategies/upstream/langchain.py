@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langchain.agents.middleware import (
-    ClearToolUsesEdit,
-    ContextEditingMiddleware,
-    SummarizationMiddleware,
-)
+from langchain.agents import middleware
 from langchain.agents.middleware.types import ModelRequest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import BaseMessage, RemoveMessage
@@ -28,12 +24,9 @@ class _TrimAdapter(LangChainAdapter):
 
     separate_prompt = False
 
-    def __init__(
-        self, settings: PeerSettings, max_tokens: int | None = None, **options: Any
-    ) -> None:
+    def __init__(self, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)
-        room = settings.available if max_tokens is None else max_tokens
-        self._options = {"max_tokens": room, "token_counter": self.count_tokens, **options}
+        self._options = {"token_counter": self.count_tokens, **settings.with_room(options)}
 
     def select(self) -> list[Message]:
         return self.from_langchain(trim(self.load_all(), **self._options))
@@ -47,9 +40,8 @@ class _SummarizationAdapter(LangChainAdapter):
     ) -> None:
         super().__init__(settings)
         chat = self.make_chat_model(model) if trigger else FakeListChatModel(responses=[""])
-        self._middleware = SummarizationMiddleware(
-            chat, trigger=as_size_list(trigger), token_counter=self.count_tokens, **options
-        )
+        fixed: Any = {"trigger": as_size_list(trigger), "token_counter": self.count_tokens}
+        self._middleware = middleware.SummarizationMiddleware(chat, **fixed, **options)
         self._state: list[BaseMessage] = []
 
     def add(self, position: int, block: Block) -> None:
@@ -67,9 +59,9 @@ class _ClearingAdapter(LangChainAdapter):
 
     def __init__(self, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)
-        self._middleware = ContextEditingMiddleware(
-            edits=[ClearToolUsesEdit(**options)], token_counter=self.count_tokens
-        )
+        edits: Any = [middleware.ClearToolUsesEdit(**options)]
+        count = self.count_tokens
+        self._middleware = middleware.ContextEditingMiddleware(edits=edits, token_counter=count)
 
     def select(self) -> list[Message]:
         sent: list[BaseMessage] = []

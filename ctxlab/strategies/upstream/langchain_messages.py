@@ -124,9 +124,7 @@ class LangChainAdapter(PeerAdapter):
         """
         writer = self.settings.make_writer(model)
         window: Any = {"max_input_tokens": self.settings.available}
-        return _ClientChatModel(
-            answer=lambda messages: writer(self.from_langchain(messages)), profile=window
-        )
+        return _ClientChatModel(writer=writer, restore=self.from_langchain, profile=window)
 
     def _message_tokens(self, message: BaseMessage) -> int:
         known = self._loaded.get(message.id or "")
@@ -162,17 +160,17 @@ class LangChainAdapter(PeerAdapter):
 class _ClientChatModel(BaseChatModel):
     """A chat model of LangChain that is answered by ctxlab's client."""
 
-    answer: Any
-    "function that takes LangChain's messages and returns the text of the reply"
+    writer: Any
+    "function that takes ctxlab's messages and returns the text of the reply"
+    restore: Any
+    "function that converts LangChain's messages to ctxlab's"
 
     @property
     def _llm_type(self) -> str:
         return "ctxlab"
 
-    def _generate(
-        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any
-    ) -> ChatResult:
-        reply = AIMessage(content=self.answer(messages))
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        reply = AIMessage(content=self.writer(self.restore(messages)))
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
 

@@ -17,29 +17,18 @@ class _SummarizationAdapter(LangChainAdapter):
 
     separate_prompt = False
 
-    def __init__(
-        self,
-        settings: PeerSettings,
-        max_tokens: int | None = None,
-        model: str | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, settings: PeerSettings, model: str | None = None, **options: Any) -> None:
         super().__init__(settings)
-        self._options: dict[str, Any] = {
-            "max_tokens": settings.available if max_tokens is None else max_tokens,
-            "model": self.make_chat_model(model),
-            "token_counter": self.count_tokens,
-            **options,
-        }
+        self._options = {"token_counter": self.count_tokens, **settings.with_room(options)}
+        self._options["model"] = self.make_chat_model(model)
         self._running_summary: RunningSummary | None = None
 
     def select(self) -> list[Message]:
         loaded: Any = self.load_all()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # raised if it could not trim
-            result = summarize_messages(
-                loaded, running_summary=self._running_summary, **self._options
-            )
+            earlier = self._running_summary
+            result = summarize_messages(loaded, running_summary=earlier, **self._options)
         self._running_summary = result.running_summary or self._running_summary
         return self.from_langchain(result.messages)
 

@@ -30,9 +30,8 @@ class _TrimAdapter(PeerAdapter):
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
 
     def select(self) -> list[Message]:
-        return list(
-            map(message_from_dict, trim([m.to_dict() for m in self.history], **self._options))
-        )
+        sent = trim([message.to_dict() for message in self.history], **self._options)
+        return list(map(message_from_dict, sent))
 
 
 FACTORIES = {"trim_messages": _TrimAdapter}

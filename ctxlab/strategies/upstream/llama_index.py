@@ -18,9 +18,7 @@ class _MemoryChatStore(AsyncDBChatStore):
 
     kept: list[Any] = Field(default_factory=list)
 
-    async def get_messages(
-        self, key: str, status: Any = None, limit: Any = None, offset: Any = None
-    ) -> list[ChatMessage]:
+    async def get_messages(self, key: str, *_: Any, **__: Any) -> list[ChatMessage]:
         return list(self.kept)
 
     async def count_messages(self, key: str, status: Any = None) -> int:
@@ -69,9 +67,7 @@ class _MemoryAdapter(PeerAdapter):
         self._memory.put(self.link(_to_chat_message(block[0]), block))
 
     def select(self) -> list[Message]:
-        return [
-            message for made in self._memory.get() for message in self.original_block(made) or ()
-        ]
+        return [m for made in self._memory.get() for m in self.original_block(made) or ()]
 
 
 def _to_chat_message(message: Message) -> ChatMessage:
@@ -82,10 +78,9 @@ def _to_chat_message(message: Message) -> ChatMessage:
             blocks.append(TextBlock(text=str(text)) if text is not None else ImageBlock(image=b"x"))
     elif message.content is not None:
         blocks.append(TextBlock(text=message.content))
-    blocks += [
-        ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments)
-        for call in message.tool_calls
-    ]
+    for call in message.tool_calls:
+        asked = {"tool_call_id": call.id, "tool_name": call.name, "tool_kwargs": call.arguments}
+        blocks.append(ToolCallBlock(**asked))
     extra = {"tool_call_id": message.tool_call_id} if message.role == "tool" else {}
     return ChatMessage(role=message.role, blocks=blocks, additional_kwargs=extra)
 

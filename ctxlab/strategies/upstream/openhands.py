@@ -40,9 +40,8 @@ class _ClientLLM(LLM):
         assert self._writer is not None
         text = self._writer(Message(m.role, _join_text(m)) for m in messages)
         answer = HandsMessage(role="assistant", content=[TextContent(text=text)])
-        return LLMResponse.model_construct(
-            message=answer, metrics=None, raw_response=SimpleNamespace(id="reply")
-        )
+        raw = SimpleNamespace(id="reply")
+        return LLMResponse.model_construct(message=answer, metrics=None, raw_response=raw)
 
 
 class _AgentLLM:
@@ -53,13 +52,13 @@ class _AgentLLM:
         self._count = settings.counter.count_message
 
     def get_token_count(self, messages: Sequence[HandsMessage], **_: Any) -> int:
-        return sum(
-            part.tokens
-            if isinstance(part, _CountedText)
-            else self._count(Message("user", getattr(part, "text", "")))
-            for message in messages
-            for part in message.content
-        )
+        parts = [part for message in messages for part in message.content]
+        return sum(map(self._part_tokens, parts))
+
+    def _part_tokens(self, part: Any) -> int:
+        if isinstance(part, _CountedText):
+            return part.tokens
+        return self._count(Message("user", getattr(part, "text", "")))
 
 
 class _CondenserAdapter(PeerAdapter):
@@ -67,20 +66,12 @@ class _CondenserAdapter(PeerAdapter):
 
     separate_prompt = False
 
-    def __init__(
-        self,
-        settings: PeerSettings,
-        max_size: int = 80,
-        keep_first: int = 4,
-        model: str | None = None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, settings: PeerSettings, model: str | None = None, **options: Any) -> None:
         super().__init__(settings)
         llm = _ClientLLM(model="gpt-4o", usage_id="condenser", api_key="none")
         llm._writer = settings.make_writer(model)
-        self._condenser = LLMSummarizingCondenser(
-            llm=llm, max_size=max_size, keep_first=keep_first, **options
-        )
+        options = {"max_size": 80, "keep_first": 4, **options}
+        self._condenser = LLMSummarizingCondenser(llm=llm, **options)
         self._llm: Any = _AgentLLM(settings)
         self._view = View()
         self._messages_by_event: dict[str, Message] = {}

@@ -11,13 +11,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pydantic_ai_summarization as package
 from pydantic_ai import messages as api
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai_summarization import (
-    ContextManagerCapability,
-    create_sliding_window_processor,
-    create_summarization_processor,
-)
 
 from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
@@ -67,20 +63,20 @@ class _ProcessorAdapter(PeerAdapter):
         writer = self.settings.make_writer(model)
 
         def answer(messages: list[api.ModelMessage], _: AgentInfo) -> api.ModelResponse:
-            prompt = [str(getattr(part, "content", "")) for m in messages for part in m.parts]
+            prompt = [_text(part) for m in messages for part in m.parts]
             return api.ModelResponse(parts=[api.TextPart(writer("\n".join(prompt)))])
 
         return FunctionModel(answer)
 
     def _restore(self, messages: Sequence[api.ModelMessage]) -> list[Message]:
-        linked = [
-            each
-            for message in messages
-            for each in ([message] if isinstance(message, api.ModelResponse) else message.parts)
-        ]
-        return self.to_messages(
-            linked, lambda part: Message("user", str(getattr(part, "content", "")))
-        )
+        linked: list[Any] = []
+        for made in messages:
+            linked += [made] if isinstance(made, api.ModelResponse) else made.parts
+        return self.to_messages(linked, lambda part: Message("user", _text(part)))
+
+
+def _text(part: Any) -> str:
+    return str(getattr(part, "content", ""))
 
 
 def _to_part(message: Message) -> api.ModelRequestPart:
@@ -93,34 +89,25 @@ def _to_part(message: Message) -> api.ModelRequestPart:
 
 def _sliding(settings: PeerSettings, **options: Any) -> PeerAdapter:
     adapter = _ProcessorAdapter(settings)
-    adapter.process = create_sliding_window_processor(
-        max_input_tokens=settings.available, token_counter=adapter.count_tokens, **options
-    )
+    fixed = {"max_input_tokens": settings.available, "token_counter": adapter.count_tokens}
+    adapter.process = package.create_sliding_window_processor(**fixed, **options)
     return adapter
 
 
 def _summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
     adapter = _ProcessorAdapter(settings)
-    adapter.process = create_summarization_processor(
-        adapter.make_model(model),
-        max_input_tokens=settings.available,
-        token_counter=adapter.count_tokens,
-        **options,
-    )
+    fixed = {"max_input_tokens": settings.available, "token_counter": adapter.count_tokens}
+    writer = adapter.make_model(model)
+    adapter.process = package.create_summarization_processor(writer, **fixed, **options)
     return adapter
 
 
-def _manager(
-    settings: PeerSettings, max_tokens: int | None = None, model: str | None = None, **options: Any
-) -> PeerAdapter:
+def _manager(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
     adapter = _ProcessorAdapter(settings)
     adapter.keeps_edits = False  # the history of the run stays whole
-    capability = ContextManagerCapability(
-        max_tokens=settings.available if max_tokens is None else max_tokens,
-        summarization_model=adapter.make_model(model),
-        token_counter=adapter.count_tokens,
-        **options,
-    )
+    fixed: dict[str, Any] = {"token_counter": adapter.count_tokens}
+    fixed["summarization_model"] = adapter.make_model(model)
+    capability = package.ContextManagerCapability(**fixed, **settings.with_room(options))
 
     async def process(messages: list[api.ModelMessage]) -> list[api.ModelMessage]:
         context: Any = SimpleNamespace(messages=messages)  # all that it reads of the context

@@ -37,10 +37,9 @@ class _ReducerAdapter(PeerAdapter):
             items += [sk.FunctionResultContent(id=call_id, function_name=name, result=message.text)]
         elif message.content is not None:
             items += [sk.TextContent(text=message.text)]
-        items += [
-            sk.FunctionCallContent(id=call.id, function_name=call.name, arguments=call.arguments)
-            for call in message.tool_calls
-        ]
+        for call in message.tool_calls:
+            asked = {"id": call.id, "function_name": call.name, "arguments": call.arguments}
+            items.append(sk.FunctionCallContent(**asked))
         return sk.ChatMessageContent(role=sk.AuthorRole(message.role), items=items)
 
 
@@ -53,31 +52,20 @@ class _ClientService(ChatCompletionClientBase):
         self, chat_history: sk.ChatHistory, settings: PromptExecutionSettings
     ) -> list[sk.ChatMessageContent]:
         lines = (f"{message.role.value}: {message}" for message in chat_history.messages)
-        return [
-            sk.ChatMessageContent(
-                role=sk.AuthorRole.ASSISTANT, content=self.writer("\n".join(lines))
-            )
-        ]
+        said = self.writer("\n".join(lines))
+        return [sk.ChatMessageContent(role=sk.AuthorRole.ASSISTANT, content=said)]
 
 
-def _truncation(settings: PeerSettings, target_count: int = 40, **options: Any) -> PeerAdapter:
-    reducer = sk.ChatHistoryTruncationReducer(target_count=target_count, **options)
-    return _ReducerAdapter(settings, reducer)
+def _truncation(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    options = {"target_count": 40, **options}
+    return _ReducerAdapter(settings, sk.ChatHistoryTruncationReducer(**options))
 
 
-def _summarization(
-    settings: PeerSettings,
-    target_count: int = 40,
-    tokens: int = 400,
-    model: str | None = None,
-    **options: Any,
-) -> PeerAdapter:
-    writer = settings.make_writer(model, tokens)
+def _summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
+    writer = settings.make_writer(model, options.pop("tokens", 400))
     service = _ClientService(ai_model_id=model or "none", writer=writer)
-    reducer = sk.ChatHistorySummarizationReducer(
-        service=service, target_count=target_count, **options
-    )
-    return _ReducerAdapter(settings, reducer)
+    options = {"target_count": 40, "service": service, **options}
+    return _ReducerAdapter(settings, sk.ChatHistorySummarizationReducer(**options))
 
 
 FACTORIES = {"truncation": _truncation, "summarization": _summarization}

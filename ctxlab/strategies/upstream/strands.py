@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from strands.agent.conversation_manager import (
-    ConversationManager,
-    SlidingWindowConversationManager,
-    SummarizingConversationManager,
-)
+from strands.agent import conversation_manager as managers
 from strands.hooks import BeforeModelCallEvent, HookRegistry
 from strands.types.exceptions import ContextWindowOverflowException
 
@@ -23,20 +19,9 @@ class _AgentAdapter(PeerAdapter):
 
     group_results = True
 
-    def __init__(
-        self,
-        settings: PeerSettings,
-        manager: type[ConversationManager],
-        proactive_compression: float | None,
-        writer: Writer | None,
-        options: dict[str, Any],
-    ) -> None:
+    def __init__(self, settings: PeerSettings, manager: Any, writer: Writer | None) -> None:
         super().__init__(settings)
-        share = proactive_compression
-        self._manager: Any = manager(
-            proactive_compression=None if share is None else {"compression_threshold": share},
-            **options,
-        )
+        self._manager = manager
         self.messages: list[Any] = []
         self.model = self.aux_model = _ClientModel(settings.available, writer)
         self._original_contents: dict[int, Any] = {}
@@ -62,16 +47,15 @@ class _AgentAdapter(PeerAdapter):
             except ContextWindowOverflowException:
                 break
             stuck = len(self.messages) == before[0] and self._sent_tokens() >= before[1]
-            if stuck and isinstance(self._manager, SummarizingConversationManager):
+            if stuck and isinstance(self._manager, managers.SummarizingConversationManager):
                 break  # it would summarise its own summary without end
             self._invoke_hooks()
         return self._to_messages()
 
     def _invoke_hooks(self) -> None:
-        tokens = self._sent_tokens()
-        self._hooks.invoke_callbacks(
-            BeforeModelCallEvent(agent=self, projected_input_tokens=tokens)  # type: ignore[arg-type]
-        )
+        agent: Any = self
+        event = BeforeModelCallEvent(agent=agent, projected_input_tokens=self._sent_tokens())
+        self._hooks.invoke_callbacks(event)
 
     def _sent_tokens(self) -> int:
         sent = [*self.prompt, *self._to_messages()]
@@ -117,11 +101,9 @@ class _ClientModel:
 def _to_strands_message(block: Block) -> dict[str, Any]:
     message = block[0]
     if message.role == "tool":
-        results = [
-            {"toolUseId": m.tool_call_id or "", "status": "success", "content": _to_items(m)}
-            for m in block
-        ]
-        return {"role": "user", "content": [{"toolResult": result} for result in results]}
+        pairs = [{"toolUseId": m.tool_call_id or "", "content": _to_items(m)} for m in block]
+        results = [{"toolResult": {**pair, "status": "success"}} for pair in pairs]
+        return {"role": "user", "content": results}
     content = _to_items(message)
     for call in message.tool_calls:
         asked = {"toolUseId": call.id, "name": call.name, "input": parse_arguments(call)}
@@ -155,22 +137,22 @@ def _with_result(message: Message, result: dict[str, Any]) -> Message:
     return message.replace(content=content)
 
 
-def _sliding(
-    settings: PeerSettings, proactive_compression: float | None = None, **options: Any
-) -> PeerAdapter:
-    manager = SlidingWindowConversationManager
-    return _AgentAdapter(settings, manager, proactive_compression, None, options)
+def _translate(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the share of ``proactive_compression`` as the package takes it."""
+    if (share := options.get("proactive_compression")) is None:
+        return options
+    return {**options, "proactive_compression": {"compression_threshold": share}}
 
 
-def _summarizing(
-    settings: PeerSettings,
-    proactive_compression: float | None = None,
-    tokens: int = 1000,
-    model: str | None = None,
-    **options: Any,
-) -> PeerAdapter:
-    manager, writer = SummarizingConversationManager, settings.make_writer(model, tokens)
-    return _AgentAdapter(settings, manager, proactive_compression, writer, options)
+def _sliding(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    manager = managers.SlidingWindowConversationManager(**_translate(options))
+    return _AgentAdapter(settings, manager, None)
+
+
+def _summarizing(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
+    writer = settings.make_writer(model, options.pop("tokens", 1000))
+    manager = managers.SummarizingConversationManager(**_translate(options))
+    return _AgentAdapter(settings, manager, writer)
 
 
 FACTORIES = {"sliding": _sliding, "summarizing": _summarizing}

@@ -51,8 +51,8 @@ class truncation(BaseStrategy):
         """Check the parameters."""
         super().__post_init__()
         if not 0 < self.compact_to <= self.max_n:
-            got = f"compact_to={self.compact_to}, max_n={self.max_n}"
-            raise SpecError(f"truncation: expected 1 ≤ compact_to ≤ max_n, got {got}")
+            got = f"got compact_to={self.compact_to}, max_n={self.max_n}"
+            raise SpecError(f"truncation: compact_to must be at least 1, at most max_n; {got}")
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest groups above one number of messages until a lower number is reached."""

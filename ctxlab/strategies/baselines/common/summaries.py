@@ -66,7 +66,7 @@ def make_wrapped_summary(
     summaries = [e.message.text for e in entries if e.form is Form.SUMMARY]
     previous = "\n".join(text.removeprefix(prefix).removesuffix(suffix) for text in summaries)
     messages = [e.message for e in entries if e.form is not Form.SUMMARY]
-    max_tokens = limit_summary_tokens(sum(e.tokens for e in entries), model, max_tokens)
+    max_tokens = limit_tokens(sum(e.tokens for e in entries), model, max_tokens)
     said = write_unchecked_summary(context, previous, messages, max_tokens, model) or _EMPTY_SUMMARY
     return Message("user", prefix + (said.strip() if strip else said) + suffix)
 
@@ -78,18 +78,16 @@ def _visible_chars(message: Message) -> int:
     return len(message_text(message))
 
 
-def limit_summary_tokens(
-    source_tokens: int, model: str | None, max_tokens: int = MAX_WRAPPED_SUMMARY_TOKENS
-) -> int:
+def limit_tokens(source: int, model: str | None, most: int = MAX_WRAPPED_SUMMARY_TOKENS) -> int:
     """Return the maximum tokens of a summary; an extracted one takes at most half of its source.
 
     Parameters
     ----------
-    source_tokens : int
+    source : int
         Tokens of the messages to summarise.
     model : str or None
         Model that writes the summary; None: it is extracted.
-    max_tokens : int
+    most : int
         Maximum tokens in any case.
 
     Returns
@@ -97,9 +95,7 @@ def limit_summary_tokens(
     int
         Number of tokens.
     """
-    if model is not None:
-        return max_tokens
-    return min(max_tokens, max(_MIN_SUMMARY_TOKENS, source_tokens // 2))
+    return min(most, max(_MIN_SUMMARY_TOKENS, source // 2)) if model is None else most
 
 
 def summarize_entries(

@@ -121,15 +121,13 @@ def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bo
     """
     if not trigger:
         return False
-    several: Any = (trigger,) if isinstance(trigger[0], str) else trigger
-    return any(
-        messages >= value if kind == "messages" else tokens >= size_tokens((kind, value), limit)
-        for kind, value in several
-    )
+    sizes: Any = (trigger,) if isinstance(trigger[0], str) else trigger
+    used = {"messages": messages}
+    return any(used.get(size[0], tokens) >= size_tokens(size, limit) for size in sizes)
 
 
 def size_tokens(size: ContextSize, limit: int) -> float:
-    """Return the tokens of a size that is not a number of messages.
+    """Return the tokens of a size; a number of messages is returned as it is.
 
     Parameters
     ----------
