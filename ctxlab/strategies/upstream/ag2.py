@@ -61,4 +61,4 @@ def _token_budget(settings: PeerSettings, **options: Any) -> PeerAdapter:
     return _StreamAdapter(settings, TokenBudgetPolicy(**settings.with_room(options)))
 
 
-FACTORIES = {"sliding_window": _sliding_window, "token_budget": _token_budget}
+FACTORIES: dict[str, Any] = {"sliding_window": _sliding_window, "token_budget": _token_budget}
