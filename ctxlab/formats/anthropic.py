@@ -40,13 +40,7 @@ from typing import Any, TypeAlias
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.request_log import (
-    ApiDialect,
-    RequestBody,
-    find_timestamp,
-    read_request_log,
-    request_bodies,
-)
+from ctxlab.formats.common import request_log
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import get_in, get_list, get_objects, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
@@ -85,14 +79,14 @@ def sniff(head: FileHead) -> bool:
     bool
         True if at least one part is specific to Anthropic.
     """
-    if any(map(is_anthropic, request_bodies(head))):
+    if any(map(is_anthropic, request_log.request_bodies(head))):
         return True
     rows = [row for row in get_objects(list(head.rows)) if "role" in row]
     plain = 0 < len(rows) == len(head.rows) and all(map(_may_be_anthropic, rows))
     return plain and any(map(_has_anthropic_block, rows))
 
 
-def is_anthropic(body: RequestBody) -> bool:
+def is_anthropic(body: request_log.RequestBody) -> bool:
     """Return whether a body has a part specific to Anthropic and none of another API.
 
     Parameters
@@ -127,7 +121,7 @@ def read(source: Source) -> Iterator[Recording]:
     iterator of Recording
         One recording per conversation, in the order of the file.
     """
-    return read_request_log(source, _DIALECT)
+    return request_log.read_request_log(source, _DIALECT)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
@@ -224,14 +218,16 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
         return None
     (message,) = _parse_message(response, skip)
     usage = anthropic_usage(response.get("usage"))
-    return message.replace(usage=usage, time=find_timestamp(response))
+    return message.replace(usage=usage, time=request_log.find_timestamp(response))
 
 
 def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple(map(blocks.to_openai_tool, require_objects(fields.get("tools") or [], "tools")))
 
 
-_DIALECT = ApiDialect(_parse_system, _parse_message, _parse_response, anthropic_usage, _parse_tools)
+_DIALECT = request_log.ApiDialect(
+    _parse_system, _parse_message, _parse_response, anthropic_usage, _parse_tools
+)
 
 
 def _dump_system(opening: list[Message], report: UnsupportedCallback) -> Any:

@@ -29,20 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ctxlab.formats import fields
 from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.traces import TracedCall, build_traced_call, find_thread, group_calls
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    first_text,
-    get_count,
-    get_in,
-    get_object,
-    get_text,
-    get_time,
-    parse_if_json,
-    require_object,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
@@ -55,7 +46,7 @@ _OBSERVATION_TYPES = (
 class _Observation(NamedTuple):
     """An observation, and the session of the trace that contains it."""
 
-    fields: Any
+    row: Any
     session: str | None
 
 
@@ -73,7 +64,7 @@ def sniff(head: FileHead) -> bool:
         True if the file looks like this format.
     """
     found = (each for row in head.rows for each in _iter_observations(row))
-    return any(_is_observation(each.fields) for each in found)
+    return any(_is_observation(each.row) for each in found)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -96,15 +87,15 @@ FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", 
 
 
 def _is_observation(value: Any) -> bool:
-    known = get_in(value, "type") in _OBSERVATION_TYPES
-    return known and get_text(_get_any(value, "traceId", "trace_id")) is not None
+    known = fields.get_in(value, "type") in _OBSERVATION_TYPES
+    return known and fields.get_text(_get_any(value, "traceId", "trace_id")) is not None
 
 
 def _read_calls(source: Source) -> Iterator[TracedCall]:
     for where, value in source.read_json_values():
         for number, each in enumerate(_iter_observations(value)):
             with source.handle_errors(*(where or (number, "observation"))):
-                kind = require_object(each.fields, "an observation").get("type")
+                kind = fields.require_object(each.row, "an observation").get("type")
                 if kind == "GENERATION":
                     yield _parse_call(each, source)
                 else:
@@ -113,75 +104,81 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 def _iter_observations(value: Any) -> Iterator[_Observation]:
     """Yield the observations of a list, of a page of the API, or of traces."""
-    page = get_in(value, "data")
+    page = fields.get_in(value, "data")
     rows = page if isinstance(page, list) else value if isinstance(value, list) else [value]
     for row in rows:
-        inner = get_in(row, "observations")
+        inner = fields.get_in(row, "observations")
         if isinstance(inner, list):
             trace = row["trace"] if isinstance(row.get("trace"), dict) else row
-            session = get_text(_get_any(trace, "sessionId", "session_id"))
+            session = fields.get_text(_get_any(trace, "sessionId", "session_id"))
             yield from (_Observation(each, session) for each in inner)
         else:
             yield _Observation(row, None)
 
 
 def _parse_call(observation: _Observation, source: Source) -> TracedCall:
-    row = observation.fields
+    row = observation.row
     sent, tools = _parse_input(row, source.skip)
     named = {"session_id": observation.session or _get_any(row, "sessionId", "session_id")}
-    trace = first_text([_get_any(row, "traceId", "trace_id"), row.get("id")]) or "trace"
+    trace = fields.first_text([_get_any(row, "traceId", "trace_id"), row.get("id")]) or "trace"
     return build_traced_call(
         find_thread(named, ("session_id",), trace),
         sent,
         row.get("output"),
         source.skip,
-        start=get_time(_get_any(row, "startTime", "start_time")),
-        end=get_time(_get_any(row, "endTime", "end_time")),
+        start=fields.get_time(_get_any(row, "startTime", "start_time")),
+        end=fields.get_time(_get_any(row, "endTime", "end_time")),
         usage=_parse_usage(row),
         tools=tools,
-        model=first_text(map(row.get, ("model", "provided_model_name", "providedModelName"))),
+        model=fields.first_text(
+            map(row.get, ("model", "provided_model_name", "providedModelName"))
+        ),
     )
 
 
 def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
     """Return the messages, and the tool definitions from the first place that holds any."""
-    sent = parse_if_json(row.get("input"))
-    rows = parse_if_json(get_in(sent, "messages")) if isinstance(sent, dict) else sent
+    sent = fields.parse_if_json(row.get("input"))
+    rows = fields.parse_if_json(fields.get_in(sent, "messages")) if isinstance(sent, dict) else sent
     among = []
     if isinstance(rows, list):
         among = [each["content"] for each in rows if _is_tool_definition(each)]
         rows = [each for each in rows if not _is_tool_definition(each)]
         sent = sent | {"messages": rows} if isinstance(sent, dict) else rows
-    beside = (get_in(sent, key) for key in ("tools", "functions"))
+    beside = (fields.get_in(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
     if not listed:
-        kept = get_object(parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions")))
-        bodies = ((name, parse_if_json(body)) for name, body in kept.items())
+        kept = fields.get_object(
+            fields.parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions"))
+        )
+        bodies = ((name, fields.parse_if_json(body)) for name, body in kept.items())
         listed = [{"name": name} | body for name, body in bodies if isinstance(body, dict)]
     return sent, parse_tools(listed, skip)
 
 
 def _is_tool_definition(row: Any) -> bool:
-    content = get_object(row, "content")
+    content = fields.get_object(row, "content")
     defines = "function" in content or "input_schema" in content
     return defines and row.get("role") == "tool" and not row.get("tool_call_id")
 
 
 def _parse_usage(row: dict[str, Any]) -> Usage | None:
-    counts = get_object(parse_if_json(_get_any(row, "usageDetails", "usage_details")))
+    counts = fields.get_object(fields.parse_if_json(_get_any(row, "usageDetails", "usage_details")))
     if "prompt_tokens" in counts:
         return openai_usage(counts)
     if any("put" in name for name in counts):
         return _sum_usage_details(counts)
-    sums = get_object(row, "usage")
-    sent = get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
-    got = get_count(_get_any(sums, "output", "completionTokens") or row.get("completionTokens"))
+    sums = fields.get_object(row, "usage")
+    sent = fields.get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
+    got = fields.get_count(
+        _get_any(sums, "output", "completionTokens") or row.get("completionTokens")
+    )
     return Usage(input=sent, output=got) if sent or got else None
 
 
 def _sum_usage_details(counts: dict[str, Any]) -> Usage:
     """Add up kinds of tokens; for cache writes, use either the total or its parts."""
-    told = {name: get_count(count) for name, count in counts.items()}
+    told = {name: fields.get_count(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}
     parts = {k: v for k, v in written.items() if "ephemeral" in k or k.endswith(("5m", "1h"))}

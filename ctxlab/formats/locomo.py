@@ -34,18 +34,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ctxlab.formats import fields
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import (
-    get_in,
-    get_list,
-    get_object,
-    get_text,
-    parse_clock_time,
-    prepend_date,
-    require_object,
-    require_text,
-    texts_in,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Probe, Recording
 
@@ -72,7 +62,7 @@ def sniff(head: FileHead) -> bool:
     """
     if not isinstance(head.value, list):
         return False
-    chats = (get_object(sample, "conversation") for sample in head.value)
+    chats = (fields.get_object(sample, "conversation") for sample in head.value)
     return any("speaker_a" in chat or "session_1" in chat for chat in chats)
 
 
@@ -98,21 +88,21 @@ FORMAT = Format("locomo", "LoCoMo: two-person chats with questions", sniff, read
 
 
 def _parse_sample(sample: Any, number: str, source: Source) -> Recording:
-    conversation = get_in(sample, "conversation")
+    conversation = fields.get_in(sample, "conversation")
     if not isinstance(conversation, dict):
         raise ValueError("a sample must have an object under conversation")
-    name = get_text(sample, "sample_id") or number
+    name = fields.get_text(sample, "sample_id") or number
     messages: list[Message] = []
     places: dict[str, int] = {}
     for position, (turn, date, opens) in enumerate(_iter_turns(conversation)):
         with source.handle_errors(position, f"{name} turn"):
             first = messages[0].name if messages else None
             message = _parse_turn(turn, first, date, opens)
-            if id := get_text(turn, "dia_id"):
+            if id := fields.get_text(turn, "dia_id"):
                 places.setdefault(id, len(messages))
             messages.append(message)
     probes = []
-    for place, asked in enumerate(get_list(sample, "qa")):
+    for place, asked in enumerate(fields.get_list(sample, "qa")):
         with source.handle_errors(place, f"{name} question"):
             probes.append(_parse_probe(asked, f"{name}/{place}", places, source))
     known = {key: sample.get(key) or conversation.get(key) for key in _META_KEYS}
@@ -128,29 +118,29 @@ def _iter_turns(conversation: dict[str, Any]) -> Iterator[tuple[Any, str | None,
         turns = conversation[found[0]]
         if not isinstance(turns, list):
             raise ValueError(f"{found[0]} must be a list of turns, got {type(turns).__name__}")
-        date = get_text(conversation, f"{found[0]}_date_time")
+        date = fields.get_text(conversation, f"{found[0]}_date_time")
         for index, turn in enumerate(turns):
             yield turn, date, index == 0
 
 
 def _parse_turn(turn: Any, first: str | None, date: str | None, opens: bool) -> Message:
-    turn = require_object(turn, "a turn")
-    speaker, said, shown = turn["speaker"], turn["text"], get_text(turn, "blip_caption")
+    turn = fields.require_object(turn, "a turn")
+    speaker, said, shown = turn["speaker"], turn["text"], fields.get_text(turn, "blip_caption")
     if not isinstance(speaker, str) or not isinstance(said, str):
         raise ValueError("a turn must have a speaker and a text")
     content = f"{said}\n[shares a picture: {shown}]" if shown else said
     return Message(
         "user" if first in (None, speaker) else "assistant",
-        prepend_date(content, date) if opens else content,
+        fields.prepend_date(content, date) if opens else content,
         name=speaker,
-        time=parse_clock_time(date, _TIME_FORMAT),
+        time=fields.parse_clock_time(date, _TIME_FORMAT),
         extra={key: value for key, value in turn.items() if key not in _NON_EXTRA_KEYS},
     )
 
 
 def _parse_probe(asked: Any, id: str, places: dict[str, int], source: Source) -> Probe:
-    question, category = require_text(asked["question"], "a question"), asked.get("category")
-    answers = texts_in(asked.get("answer")) if category != 5 else ()
+    question, category = fields.require_text(asked["question"], "a question"), asked.get("category")
+    answers = fields.texts_in(asked.get("answer")) if category != 5 else ()
     if category == 3:
         answers = tuple(answer.partition(";")[0].strip() for answer in answers)
     evidence = sorted(set(_evidence_positions(asked.get("evidence"), places, source)))
@@ -158,7 +148,7 @@ def _parse_probe(asked: Any, id: str, places: dict[str, int], source: Source) ->
 
 
 def _evidence_positions(written: Any, places: dict[str, int], source: Source) -> Iterator[int]:
-    for each in texts_in(written):
+    for each in fields.texts_in(written):
         named = [f"D{int(session)}:{int(turn)}" for session, turn in _TURN_ID.findall(each)]
         for id in [each] if each in places else named or [each]:
             if id in places:

@@ -37,17 +37,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from ctxlab.formats import fields
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import (
-    get_objects,
-    get_text,
-    parse_clock_time,
-    prepend_date,
-    require_list,
-    require_object,
-    require_text,
-    texts_in,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Probe, Recording
@@ -71,7 +62,7 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    elements = get_objects(head.value)
+    elements = fields.get_objects(head.value)
     return any("question_id" in each and not _HISTORY_KEYS.isdisjoint(each) for each in elements)
 
 
@@ -106,21 +97,21 @@ class _History:
 
 
 def _parse_element(element: Any, number: str, source: Source) -> Recording:
-    element = require_object(element, "an element")
-    name = get_text(element, "question_id") or number
+    element = fields.require_object(element, "an element")
+    name = fields.get_text(element, "question_id") or number
     history = _build_history(element, name, source)
     several = "questions" in element
     probes = []
     for place, (question, answer, sessions) in enumerate(_parse_questions(element)):
         with source.handle_errors(place, f"{name} question"):
-            question = require_text(question, "a question")
-            kind = get_text(element, "question_type") if place == 0 else None
+            question = fields.require_text(question, "a question")
+            kind = fields.get_text(element, "question_type") if place == 0 else None
             answerable = place > 0 or not name.endswith(_UNANSWERABLE_SUFFIX)
-            evidence = set(_evidence_positions(texts_in(sessions), history, source))
+            evidence = set(_evidence_positions(fields.texts_in(sessions), history, source))
             probe = Probe(
                 id=f"{name}/{place}" if several else name,
-                question=prepend_date(question, get_text(element, "question_date")),
-                answers=texts_in(answer) if answerable else (),
+                question=fields.prepend_date(question, fields.get_text(element, "question_date")),
+                answers=fields.texts_in(answer) if answerable else (),
                 evidence=tuple(sorted(evidence)),
                 category=kind if answerable else "abstention",
             )
@@ -145,7 +136,7 @@ def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
 def _build_history(element: dict[str, Any], name: str, source: Source) -> _History:
     sessions = _require_list_field(element, "haystack_sessions")
     beside = (_require_list_field(element, f"haystack_{key}") for key in ("dates", "session_ids"))
-    dates, ids = ([get_text(each) for each in listed[: len(sessions)]] for listed in beside)
+    dates, ids = ([fields.get_text(each) for each in listed[: len(sessions)]] for listed in beside)
     history, position = _History(), 0
     found = zip_longest(sessions, dates, ids)
     rows = [(_parse_date(date), date, id, turns) for turns, date, id in found]
@@ -169,7 +160,7 @@ def _build_history(element: dict[str, Any], name: str, source: Source) -> _Histo
 def _parse_turn(turn: Any, date: str | None, session: str | None) -> Message:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
         raise ValueError("a turn must be an object with text content")
-    said = {"role": turn.get("role"), "content": prepend_date(turn["content"], date)}
+    said = {"role": turn.get("role"), "content": fields.prepend_date(turn["content"], date)}
     extra = {"session": session, "has_answer": turn.get("has_answer")}
     known = {key: value for key, value in extra.items() if value is not None}
     return message_from_dict(said).replace(extra=known)
@@ -187,10 +178,10 @@ def _evidence_positions(
 
 def _parse_date(date: str | None) -> float | None:
     """Parse a date such as ``2023/05/20 (Sat) 02:21``."""
-    return parse_clock_time(_WEEKDAY.sub("", date or ""), "%Y/%m/%d %H:%M")
+    return fields.parse_clock_time(_WEEKDAY.sub("", date or ""), "%Y/%m/%d %H:%M")
 
 
 def _require_list_field(element: dict[str, Any], key: str) -> list[Any]:
     """Return the list under a key, or an empty one if the key is missing."""
     value = element.get(key)
-    return [] if value is None else require_list(value, key)
+    return [] if value is None else fields.require_list(value, key)

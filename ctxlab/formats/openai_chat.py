@@ -25,29 +25,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats import mini_swe_agent
+from ctxlab.formats import fields, mini_swe_agent
 from ctxlab.formats.anthropic import is_anthropic
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
-from ctxlab.formats.common import chat_format
+from ctxlab.formats.common import chat_format, request_log
 from ctxlab.formats.common.api_messages import parse_message
-from ctxlab.formats.common.request_log import (
-    TIME_KEYS,
-    ApiDialect,
-    RequestBody,
-    find_timestamp,
-    read_request_log,
-    request_bodies,
-)
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import (
-    first_or_none,
-    get_in,
-    get_object,
-    get_objects,
-    get_text,
-    require_object,
-    require_objects,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
 from ctxlab.formats.unsupported import report_unsupported_fields
@@ -59,7 +42,9 @@ _OTHER_READERS = (mini_swe_agent, openhands_completions)
 
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *_REASONING_KEYS)
-_NON_EXTRA_KEYS = frozenset({*_MESSAGE_KEYS, *TIME_KEYS, "function_call", "refusal", "usage"})
+_NON_EXTRA_KEYS = frozenset(
+    {*_MESSAGE_KEYS, *request_log.TIME_KEYS, "function_call", "refusal", "usage"}
+)
 
 
 def sniff(head: FileHead) -> bool:
@@ -75,7 +60,7 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    found = list(request_bodies(head))
+    found = list(request_log.request_bodies(head))
     if any(
         chat_format.has_non_openai_parts(each) for body in found for each in body.fields["messages"]
     ):
@@ -97,7 +82,7 @@ def read(source: Source) -> Iterator[Recording]:
     Iterator of Recording
         The conversations.
     """
-    return read_request_log(source, _DIALECT)
+    return request_log.read_request_log(source, _DIALECT)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
@@ -132,12 +117,12 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 FORMAT = Format("openai", "OpenAI chat: messages, tools; request logs", sniff, read, dump)
 
 
-def _is_openai_body(body: RequestBody) -> bool:
+def _is_openai_body(body: request_log.RequestBody) -> bool:
     messages = body.fields["messages"]
-    first = get_object(first_or_none(messages))
+    first = fields.get_object(fields.first_or_none(messages))
     keys = ("content", "tool_calls", "function_call")
     chat = first.get("role") in chat_format.CHAT_ROLES and not first.keys().isdisjoint(keys)
-    return chat and all("type" not in each for each in get_objects(messages))
+    return chat and all("type" not in each for each in fields.get_objects(messages))
 
 
 def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
@@ -160,7 +145,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
     ValueError
         If the row is not a message.
     """
-    row = require_object(row, "a message")
+    row = fields.require_object(row, "a message")
     if chat_format.has_tool_parts(row) or chat_format.has_reasoning_parts(row):
         return parse_message(row, skip)
     for kind in chat_format.unknown_part_types(row):
@@ -169,22 +154,22 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
     calls = wire.get("tool_calls")
     if isinstance(calls, list):
         wire["tool_calls"] = [_convert_custom_call(call) for call in calls]
-    elif name := get_text(row, "function_call", "name"):
+    elif name := fields.get_text(row, "function_call", "name"):
         wire["tool_calls"] = [{"id": name, "function": row["function_call"]}]
     if wire.get("role") == "function":
         wire.setdefault("tool_call_id", wire.get("name"))
     others = {key: row[key] for key in row if key not in _NON_EXTRA_KEYS}
     extra = {key: value for key, value in others.items() if value not in (None, [], {})}
-    if not wire.get("content") and get_text(row, "refusal"):
+    if not wire.get("content") and fields.get_text(row, "refusal"):
         wire["content"], extra["refusal"] = row["refusal"], True
     message = message_from_dict(wire)
     usage = openai_usage(row.get("usage"))
-    return [message.replace(usage=usage, time=find_timestamp(row), extra=extra)]
+    return [message.replace(usage=usage, time=request_log.find_timestamp(row), extra=extra)]
 
 
 def _convert_custom_call(call: Any) -> Any:
     """Convert the call of a custom tool, which takes any text, to a function call."""
-    custom = get_in(call, "custom")
+    custom = fields.get_in(call, "custom")
     if not isinstance(custom, dict):
         return call
     function = {"name": custom.get("name"), "arguments": custom.get("input")}
@@ -193,34 +178,34 @@ def _convert_custom_call(call: Any) -> Any:
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
     """Return the message of a response, which is logged whole, as its message or as text."""
-    if get_text(response):
+    if fields.get_text(response):
         return Message("assistant", response)
-    said, choices = response, get_in(response, "choices")
+    said, choices = response, fields.get_in(response, "choices")
     if isinstance(choices, list) and choices:
-        said = get_in(choices[0], "message")
+        said = fields.get_in(choices[0], "message")
         for _ in choices[1:]:
             skip("further choice")
-    if get_in(said, "role") != "assistant":
+    if fields.get_in(said, "role") != "assistant":
         skip("response without a message")
         return None
     message, *_ = parse_openai_message(said, skip) or [Message("assistant")]
     usage = openai_usage(response.get("usage")) or message.usage
-    return message.replace(usage=usage, time=find_timestamp(response) or message.time)
+    return message.replace(usage=usage, time=request_log.find_timestamp(response) or message.time)
 
 
-def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
+def _parse_system(body: dict[str, Any], skip: SkipCallback) -> list[Message]:
     """Return a system prompt beside the messages, where Anthropic's API has it."""
-    system = get_text(fields, "system")
+    system = fields.get_text(body, "system")
     return [Message("system", system)] if system else []
 
 
-def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    if tools := fields.get("tools"):
-        return tuple(require_objects(tools, "tools"))
-    functions = require_objects(fields.get("functions") or [], "functions")
+def _parse_tools(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    if tools := body.get("tools"):
+        return tuple(fields.require_objects(tools, "tools"))
+    functions = fields.require_objects(body.get("functions") or [], "functions")
     return tuple({"type": "function", "function": each} for each in functions)
 
 
-_DIALECT = ApiDialect(
+_DIALECT = request_log.ApiDialect(
     _parse_system, parse_openai_message, _parse_response, openai_usage, _parse_tools
 )

@@ -30,19 +30,11 @@ from itertools import chain, repeat
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats import fields
 from ctxlab.formats.base import Format, Location, SkipCallback, Source
 from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.chat_format import make_call
 from ctxlab.formats.common.request_log import short_metadata
-from ctxlab.formats.fields import (
-    get_in,
-    get_list,
-    get_object,
-    get_text,
-    parse_if_json,
-    require_object,
-    require_text,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openai_chat import parse_openai_message
 from ctxlab.messages.types import Message, Recording, ToolCall
@@ -80,8 +72,8 @@ def sniff(head: FileHead) -> bool:
             turns = [first]
         if turns and _is_turn(turns[0]):
             return True
-        if turns and "conversations" in get_object(first):
-            return get_in(turns[0], "role") is not None and "content" in turns[0]
+        if turns and "conversations" in fields.get_object(first):
+            return fields.get_in(turns[0], "role") is not None and "content" in turns[0]
     return False
 
 
@@ -104,7 +96,7 @@ def read(source: Source) -> Iterator[Recording]:
         if turns is None:
             alone.append((where or (1, "line"), value))
             continue
-        row = get_object(value)
+        row = fields.get_object(value)
         messages = _parse_conversation(row, turns, source, where)
         if messages:
             tools = parse_tools(row.get("tools") or row.get("tool"), source.skip)
@@ -122,12 +114,12 @@ FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, rea
 def _get_turns(value: Any) -> list[Any] | None:
     if isinstance(value, list):
         return value
-    held = (get_in(value, key) for key in _TURN_LIST_KEYS)
+    held = (fields.get_in(value, key) for key in _TURN_LIST_KEYS)
     return next((each for each in held if isinstance(each, list)), None)
 
 
 def _is_turn(value: Any) -> bool:
-    speaker = get_in(value, "from") or get_in(value, "role")
+    speaker = fields.get_in(value, "from") or fields.get_in(value, "role")
     return isinstance(speaker, str) and speaker in _ROLES and "value" in value
 
 
@@ -136,7 +128,10 @@ def _parse_conversation(
 ) -> tuple[Message, ...]:
     """Return the messages of a conversation, and count what stands beside its turns."""
     said: list[Any] = []
-    if get_text(row, "system") and get_in(turns[0] if turns else None, "from") != "system":
+    if (
+        fields.get_text(row, "system")
+        and fields.get_in(turns[0] if turns else None, "from") != "system"
+    ):
         said.append({"from": "system", "value": row["system"]})
     said += turns
     if isinstance(row.get("chosen"), dict):
@@ -144,7 +139,7 @@ def _parse_conversation(
     if row.get("rejected") is not None:
         source.skip("rejected answer")
     for key in _MEDIA_KEYS:
-        for _ in get_list(row, key) or ([row[key]] if get_text(row, key) else []):
+        for _ in fields.get_list(row, key) or ([row[key]] if fields.get_text(row, key) else []):
             source.skip(f"{key.removesuffix('s')} beside a conversation")
     return _parse_turns(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
 
@@ -156,14 +151,14 @@ def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple
     count = 0
     for where, turn in turns:
         with source.handle_errors(*where):
-            turn = require_object(turn, "a turn")
+            turn = fields.require_object(turn, "a turn")
             if "value" not in turn and "content" in turn:
                 messages += parse_openai_message(turn, source.skip)
                 continue
             speaker = turn.get("from") or turn.get("role")
             if speaker not in _ROLES:
                 raise ValueError(f"expected a speaker such as human or gpt, got {speaker!r}")
-            value = require_text(turn.get("value"), "value")
+            value = fields.require_text(turn.get("value"), "value")
             if speaker in _RESULT_ROLES:
                 new = _parse_results(value, open_)
                 del open_[: len(new)]
@@ -184,14 +179,14 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
     reasoning = thought[1].strip() or None if thought else None
     said = value[thought.end() :] if thought else value
     if speaker in _CALL_ROLES:
-        wanted = parse_if_json(said.strip())
+        wanted = fields.parse_if_json(said.strip())
         calls = wanted if isinstance(wanted, list) else [wanted]
-        if not calls or not all(isinstance(get_in(each, "name"), str) for each in calls):
+        if not calls or not all(isinstance(fields.get_in(each, "name"), str) for each in calls):
             skip("function call that is not JSON")
             return Message("assistant", said, reasoning=reasoning)
         return Message("assistant", None, _number_calls(calls, count), reasoning=reasoning)
-    found = [parse_if_json(each) for each in _TOOL_CALL_TAG.findall(said)]
-    if not found or not all(isinstance(get_in(each, "name"), str) for each in found):
+    found = [fields.parse_if_json(each) for each in _TOOL_CALL_TAG.findall(said)]
+    if not found or not all(isinstance(fields.get_in(each, "name"), str) for each in found):
         return Message("assistant", said, reasoning=reasoning)
     rest = _TOOL_CALL_TAG.sub("", said).strip()
     return Message("assistant", rest or None, _number_calls(found, count), reasoning=reasoning)
@@ -209,7 +204,7 @@ def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
     """Return the results of a turn, each with the id of the open call that it answers."""
     texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:
-        several = parse_if_json(texts[0])
+        several = fields.parse_if_json(texts[0])
         if isinstance(several, list) and len(several) == len(calls):
             texts = [each if isinstance(each, str) else dump_json(each) for each in several]
     ids = chain((call.id for call in calls), repeat(None))

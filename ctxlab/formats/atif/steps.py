@@ -15,22 +15,10 @@ from typing import Any
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats import fields
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, image_part, text_part
 from ctxlab.formats.common.usage import UsageShape
-from ctxlab.formats.fields import (
-    first_text,
-    get_count,
-    get_in,
-    get_number,
-    get_object,
-    get_objects,
-    get_text,
-    get_time,
-    require_object,
-    require_objects,
-    require_text,
-)
 from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
 
 CTXLAB_KEY = "ctxlab"
@@ -133,17 +121,17 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
     extra = beside | _foreign_extra(step)
     metrics = step.get("metrics")
     usage = _parse_usage(metrics)
-    if get_count(step, "llm_call_count") > 1 and usage is not None:
+    if fields.get_count(step, "llm_call_count") > 1 and usage is not None:
         extra["metrics"], usage = msgspec.to_builtins(usage), None  # sum of several calls
-    elif (cost := get_number(metrics, "cost_usd")) is not None:
+    elif (cost := fields.get_number(metrics, "cost_usd")) is not None:
         extra["cost_usd"] = cost
     return Message(
         role=role,  # type: ignore[arg-type]
         content=None if calls and not content else content or "",
         tool_calls=calls,
-        reasoning=get_text(step, "reasoning_content"),
+        reasoning=fields.get_text(step, "reasoning_content"),
         usage=usage,
-        time=get_time(step, "timestamp"),
+        time=fields.get_time(step, "timestamp"),
         extra=extra,
     )
 
@@ -172,7 +160,7 @@ def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Mes
     """
     call = result.get("source_call_id")
     if call is not None:
-        call = require_text(call, "source_call_id")
+        call = fields.require_text(call, "source_call_id")
     content = _parse_content(result.get("content"), skip)
     extra = _other_fields(result, _RESULT_KEYS) | _foreign_extra(result)
     if call is not None:
@@ -185,7 +173,7 @@ def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
     ours = _extra(holder).get(CTXLAB_KEY)
     if not ours:
         return message
-    ours = require_object(ours, f"{CTXLAB_KEY} in extra")
+    ours = fields.require_object(ours, f"{CTXLAB_KEY} in extra")
     return msgspec.convert(msgspec.to_builtins(message) | ours, Message)
 
 
@@ -214,20 +202,20 @@ def parse_compaction(step: dict[str, Any]) -> str | None:
         content = _parse_content(result.get("content"), ignore_skip)
         contents.append(Message("user", content).text)
         references = _object_list(result, "subagent_trajectory_ref")
-        summaries += [get_text(each, "extra", "summary") or "" for each in references]
+        summaries += [fields.get_text(each, "extra", "summary") or "" for each in references]
     said = "\n\n".join(filter(None, contents)) or "\n\n".join(filter(None, summaries))
-    declared = get_object(extra, "context_management").items()
+    declared = fields.get_object(extra, "context_management").items()
     if any(value in _COMPACTION_MARKS.get(key, ()) for key, value in declared):
         return said
     return said if any(summaries) and not any(contents) else None
 
 
 def _parse_tool_call(call: Any) -> ToolCall:
-    call = require_object(call, "a tool call")
+    call = fields.require_object(call, "a tool call")
     name, arguments = call.get("function_name"), call.get("arguments")
     if not isinstance(name, str):
         raise ValueError(f"function_name of a tool call must be text, got {name!r}")
-    written = get_in(call, "extra", CTXLAB_KEY, "arguments")
+    written = fields.get_in(call, "extra", CTXLAB_KEY, "arguments")
     if not isinstance(written, str):
         written = arguments if isinstance(arguments, str) else dump_json(arguments or {})
     return ToolCall(str(call.get("tool_call_id") or ""), name, written)
@@ -240,7 +228,7 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
         raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")
     parts: list[ContentPart] = []
     for part in value:
-        kind, path = get_in(part, "type"), get_in(part, "source", "path")
+        kind, path = fields.get_in(part, "type"), fields.get_in(part, "source", "path")
         if kind == "text" and isinstance(part.get("text"), str):
             parts.append(text_part(part["text"]))
         elif kind == "image" and isinstance(path, str):
@@ -251,22 +239,25 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 
 def _parse_usage(metrics: Any) -> Usage | None:
-    if get_in(metrics, "prompt_tokens") is None and get_in(metrics, "completion_tokens") is None:
+    if (
+        fields.get_in(metrics, "prompt_tokens") is None
+        and fields.get_in(metrics, "completion_tokens") is None
+    ):
         return None
     return _USAGE.parse(metrics)
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
-    return _object_list(get_object(step, "observation"), "results")
+    return _object_list(fields.get_object(step, "observation"), "results")
 
 
 def _object_list(value: dict[str, Any], key: str) -> list[Any]:
     found = value.get(key)
-    return [] if found is None else require_objects(found, key)
+    return [] if found is None else fields.require_objects(found, key)
 
 
 def _extra(holder: dict[str, Any]) -> dict[str, Any]:
-    return get_object(holder, "extra")
+    return fields.get_object(holder, "extra")
 
 
 def _other_fields(holder: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -311,16 +302,16 @@ def parse_document(
     ValueError, msgspec.ValidationError
         If the document itself is invalid.
     """
-    steps = get_in(root, "steps")
+    steps = fields.get_in(root, "steps")
     if not isinstance(steps, list):
         raise ValueError("expected a list of steps in the ATIF document")
-    named = first_text(get_in(step, "model_name") for step in steps)
-    model = get_text(root, "agent", "model_name") or named
+    named = fields.first_text(fields.get_in(step, "model_name") for step in steps)
+    model = fields.get_text(root, "agent", "model_name") or named
     messages: list[Message] = []
     compactions: list[Compaction] = []
     for number, step in enumerate(steps, start=1):
         with handle_errors(number):
-            step = require_object(step, "a step")
+            step = fields.require_object(step, "a step")
             if step.get("is_copied_context") is True:
                 skip("step copied from another trajectory")
             elif (summary := parse_compaction(step)) is not None:
@@ -332,21 +323,21 @@ def parse_document(
     recording = Recording(
         name,
         tuple(messages),
-        tools=get_objects(root, "agent", "tool_definitions"),
+        tools=fields.get_objects(root, "agent", "tool_definitions"),
         model=model,
         compactions=tuple(compactions),
         cluster=cluster,
         meta=_build_meta(root),
     )
-    ours = get_in(root, "extra", CTXLAB_KEY)
+    ours = fields.get_in(root, "extra", CTXLAB_KEY)
     return recording if ours is None else _restore_recording(recording, ours)
 
 
 def _restore_recording(recording: Recording, ours: Any) -> Recording:
-    ours = require_object(ours, f"{CTXLAB_KEY} in extra")
-    fields = {key: msgspec.to_builtins(getattr(recording, key)) for key in CTXLAB_FIELDS}
-    fields |= {key: ours[key] for key in CTXLAB_FIELDS if key in ours}
-    told = msgspec.convert({"id": recording.id, "messages": (), **fields}, Recording)
+    ours = fields.require_object(ours, f"{CTXLAB_KEY} in extra")
+    stored = {key: msgspec.to_builtins(getattr(recording, key)) for key in CTXLAB_FIELDS}
+    stored |= {key: ours[key] for key in CTXLAB_FIELDS if key in ours}
+    told = msgspec.convert({"id": recording.id, "messages": (), **stored}, Recording)
     return msgspec.structs.replace(told, messages=recording.messages)
 
 

@@ -15,12 +15,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.fields import first_or_none, get_in, get_list, require_object
 from ctxlab.messages import content_parts as kinds
-from ctxlab.messages.openai_format import (
-    message_from_dict,
-    parse_content,
-    reject_tool_parts,
-    tool_call_from_dict,
-)
+from ctxlab.messages import openai_format
 from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
 
 Content: TypeAlias = str | tuple[ContentPart, ...]
@@ -138,8 +133,8 @@ def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
     messages = []
     for position, row in enumerate(rows):
         try:
-            message = message_from_dict(row)
-            reject_tool_parts(message.content)
+            message = openai_format.message_from_dict(row)
+            openai_format.reject_tool_parts(message.content)
             messages.append(message)
         except ValueError as error:
             raise ValueError(f"message {position}: {error}") from None
@@ -165,7 +160,7 @@ def select_chat_fields(row: Any) -> dict[str, Any]:
         If the row is not an object, or has tool calls or results as parts.
     """
     row = require_object(row, "a message")
-    reject_tool_parts(row.get("content"))
+    openai_format.reject_tool_parts(row.get("content"))
     return {key: row[key] for key in _CHAT_FIELDS if key in row}
 
 
@@ -208,7 +203,7 @@ def make_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     ValueError
         If the name is not a text.
     """
-    return tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
+    return openai_format.tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
 
 
 def text_part(text: str) -> ContentPart:
@@ -292,8 +287,8 @@ def normalize_content(value: Any) -> Content | None:
     >>> normalize_content([{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}])
     'hi'
     """
-    reject_tool_parts(value)
-    content = parse_content(value)
+    openai_format.reject_tool_parts(value)
+    content = openai_format.parse_content(value)
     if content is None or isinstance(content, str):
         return content
     return join_parts([{k: v for k, v in part.items() if k != "cache_control"} for part in content])

@@ -11,16 +11,9 @@ import re
 from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats import fields
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, join_parts, make_call, text_part
-from ctxlab.formats.fields import (
-    get_in,
-    get_object,
-    get_text,
-    require_object,
-    require_objects,
-    require_text,
-)
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import ContentPart, Message
 
@@ -39,7 +32,7 @@ class Attachments:
     """
 
     def __init__(self, attachments: Any, skip: SkipCallback = ignore_skip) -> None:
-        self._attachments = get_object(attachments)
+        self._attachments = fields.get_object(attachments)
         self._skip = skip
 
     def resolve(self, value: Any) -> str:
@@ -60,7 +53,7 @@ class Attachments:
         ValueError
             If ``value`` is not text.
         """
-        said = require_text(value, "content")
+        said = fields.require_text(value, "content")
         if not said.startswith(("attachment://", "tc://")):  # tc:// until Inspect 0.3.47
             return said
         return self._look_up(said.partition("://")[2]) or said
@@ -116,13 +109,13 @@ def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Mes
     ValueError
         If the message is invalid.
     """
-    row = require_object(row, "a message")
+    row = fields.require_object(row, "a message")
     content, reasoning = _parse_content(row.get("content"), attachments, skip)
     wire: dict[str, Any] = {"role": row.get("role"), "content": content, "extra": _build_extra(row)}
-    wire["reasoning"] = "\n".join(filter(None, [get_text(row, "reasoning"), *reasoning]))
+    wire["reasoning"] = "\n".join(filter(None, [fields.get_text(row, "reasoning"), *reasoning]))
     wire["tool_calls"] = [
         make_call(each.get("id"), each.get("function"), attachments.resolve_arguments(each))
-        for each in require_objects(row.get("tool_calls") or [], "tool_calls")
+        for each in fields.require_objects(row.get("tool_calls") or [], "tool_calls")
     ]
     if row.get("role") == "tool":
         wire["tool_call_id"], wire["name"] = row.get("tool_call_id"), row.get("function")
@@ -153,7 +146,7 @@ def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
     ValueError
         If the tool has no name.
     """
-    name = get_text(tool, "name")
+    name = fields.get_text(tool, "name")
     if name is None:
         raise ValueError("expected a name in the tool definition")
     function = {"name": name, "description": attachments.resolve(tool.get("description") or "")}
@@ -171,7 +164,7 @@ def _parse_content(
     parts: list[ContentPart] = []
     thoughts: list[str] = []
     for part in value:
-        kind = get_in(part, "type")
+        kind = fields.get_in(part, "type")
         if kind == "text":
             parts.append(text_part(attachments.resolve(part.get("text"))))
         elif kind == "reasoning":
@@ -197,11 +190,11 @@ def _tool_use_text(part: dict[str, Any], attachments: Attachments) -> str:
 
 def _error_text(row: dict[str, Any]) -> str | None:
     """Return the error message that the model received for a failed tool call."""
-    return get_text(row, "error", "message") or get_text(row, "tool_error")
+    return fields.get_text(row, "error", "message") or fields.get_text(row, "tool_error")
 
 
 def _build_extra(row: dict[str, Any]) -> dict[str, Any]:
     extra = {key: row[key] for key in ("source", "metadata") if row.get(key)}
     if _error_text(row):
-        extra["error"] = get_text(row, "error", "type") or "unknown"
+        extra["error"] = fields.get_text(row, "error", "type") or "unknown"
     return extra

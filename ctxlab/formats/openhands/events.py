@@ -34,15 +34,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ctxlab.formats import fields
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import (
-    first_or_none,
-    get_count,
-    get_in,
-    get_number,
-    get_text,
-    is_short_value,
-)
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands.history import EventHistory
 from ctxlab.messages.types import Recording
@@ -65,7 +58,7 @@ def sniff(head: FileHead) -> bool:
     """
     if isinstance(head.value, list):
         return _is_events(head.value)
-    return any(_is_events(get_in(row, "history")) for row in head.rows)
+    return any(_is_events(fields.get_in(row, "history")) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -103,10 +96,10 @@ FORMAT = Format(
 
 
 def _is_events(value: Any) -> bool:
-    first = first_or_none(value)
+    first = fields.first_or_none(value)
     parts = {"action": ("args", dict), "observation": ("content", str)}
     return any(
-        get_text(event, name) and isinstance(get_in(event, key), kind)
+        fields.get_text(event, name) and isinstance(fields.get_in(event, key), kind)
         for event in (first if isinstance(first, list) else [first])
         for name, (key, kind) in parts.items()
     )
@@ -114,16 +107,17 @@ def _is_events(value: Any) -> bool:
 
 def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
     """Yield the run of a row, if it has messages."""
-    listed = get_in(row, "history")
+    listed = fields.get_in(row, "history")
     if not isinstance(listed, list):
         raise ValueError("expected a list of events in history of the row")
     events = list(_flatten(listed))
-    config = get_in(row, "metadata", "llm_config")
+    config = fields.get_in(row, "metadata", "llm_config")
     history = EventHistory(
         source.skip,
         _uses_function_calling(events),
-        shows_recalls=get_in(row, "metadata", "agent_config", "enable_prompt_extensions") is True,
-        max_observation_chars=get_count(config, "max_message_chars"),
+        shows_recalls=fields.get_in(row, "metadata", "agent_config", "enable_prompt_extensions")
+        is True,
+        max_observation_chars=fields.get_count(config, "max_message_chars"),
     )
     for place, event in enumerate(events):
         with source.handle_errors(line):
@@ -140,10 +134,10 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         f"{source.name}/{instance}",
         messages,
         tools=history.tools,
-        model=get_text(config, "model") or history.model,
+        model=fields.get_text(config, "model") or history.model,
         compactions=compactions,
-        cluster=get_text(instance)
-        or f"{get_in(row, 'metadata', 'dataset') or source.name}/{instance}",
+        cluster=fields.get_text(instance)
+        or f"{fields.get_in(row, 'metadata', 'dataset') or source.name}/{instance}",
         meta=_build_meta(row),
     )
 
@@ -157,18 +151,18 @@ def _flatten(listed: Iterable[Any]) -> Iterator[Any]:
 
 
 def _uses_function_calling(events: Iterable[Any]) -> bool:
-    return any(isinstance(get_in(event, "tool_call_metadata"), dict) for event in events)
+    return any(isinstance(fields.get_in(event, "tool_call_metadata"), dict) for event in events)
 
 
 def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
     """Return the short values about a run: its result, its cost, its error."""
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
-    for part in (result, get_in(result, "report"), row.get("report")):
+    for part in (result, fields.get_in(result, "report"), row.get("report")):
         if isinstance(part, dict):
             meta |= {key: part[key] for key in part if key != "git_patch"}
     meta["resolved"] = row.get("resolved", meta.get("resolved"))
-    meta["cost"] = get_number(row, "metrics", "accumulated_cost")
-    error = get_text(row, "error")
+    meta["cost"] = fields.get_number(row, "metrics", "accumulated_cost")
+    error = fields.get_text(row, "error")
     meta["error"] = error.splitlines()[0][:_MAX_ERROR_CHARS] if error else None
-    return {key: value for key, value in meta.items() if is_short_value(value)}
+    return {key: value for key, value in meta.items() if fields.is_short_value(value)}

@@ -19,13 +19,7 @@ from typing import Any
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.common.chat_format import (
-    Content,
-    first_choice,
-    image_part,
-    normalize_content,
-    text_part,
-)
+from ctxlab.formats.common import chat_format
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_in,
@@ -424,10 +418,10 @@ def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Mes
         The assistant message.
     """
     response = metadata.get("model_response")
-    said = first_choice(response)
+    said = chat_format.first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
     wire = {key: get_in(said, key) for key in keys} | {"role": "assistant"}
-    message = message_from_dict(wire | {"content": normalize_content(wire["content"])})
+    message = message_from_dict(wire | {"content": chat_format.normalize_content(wire["content"])})
     if all(call.id != id for call in message.tool_calls):
         rest = {key: value for key, value in args.items() if key != "thought"}
         name = get_text(metadata, "function_name") or ""
@@ -436,7 +430,7 @@ def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Mes
     return message.replace(usage=openai_usage(get_in(response, "usage")))
 
 
-def with_images(content: str, urls: Any) -> Content:
+def with_images(content: str, urls: Any) -> chat_format.Content:
     """Return a text followed by images.
 
     Parameters
@@ -451,8 +445,8 @@ def with_images(content: str, urls: Any) -> Content:
     str or tuple of dict
         The text alone, or content parts if there are images.
     """
-    shown = [image_part(url) for url in get_list(urls) if get_text(url)]
-    return (text_part(content), *shown) if shown else content
+    shown = [chat_format.image_part(url) for url in get_list(urls) if get_text(url)]
+    return (chat_format.text_part(content), *shown) if shown else content
 
 
 def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
