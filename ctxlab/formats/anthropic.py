@@ -55,14 +55,7 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.+)", re.DOTALL)
 _ROLES: dict[str, Role] = {"user": "user", "system": "system"}
 _ANTHROPIC_KEYS = ("system", "anthropic_version", "stop_sequences", "thinking")
 _THINKING_TYPES = ("thinking", "redacted_thinking")
-_CONTENT_TYPES = (
-    "text",
-    "image",
-    "document",
-    "search_result",
-    "container_upload",
-    *_THINKING_TYPES,
-)
+_CONTENT_TYPES = ("text", "image", "document", "search_result", "container_upload")
 _ANTHROPIC_BLOCK_TYPES = ("tool_use", "tool_result", "server_tool_use", *_THINKING_TYPES)
 
 
@@ -160,9 +153,8 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     return dump_json(body) + "\n"
 
 
-FORMAT = Format(
-    "anthropic", "Anthropic Messages API: bodies, tools; request logs", sniff, read, dump
-)
+_ABOUT = "Anthropic Messages API: bodies, tools; request logs"
+FORMAT = Format("anthropic", _ABOUT, sniff, read, dump)
 
 
 def _may_be_anthropic(message: Any) -> bool:
@@ -182,7 +174,7 @@ def _is_foreign_block(block: Any) -> bool:
     kind = part_type(block)
     if "type" not in block or kind is None:
         return True
-    own = kind in _CONTENT_TYPES or kind.endswith(("tool_use", "tool_result"))
+    own = kind in _CONTENT_TYPES + _THINKING_TYPES or kind.endswith(("tool_use", "tool_result"))
     return not own and is_known_type(kind)
 
 
@@ -225,9 +217,8 @@ def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple(map(blocks.to_openai_tool, require_objects(fields.get("tools") or [], "tools")))
 
 
-_DIALECT = request_log.ApiDialect(
-    _parse_system, _parse_message, _parse_response, anthropic_usage, _parse_tools
-)
+_PARSERS = (_parse_system, _parse_message, _parse_response, anthropic_usage, _parse_tools)
+_DIALECT = request_log.ApiDialect(*_PARSERS)
 
 
 def _dump_system(opening: list[Message], report: UnsupportedCallback) -> Any:

@@ -126,12 +126,8 @@ def read(source: Source) -> Iterator[Recording]:
         raise ReadError(source.path, None, refusals[0])
 
 
-FORMAT = Format(
-    "messages",
-    "message lists of other APIs: Bedrock, Vercel AI SDK, Goose, Kimi, mixed rows",
-    sniff,
-    read,
-)
+_ABOUT = "message lists of other APIs: Bedrock, Vercel AI SDK, Goose, Kimi, mixed rows"
+FORMAT = Format("messages", _ABOUT, sniff, read)
 
 
 @dataclass

@@ -116,13 +116,8 @@ def dumps(recording: Recording) -> str:
     return "".join(dump_json(row) + "\n" for row in rows)
 
 
-FORMAT = Format(
-    "native",
-    "ctxlab JSONL: a meta line, then one message per line",
-    sniff,
-    read,
-    lambda recording, report: dumps(recording),
-)
+_ABOUT = "ctxlab JSONL: a meta line, then one message per line"
+FORMAT = Format("native", _ABOUT, sniff, read, lambda recording, report: dumps(recording))
 
 
 def _is_meta(row: Any) -> bool:

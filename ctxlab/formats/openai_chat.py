@@ -42,9 +42,8 @@ _OTHER_READERS = (mini_swe_agent, openhands_completions)
 
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *_REASONING_KEYS)
-_NON_EXTRA_KEYS = frozenset(
-    {*_MESSAGE_KEYS, *request_log.TIME_KEYS, "function_call", "refusal", "usage"}
-)
+_OTHER_KEYS = (*request_log.TIME_KEYS, "function_call", "refusal", "usage")
+_NON_EXTRA_KEYS = frozenset(_MESSAGE_KEYS + _OTHER_KEYS)
 
 
 def sniff(head: FileHead) -> bool:
@@ -206,6 +205,5 @@ def _parse_tools(body: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return tuple({"type": "function", "function": each} for each in functions)
 
 
-_DIALECT = request_log.ApiDialect(
-    _parse_system, parse_openai_message, _parse_response, openai_usage, _parse_tools
-)
+_PARSERS = (_parse_system, parse_openai_message, _parse_response, openai_usage, _parse_tools)
+_DIALECT = request_log.ApiDialect(*_PARSERS)

@@ -89,9 +89,8 @@ def read(source: Source) -> Iterator[Recording]:
         yield Recording(source.name, tuple(messages))
 
 
-FORMAT = Format(
-    "strands", "Strands Agents sessions: one file per message", sniff, read, group_key=whole_folder
-)
+_ABOUT = "Strands Agents sessions: one file per message"
+FORMAT = Format("strands", _ABOUT, sniff, read, group_key=whole_folder)
 
 
 def _is_stored_message(value: Any) -> bool:

@@ -13,14 +13,9 @@ from itertools import product
 from ctxlab.formats.base import UnsupportedCallback
 from ctxlab.messages.types import Recording
 
-_MESSAGE_FIELDS = {
-    "name": "name of a message",
-    "reasoning": "reasoning of a message",
-    "usage": "usage of a message",
-    "time": "time of a message",
-    "file": "active file of a message",
-    "extra": "extra of a message",
-}
+_PLAIN_FIELDS = ("name", "reasoning", "usage", "time", "extra")
+_MESSAGE_FIELDS = {key: f"{key} of a message" for key in _PLAIN_FIELDS}
+_MESSAGE_FIELDS["file"] = "active file of a message"
 _RECORDING_FIELDS = {"cluster": "cluster of a recording", "meta": "meta of a recording"}
 _LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 
@@ -45,10 +40,8 @@ def report_unsupported_fields(
     for key, name in _LIST_FIELDS.items():
         for _ in getattr(recording, key) if key not in supported else ():
             report(name)
-    for fields, holders in (
-        (_RECORDING_FIELDS, [recording]),
-        (_MESSAGE_FIELDS, recording.messages),
-    ):
+    own, of_messages = (_RECORDING_FIELDS, [recording]), (_MESSAGE_FIELDS, recording.messages)
+    for fields, holders in (own, of_messages):
         for holder, (key, name) in product(holders, fields.items()):
             if key not in supported and getattr(holder, key) not in (None, {}):
                 report(name)

@@ -171,9 +171,8 @@ def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) 
 
 
 def _single_recording_error(format: Format) -> SpecError:
-    return SpecError(
-        f"a {format.name} file holds one recording, got several; give a folder that ends with /"
-    )
+    fix = "give a folder that ends with /"
+    return SpecError(f"a {format.name} file holds one recording, got several; {fix}")
 
 
 def _target_paths(

@@ -94,6 +94,5 @@ def read(source: Source) -> Iterator[Recording]:
                 yield recording
 
 
-FORMAT = Format(
-    "atif", "Agent Trajectory Interchange Format (Harbor)", sniff, read, dump, single_recording=True
-)
+_ABOUT = "Agent Trajectory Interchange Format (Harbor)"
+FORMAT = Format("atif", _ABOUT, sniff, read, dump, single_recording=True)

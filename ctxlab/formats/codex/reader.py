@@ -48,10 +48,8 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file is a rollout.
     """
-    return _is_bare_meta(head.value) or any(
-        get_in(row, "type") in _LINE_TYPES and isinstance(row.get("payload"), dict)
-        for row in head.rows
-    )
+    known = (row for row in head.rows if get_in(row, "type") in _LINE_TYPES)
+    return _is_bare_meta(head.value) or any(isinstance(row.get("payload"), dict) for row in known)
 
 
 def read(source: Source) -> Iterator[Recording]:

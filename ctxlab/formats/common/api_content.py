@@ -334,10 +334,8 @@ def _block_image_url(block: dict[str, Any]) -> str | None:
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
     # Bedrock's bytes are base64, bare or wrapped by Strands.
-    inlined = (
-        get_text(source, "data") or get_text(source, "bytes") or get_text(source, "bytes", "data")
-    )
-    data = _first_key_text(block, "base64", of_blob) or inlined
+    inlined = _first_key_text(source, "data", "bytes") if isinstance(source, dict) else None
+    data = _first_key_text(block, "base64", of_blob) or inlined or get_text(source, "bytes", "data")
     media = media or get_text(source, "media_type")
     if data and _is_url(data):
         return data  # files of the Vercel AI SDK hold a URL or data

@@ -198,21 +198,17 @@ class _Conversation:
             return
         if current[index].exact_key == self.previous[-1].exact_key:
             return
-        here = current[index]
-        answers = [
-            (m, SentMessage.from_message(m)) for m in (*self.earlier_answers, self.messages[-1])
-        ]
-        same = [message for message, sent in answers if sent.exact_key == here.exact_key]
-        same = same or [message for message, sent in answers if is_similar(sent, here)]
+        here, answers = current[index], (*self.earlier_answers, self.messages[-1])
+        sent = [(message, SentMessage.from_message(message)) for message in answers]
+        same = [message for message, its in sent if its.exact_key == here.exact_key]
+        same = same or [message for message, its in sent if is_similar(its, here)]
         self._pop_message()
         self._append_message(same[-1] if same else request.messages[index])
 
     def _record_compaction(self, current: SentMessages, matched: dict[int, int]) -> None:
         """Compare the request with the previous one, and record a compaction if they differ."""
         old, here = self.previous, len(self.messages)
-        before = [
-            old[matched[index]] if index in matched else None for index in range(len(current))
-        ]
+        before = [old[matched[i]] if i in matched else None for i in range(len(current))]
         positions = [known.position if known else None for known in before]
         if len(matched) < len(current):
             self._restore_dropped(current, positions, matched)
@@ -313,13 +309,11 @@ class _ConversationIndex:
             yield begins, each.exact_key
             yield None, each.exact_key
 
-    def _candidates(
-        self, first_key: MessageKey | None, current: SentMessages
-    ) -> list[_Conversation]:
+    def _candidates(self, begins: MessageKey | None, current: SentMessages) -> list[_Conversation]:
         """Return conversations whose end the request contains, searched from its newest message."""
         found: dict[int, _Conversation] = {}
         for each in reversed(current):
-            if ending := self.conversations_by_end.get((first_key, each.exact_key)):
+            if ending := self.conversations_by_end.get((begins, each.exact_key)):
                 found |= islice(reversed(ending.items()), _MAX_CANDIDATES)
             if len(found) >= _MAX_CANDIDATES:
                 break

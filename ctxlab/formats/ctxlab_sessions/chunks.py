@@ -34,10 +34,8 @@ from ctxlab.messages.types import Message, Recording
 CHUNK_VERSION = 1
 """Version of the chunk format that is written and read."""
 
-FILE_TYPES = (
-    "session",
-    *(f"session-{kind}" for kind in ("meta", "tools", "window", "lines", "torn")),
-)
+_SIDE_FILES = ("meta", "tools", "window", "lines", "torn")
+FILE_TYPES = ("session", *(f"session-{kind}" for kind in _SIDE_FILES))
 """Values of ``type`` in the first line of the files of a session."""
 
 SESSION_META_KEYS = ("title", "status", "agent", "file", "strategy", "system", "created")
@@ -206,13 +204,8 @@ def read(source: Source) -> Iterator[Recording]:
         source.skip(reason, count=count)
 
 
-FORMAT = Format(
-    "session-chunks",
-    "ctxlab: chunks of a stored session (JsonlStore)",
-    sniff,
-    read,
-    group_key=get_session_id,
-)
+_ABOUT = "ctxlab: chunks of a stored session (JsonlStore)"
+FORMAT = Format("session-chunks", _ABOUT, sniff, read, group_key=get_session_id)
 
 
 def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:

@@ -89,13 +89,8 @@ def read(source: Source) -> Iterator[Recording]:
     yield from stitch_requests(requests, name, source.skip, cluster=folder)
 
 
-FORMAT = Format(
-    "openhands-completions",
-    "OpenHands: logged model calls (llm_completions)",
-    sniff,
-    read,
-    group_key=whole_folder,
-)
+_ABOUT = "OpenHands: logged model calls (llm_completions)"
+FORMAT = Format("openhands-completions", _ABOUT, sniff, read, group_key=whole_folder)
 
 
 def _is_openhands(messages: list[Any]) -> bool:

@@ -90,9 +90,8 @@ def read(source: Source) -> Iterator[Recording]:
             yield from _read_row(row, line, source)
 
 
-FORMAT = Format(
-    "openhands-events", "OpenHands: evaluation output.jsonl, saved trajectories", sniff, read
-)
+_ABOUT = "OpenHands: evaluation output.jsonl, saved trajectories"
+FORMAT = Format("openhands-events", _ABOUT, sniff, read)
 
 
 def _is_events(value: Any) -> bool:

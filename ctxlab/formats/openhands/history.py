@@ -219,9 +219,8 @@ class EventHistory:
             self.skip("middle of a long observation")
         said = with_images(shown, get_in(extras, "image_urls"))
         if unit is None:
-            self._items.append(
-                _Unit([Message("user", said, time=_event_time(event))], _event_ids(event))
-            )
+            told = Message("user", said, time=_event_time(event))
+            self._items.append(_Unit([told], _event_ids(event)))
             return
         name = get_text(event, "tool_call_metadata", "function_name")
         result = Message("tool", said, tool_call_id=id, name=name, time=_event_time(event))
