@@ -362,11 +362,7 @@ def texts_in(value: Any) -> tuple[str, ...]:
     (('2022',), ('a', '1.5'), ())
     """
     items = value if isinstance(value, list) else [value]
-    return tuple(
-        str(each)
-        for each in items
-        if isinstance(each, (str, int, float)) and not isinstance(each, bool)
-    )
+    return tuple(str(each) for each in items if type(each) in (str, int, float))
 
 
 def prepend_date(content: str, date: str | None) -> str:

@@ -37,10 +37,8 @@ from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording, Usage
 
-_OBSERVATION_TYPES = (
-    *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR"),
-    *("EMBEDDING", "GUARDRAIL"),
-)
+_MODEL_TYPES = ("GENERATION", "EMBEDDING")
+_STEP_TYPES = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "GUARDRAIL")
 
 
 class _Observation(NamedTuple):
@@ -87,7 +85,7 @@ FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", 
 
 
 def _is_observation(value: Any) -> bool:
-    known = fields.get_in(value, "type") in _OBSERVATION_TYPES
+    known = fields.get_in(value, "type") in _MODEL_TYPES + _STEP_TYPES
     return known and fields.get_text(_get_any(value, "traceId", "trace_id")) is not None
 
 

@@ -20,7 +20,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import select_chat_fields
 from ctxlab.formats.common.usage import openai_usage
-from ctxlab.formats.fields import get_in, get_number, get_text
+from ctxlab.formats.fields import get_in, get_number, get_object, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
@@ -42,14 +42,10 @@ def sniff(head: FileHead) -> bool:
     bool
         True if the file looks like this format.
     """
-    words = (
-        get_in(head.value, "trajectory_format"),
-        get_in(head.value, "info", "config", "agent_type"),
-    )
-    return get_in(head.value, "info", "mini_version") is not None or any(
-        isinstance(word, str) and word.startswith(("mini-swe-agent", "minisweagent"))
-        for word in words
-    )
+    run = head.value
+    named = get_text(run, "trajectory_format"), get_text(run, "info", "config", "agent_type")
+    ours = any(name.startswith(("mini-swe-agent", "minisweagent")) for name in named if name)
+    return ours or get_in(run, "info", "mini_version") is not None
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -84,15 +80,13 @@ def read(source: Source) -> Iterator[Recording]:
             messages.append(_parse_message(row))
     if not messages:
         return
-    info = get_in(run, "info")
+    info = get_object(run, "info")
     yield Recording(
         id=source.name,
         messages=tuple(messages),
         model=get_text(info, "config", "model", "model_name"),
         cluster=get_text(run, "instance_id"),
-        meta={key: info[key] for key in _META_KEYS if key in info}
-        if isinstance(info, dict)
-        else {},
+        meta={key: info[key] for key in _META_KEYS if key in info},
     )
 
 

@@ -128,10 +128,8 @@ def _parse_conversation(
 ) -> tuple[Message, ...]:
     """Return the messages of a conversation, and count what stands beside its turns."""
     said: list[Any] = []
-    if (
-        fields.get_text(row, "system")
-        and fields.get_in(turns[0] if turns else None, "from") != "system"
-    ):
+    opens = fields.get_in(fields.first_or_none(turns), "from") == "system"
+    if fields.get_text(row, "system") and not opens:
         said.append({"from": "system", "value": row["system"]})
     said += turns
     if isinstance(row.get("chosen"), dict):

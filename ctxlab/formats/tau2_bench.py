@@ -37,6 +37,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.usage import openai_usage
@@ -100,15 +102,13 @@ def read(source: Source) -> Iterator[Recording]:
             continue
         with source.handle_errors(number, "simulation"):
             truth = truths.get(_id_text(get_in(run, "task_id")))
-            yield _parse_simulation(run, source.name, info, truth, tools)
+            yield replace(_parse_simulation(run, source.name, info, truth), tools=tools)
 
 
 FORMAT = Format("tau2-bench", "tau2-bench results: tasks and simulations", sniff, read)
 
 
-def _parse_simulation(
-    run: Any, name: str, info: Any, ground_truth: Any, tools: tuple[dict[str, Any], ...]
-) -> Recording:
+def _parse_simulation(run: Any, name: str, info: Any, ground_truth: Any) -> Recording:
     run = require_object(run, "a simulation")
     if not isinstance(run.get("messages"), list):
         raise ValueError("a simulation must have a list under messages")
@@ -131,7 +131,6 @@ def _parse_simulation(
     return Recording(
         id=f"{name}/task-{task}/trial-{trial}",
         messages=tuple(messages),
-        tools=tools,
         model=get_text(info, "agent_info", "llm"),
         cluster=f"{domain or name}/task-{task}",
         meta=meta | {key: value for key, value in said.items() if value is not None},

@@ -13,8 +13,8 @@ from itertools import product
 from ctxlab.formats.base import UnsupportedCallback
 from ctxlab.messages.types import Recording
 
-_PLAIN_FIELDS = ("name", "reasoning", "usage", "time", "extra")
-_MESSAGE_FIELDS = {key: f"{key} of a message" for key in _PLAIN_FIELDS}
+_MESSAGE_KEYS = ("name", "reasoning", "usage", "time", "file", "extra")
+_MESSAGE_FIELDS = {key: f"{key} of a message" for key in _MESSAGE_KEYS}
 _MESSAGE_FIELDS["file"] = "active file of a message"
 _RECORDING_FIELDS = {"cluster": "cluster of a recording", "meta": "meta of a recording"}
 _LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,8 +30,11 @@ from ctxlab.formats.atif.steps import (
     step_message,
 )
 from ctxlab.formats.base import UnsupportedCallback, ignore_skip
+from ctxlab.formats.common.chat_format import Content
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
+
+_T = TypeVar("_T", Message, Recording)
 
 _VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
@@ -67,10 +70,8 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     document = _build_document(recording)
     native = _read_back(document, recording.id)
     # The reader would take the session id as the cluster, so always store the cluster.
-    ours = {"cluster": recording.cluster} | changed_fields(
-        native or Recording("", ()), recording, CTXLAB_FIELDS
-    )
-    document["extra"] = {CTXLAB_KEY: ours}
+    ours = changed_fields(native or Recording("", ()), recording, CTXLAB_FIELDS)
+    document["extra"] = {CTXLAB_KEY: {"cluster": recording.cluster} | ours}
     written = _encode(document)
     value = parse_json(written)
     Trajectory.model_validate(value)
@@ -82,10 +83,8 @@ def _build_document(recording: Recording) -> dict[str, Any]:
     """Return the recording in ATIF's own keys, without the values under ``ctxlab`` at its root."""
     meta = recording.meta
     said = meta.get("agent")
-    agent: dict[str, Any] = {
-        "name": get_text(said, "name") or recording.format or "unknown",
-        "version": get_text(said, "version") or "unknown",
-    }
+    agent: dict[str, Any] = {"name": get_text(said, "name") or recording.format or "unknown"}
+    agent["version"] = get_text(said, "version") or "unknown"
     if isinstance(get_in(said, "extra"), dict):
         agent["extra"] = get_in(said, "extra")
     if recording.model is not None:
@@ -118,16 +117,14 @@ def _read_back(document: Any, name: str) -> Recording | None:
     return parse_document(document, name, None, ignore_skip, lambda number: nullcontext())
 
 
-def _report_changes(
-    recording: Recording, back: Recording | None, report: UnsupportedCallback
-) -> None:
+def _report_changes(told: Recording, back: Recording | None, report: UnsupportedCallback) -> None:
     """Report values that were not read back as they were."""
     if back is None:
         return report("recording without messages")
-    for message, again in zip(recording.messages, back.messages, strict=True):
+    for message, again in zip(told.messages, back.messages, strict=True):
         for name in changed_fields(again, message, Message.__struct_fields__):
             report(f"odd value in the {name} of a message")
-    for name in changed_fields(back, recording, CTXLAB_FIELDS):
+    for name in changed_fields(back, told, CTXLAB_FIELDS):
         report(f"odd value in the {name} of a recording")
     return None
 
@@ -213,9 +210,7 @@ def _build_call(call: ToolCall) -> dict[str, Any]:
     return made if told else made | {"extra": {CTXLAB_KEY: {"arguments": call.arguments}}}
 
 
-def _build_content(
-    content: str | tuple[ContentPart, ...] | None,
-) -> str | list[dict[str, Any]] | None:
+def _build_content(content: Content | None) -> str | list[dict[str, Any]] | None:
     """Return text, or parts if ATIF supports each of them, or else the text of the parts."""
     if content is None or isinstance(content, str):
         return content
@@ -256,9 +251,7 @@ def _iso_timestamp(time: float | None) -> str | None:
         return None
 
 
-def changed_fields(
-    actual: Message | Recording, expected: Message | Recording, names: Sequence[str]
-) -> dict[str, Any]:
+def changed_fields(actual: _T, expected: _T, names: Sequence[str]) -> dict[str, Any]:
     """Return the fields in which two messages or recordings differ.
 
     Parameters
@@ -266,7 +259,7 @@ def changed_fields(
     actual : Message or Recording
         The value that was read back.
     expected : Message or Recording
-        The value that was written.
+        The value that was written, of the same type.
     names : sequence of str
         Names of the fields to compare.
 
@@ -275,11 +268,8 @@ def changed_fields(
     dict
         The values of ``expected`` as plain data, by field name.
     """
-    return {
-        name: msgspec.to_builtins(getattr(expected, name))
-        for name in names
-        if getattr(actual, name) != getattr(expected, name)
-    }
+    changed = (name for name in names if getattr(actual, name) != getattr(expected, name))
+    return {name: msgspec.to_builtins(getattr(expected, name)) for name in changed}
 
 
 def encode_strict_json(value: Any) -> str | None:

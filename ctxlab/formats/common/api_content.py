@@ -39,13 +39,8 @@ from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 # Distinguish a list of blocks from other JSON, so types that are common words are left out.
-_BLOCK_TYPES = (
-    *kinds.TEXT_TYPES,
-    *kinds.REASONING_TYPES,
-    *kinds.CALL_TYPES,
-    *kinds.RESULT_TYPES,
-    *kinds.IMAGE_TYPES[:5],
-)
+_SHOWN_TYPES = kinds.TEXT_TYPES + kinds.IMAGE_TYPES[:5]
+_BLOCK_TYPES = _SHOWN_TYPES + kinds.REASONING_TYPES + kinds.CALL_TYPES + kinds.RESULT_TYPES
 _BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
 _GOOSE_CALL_TYPES = ("toolRequest", "frontendToolRequest")
 # Types of tool output in the Vercel AI SDK.
@@ -108,11 +103,7 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
             parts.append(text_part(said))
         elif kind in kinds.IMAGE_TYPES and (url := _block_image_url(block)):
             parts.append(image_part(url))
-        elif (
-            kind not in kinds.TEXT_TYPES
-            and kind not in kinds.IMAGE_TYPES[:5]
-            and kinds.is_chat_part(block)
-        ):
+        elif kind not in _SHOWN_TYPES and kinds.is_chat_part(block):
             parts.append(block)
         elif kind in kinds.REASONING_TYPES:
             thoughts += _block_reasoning(block)

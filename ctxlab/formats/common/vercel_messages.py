@@ -101,7 +101,7 @@ def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[s
         kind, invocation = get_in(part, "type"), get_in(part, "toolInvocation")
         now = get_count(invocation, "step") or step
         if kind == "step-start" or now != step:
-            yield from _step_rows(row, said, results)
+            yield from _to_rows(row, said, results)
             said, results, step = [], [], now
         if kind != "tool-invocation" and kind != "dynamic-tool" and not is_ui_tool_part(part):
             said += [part] if kind != "step-start" else []
@@ -117,7 +117,7 @@ def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[s
         said.append({"type": "tool-call", **its, "input": held[0] if held else {}})
         if state in _DONE_STATES:
             results.append({"type": "tool-result", **its, "output": output})
-    yield from _step_rows(row, said, results)
+    yield from _to_rows(row, said, results)
 
 
 def _ui_parts(row: dict[str, Any]) -> list[Any]:
@@ -130,9 +130,7 @@ def _ui_parts(row: dict[str, Any]) -> list[Any]:
     return [*invoked, *([{"type": "text", "text": said}] if said else [])]
 
 
-def _step_rows(
-    row: dict[str, Any], said: list[Any], results: list[Any]
-) -> Iterator[dict[str, Any]]:
+def _to_rows(row: dict[str, Any], said: list[Any], results: list[Any]) -> Iterator[dict[str, Any]]:
     if said:
         time = {"createdAt": row["createdAt"]} if get_time(row, "createdAt") else {}
         yield {"role": "assistant", "content": said} | time

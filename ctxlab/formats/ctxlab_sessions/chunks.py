@@ -17,10 +17,11 @@ messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
@@ -199,7 +200,8 @@ def read(source: Source) -> Iterator[Recording]:
         messages += _read_messages(part, newest)
         skipped.update(part.pop_skipped())
     if chunks:
-        yield _build_recording(chunks[0][0], messages, side_files, skipped)
+        built = _build_recording(chunks[0][0], messages, side_files)
+        yield replace(built, skipped=dict(skipped))
     for reason, count in () if chunks else skipped.items():
         source.skip(reason, count=count)
 
@@ -275,21 +277,12 @@ def _parse_line(line: bytes) -> ChunkRow:
     return parse_chunk_row(row)
 
 
-def _build_recording(
-    header: ChunkHeader,
-    messages: list[Message],
-    side_files: Mapping[str, Any],
-    skipped: Mapping[str, int],
-) -> Recording:
-    meta = get_object(side_files, "session-meta")
+def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -> Recording:
+    """Return the recording of a session from its messages and the files beside its chunks."""
+    meta = get_object(beside, "session-meta")
     said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
-    if lines := side_files.get("session-lines"):
+    if lines := get_object(beside, "session-lines"):
         said["lines"] = lines
-    return Recording(
-        header.id,
-        tuple(messages),
-        get_objects(side_files, "session-tools", "tools"),
-        get_text(meta, "model") or header.model,
-        meta=said,
-        skipped=dict(skipped),
-    )
+    tools = get_objects(beside, "session-tools", "tools")
+    model = get_text(meta, "model") or first.model
+    return Recording(first.id, tuple(messages), tools, model, meta=said)

@@ -78,10 +78,8 @@ def read(source: Source) -> Iterator[Recording]:
                 connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version > MAX_SCHEMA_VERSION:
-                    known = f"this ctxlab reads {MAX_SCHEMA_VERSION}"
-                    raise ReadError(
-                        source.path, None, f"version {version} of the sessions; {known}"
-                    )
+                    told = f"version {version} of the sessions; this ctxlab reads"
+                    raise ReadError(source.path, None, f"{told} {MAX_SCHEMA_VERSION}")
                 asked = "SELECT * FROM chat_sessions ORDER BY created_at, rowid"
                 for number, row in enumerate(connection.execute(asked).fetchall()):
                     recording = None

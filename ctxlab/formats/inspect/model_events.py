@@ -23,6 +23,7 @@ from ctxlab.formats.inspect.messages import Attachments, parse_message, parse_to
 from ctxlab.messages.types import Compaction, Message, Usage
 
 _MessageKey: TypeAlias = tuple[Any, ...]
+_Messages: TypeAlias = Sequence[Message]
 
 
 class ModelCalls(NamedTuple):
@@ -178,11 +179,8 @@ def _build_compaction(
     ``cleared_before`` holds the positions of results cleared earlier; new ones are added to it.
     """
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
-    compaction = Compaction(
-        len(before),
-        trigger=get_text(event, "metadata", "trigger"),
-        tokens_before=get_count(event, "tokens_before") or None,
-    )
+    tokens, trigger = get_count(event, "tokens_before"), get_text(event, "metadata", "trigger")
+    compaction = Compaction(len(before), trigger=trigger, tokens_before=tokens or None)
     if event.get("type") == "edit":
         results = ((i, place) for i, place in sorted(again.items()) if before[place].role == "tool")
         now = [place for index, place in results if before[place].text != sent[index].text]

@@ -224,10 +224,8 @@ def dataset_path(name: str) -> Path:
     dataset = find_dataset(name)
     folder = local_dataset_dir(dataset)
     if folder is None:
-        raise DataMissing(
-            f"the data set {name} is not on this machine; run: ctxlab datasets fetch {name} "
-            f"({dataset.licence.name}: {dataset.licence.means})"
-        )
+        fix = f"ctxlab datasets fetch {name} ({dataset.licence.name}: {dataset.licence.means})"
+        raise DataMissing(f"the data set {name} is not on this machine; run: {fix}")
     only = dataset.files[0].name
     # A file with a subset of the recordings beside the whole file would count them twice.
     whole = len(dataset.files) == 1 and (folder / only).is_file()

@@ -51,17 +51,14 @@ def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[Dataset
     unknown = [file for file in dataset.files if not file.sha256]
     if sha256 is None:
         if not dataset.pinned_files:
-            raise DataMissing(
-                f"no sha256 is known for the files of {dataset.name}, so a download cannot be "
-                "verified; give the expected hash with --sha256 HEX"
-            )
+            fix = "so a download cannot be verified; give the expected hash with --sha256 HEX"
+            raise DataMissing(f"no sha256 is known for the files of {dataset.name}, {fix}")
         return dataset.pinned_files
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
         raise SpecError(f"expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
     if len(unknown) != 1:
-        raise SpecError(
-            f"a sha256 needs exactly one file without a known hash; {dataset.name} has {len(unknown)}"
-        )
+        needs = "a sha256 needs exactly one file without a known hash"
+        raise SpecError(f"{needs}; {dataset.name} has {len(unknown)}")
     return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 
@@ -128,13 +125,11 @@ def _fetch_file(file: DatasetFile, target: Path, label: str, progress: bool | No
         pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=resume)
     except RequestException as error:
         kept = "; the downloaded part is kept, run the same command again to resume"
-        raise DataMissing(
-            f"{address}: {_error_text(error)}{kept if part.exists() else ''}"
-        ) from None
+        why = _error_text(error) + (kept if part.exists() else "")
+        raise DataMissing(f"{address}: {why}") from None
     except ValueError as error:
-        raise DataMissing(
-            f"{address}: {error} Fetch it again; if the error remains, the server has a different file"
-        ) from None
+        fix = "Fetch it again; if the error remains, the server has a different file"
+        raise DataMissing(f"{address}: {error} {fix}") from None
     except OSError as error:
         raise DataMissing(f"{target}: {error.strerror or error}") from None
 
@@ -187,10 +182,8 @@ def _verify_sha256(target: Path, file: DatasetFile) -> None:
     import pooch
 
     if (found := pooch.file_hash(str(target))) != file.sha256:
-        raise DataMissing(
-            f"{target} differs from the published file: expected sha256 {file.sha256}, got "
-            f"{found}; move it away and fetch it again"
-        )
+        hashes = f"expected sha256 {file.sha256}, got {found}; move it away and fetch it again"
+        raise DataMissing(f"{target} differs from the published file: {hashes}")
 
 
 def _license_files(dataset: Dataset) -> dict[str, str]:

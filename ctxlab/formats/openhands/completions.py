@@ -78,13 +78,12 @@ def read(source: Source) -> Iterator[Recording]:
         The main conversation, named after the folder, then those of condensers.
     """
     seen: dict[Any, Message] = {}
-    found = (
-        (call, _parse_request(call, source, place)) for place, call in source.read_json_files()
-    )
-    calls = [(_sort_time(call), intern_messages(request, seen)) for call, request in found]
-    calls.sort(key=lambda call: call[0])
+    calls: list[tuple[float, LoggedRequest]] = []
+    for place, call in source.read_json_files():
+        request = intern_messages(_parse_request(call, source, place), seen)
+        calls.append((_sort_time(call), request))
     name = source.name.rpartition("/")[0] or source.name
-    requests = (request for _, request in calls)
+    requests = (request for _, request in sorted(calls, key=lambda call: call[0]))
     folder = _to_path(source.path).parent.name or None
     yield from stitch_requests(requests, name, source.skip, cluster=folder)
 

@@ -111,20 +111,16 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         raise ValueError("expected a list of events in history of the row")
     events = list(_flatten(listed))
     config = fields.get_in(row, "metadata", "llm_config")
-    history = EventHistory(
-        source.skip,
-        _uses_function_calling(events),
-        shows_recalls=fields.get_in(row, "metadata", "agent_config", "enable_prompt_extensions")
-        is True,
-        max_observation_chars=fields.get_count(config, "max_message_chars"),
-    )
+    extends = fields.get_in(row, "metadata", "agent_config", "enable_prompt_extensions") is True
+    limit = fields.get_count(config, "max_message_chars")
+    history = EventHistory(source.skip, _uses_function_calling(events), extends, limit)
     for place, event in enumerate(events):
         with source.handle_errors(line):
             try:
                 history.add(event)
             except ValueError as error:
                 raise ValueError(f"event {place}: {error}") from None
-    instance = row.get("instance_id", line)
+    instance, dataset = row.get("instance_id", line), fields.get_in(row, "metadata", "dataset")
     messages, compactions = history.build_messages()
     if not messages:
         source.skip("row without messages", line)
@@ -135,18 +131,14 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         tools=history.tools,
         model=fields.get_text(config, "model") or history.model,
         compactions=compactions,
-        cluster=fields.get_text(instance)
-        or f"{fields.get_in(row, 'metadata', 'dataset') or source.name}/{instance}",
+        cluster=fields.get_text(instance) or f"{dataset or source.name}/{instance}",
         meta=_build_meta(row),
     )
 
 
 def _flatten(listed: Iterable[Any]) -> Iterator[Any]:
     for each in listed:
-        if isinstance(each, list):
-            yield from each
-        else:
-            yield each
+        yield from each if isinstance(each, list) else [each]
 
 
 def _uses_function_calling(events: Iterable[Any]) -> bool:

@@ -135,8 +135,7 @@ def _parse_usage(attributes: dict[str, Any]) -> Usage | None:
     def count(*names: str) -> int:
         return next(filter(None, (get_count(attributes, name) for name in names)), 0)
 
-    usage = "gen_ai.usage."
-    details = "llm.token_count.prompt_details."
+    usage, details = "gen_ai.usage.", "llm.token_count.prompt_details."
     sent = count(f"{usage}input_tokens", f"{usage}prompt_tokens", "llm.token_count.prompt")
     got = count(f"{usage}output_tokens", f"{usage}completion_tokens", "llm.token_count.completion")
     read = count(
