@@ -146,9 +146,8 @@ def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[di
     beside = (fields.get_in(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
     if not listed:
-        kept = fields.get_object(
-            fields.parse_if_json(_get_any(row, "toolDefinitions", "tool_definitions"))
-        )
+        defined = _get_any(row, "toolDefinitions", "tool_definitions")
+        kept = fields.get_object(fields.parse_if_json(defined))
         bodies = ((name, fields.parse_if_json(body)) for name, body in kept.items())
         listed = [{"name": name} | body for name, body in bodies if isinstance(body, dict)]
     return sent, parse_tools(listed, skip)
@@ -167,10 +166,12 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
     if any("put" in name for name in counts):
         return _sum_usage_details(counts)
     sums = fields.get_object(row, "usage")
-    sent = fields.get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
-    got = fields.get_count(
-        _get_any(sums, "output", "completionTokens") or row.get("completionTokens")
+    sent, got = (
+        _get_any(sums, "input", "promptTokens"),
+        _get_any(sums, "output", "completionTokens"),
     )
+    sent = fields.get_count(sent or row.get("promptTokens"))
+    got = fields.get_count(got or row.get("completionTokens"))
     return Usage(input=sent, output=got) if sent or got else None
 
 

@@ -110,16 +110,12 @@ def _iter_runs(value: Any) -> Iterator[Any]:
 def _parse_call(run: dict[str, Any], source: Source) -> TracedCall:
     extra, inputs, outputs = run.get("extra"), run.get("inputs"), run.get("outputs")
     metadata, params = get_in(extra, "metadata"), get_in(extra, "invocation_params")
-    models = (
-        get_in(metadata, "ls_model_name"),
-        *(get_in(each, key) for each in (params, inputs) for key in ("model", "model_name")),
-        get_in(outputs, "model"),
-    )
+    asked = [get_in(each, key) for each in (params, inputs) for key in ("model", "model_name")]
+    models = [get_in(metadata, "ls_model_name"), *asked, get_in(outputs, "model")]
+    trace = first_text([run.get("trace_id"), run.get("id")]) or "run"
     defined = (get_in(each, key) for key in ("tools", "functions") for each in (inputs, params))
     return build_traced_call(
-        find_thread(
-            metadata, _THREAD_KEYS, first_text([run.get("trace_id"), run.get("id")]) or "run"
-        ),
+        find_thread(metadata, _THREAD_KEYS, trace),
         inputs,
         outputs,
         source.skip,

@@ -129,7 +129,8 @@ def _read_agents(run: Any, name: str, source: Source) -> Iterator[Recording]:
     steps = get_in(run, "trajectory")
     for _ in range(len(steps) - answers if isinstance(steps, list) else 0):
         source.skip("step that is not in the history")
-    config = _replay_config(run)
+    config = get_in(run, "replay_config")
+    config = parse_json_or_none(config) if isinstance(config, str) else config
     model = get_text(config, "agent", "model", "name")
     for agent, messages in agents.items():
         yield Recording(
@@ -165,11 +166,6 @@ def _rows_from_steps(steps: Any) -> list[Any]:
     return rows
 
 
-def _replay_config(run: Any) -> Any:
-    config = get_in(run, "replay_config")
-    return parse_json_or_none(config) if isinstance(config, str) else config
-
-
 def _build_meta(info: Any, config: Any) -> dict[str, Any]:
     meta = {key: get_in(info, key) for key in _META_KEYS}
     stats = get_in(info, "model_stats")
@@ -178,9 +174,7 @@ def _build_meta(info: Any, config: Any) -> dict[str, Any]:
     agent = get_in(config, "agent")
     listed = get_in(agent, "history_processors")
     listed = listed if isinstance(listed, list) else [get_in(agent, "history_processor")]
-    meta["history_processors"] = [
-        {key: each[key] for key in ("type", "n", "polling") if key in each}
-        for each in get_objects(listed)
-        if each.get("type") != "default"
-    ]
+    own = (each for each in get_objects(listed) if each.get("type") != "default")
+    keys = ("type", "n", "polling")
+    meta["history_processors"] = [{key: each[key] for key in keys if key in each} for each in own]
     return {key: value for key, value in meta.items() if value not in (None, [])}

@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -99,10 +99,13 @@ def write(
     if home.exists() and not home.is_dir():
         raise SpecError(f"{home}: expected a folder, got a file")
     staging_parent = next(folder for folder in (home, *home.absolute().parents) if folder.is_dir())
+    suffix = ".json" if target_format.single_recording else ".jsonl"
+    used: dict[str, int] = {}
     sources: set[Path] = set()
     staged: dict[Path, Path] = {}
     with tempfile.TemporaryDirectory(prefix=".ctxlab-", dir=staging_parent) as stage:
-        for recording, target in _target_paths(recordings, path, is_folder, target_format):
+        for recording in recordings:
+            target = path / _file_name(recording.id, suffix, used) if is_folder else path
             if target_format.single_recording and target in staged:
                 raise _single_recording_error(target_format)
             if target not in staged and not force and target.exists():
@@ -173,16 +176,6 @@ def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) 
 def _single_recording_error(format: Format) -> SpecError:
     fix = "give a folder that ends with /"
     return SpecError(f"a {format.name} file holds one recording, got several; {fix}")
-
-
-def _target_paths(
-    recordings: Iterable[Recording], path: Path, is_folder: bool, format: Format
-) -> Iterator[tuple[Recording, Path]]:
-    """Yield each recording with its file: the given one, or one in the folder."""
-    suffix = ".json" if format.single_recording else ".jsonl"
-    used: dict[str, int] = {}
-    for recording in recordings:
-        yield recording, path / _file_name(recording.id, suffix, used) if is_folder else path
 
 
 def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:

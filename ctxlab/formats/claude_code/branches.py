@@ -18,6 +18,10 @@ from ctxlab.formats.claude_code.queued_input import content_text
 from ctxlab.formats.fields import get_in, get_objects, get_text
 
 _Row: TypeAlias = dict[str, Any]
+_Rows: TypeAlias = dict[str, _Row]
+"""Rows by uuid."""
+_Roots: TypeAlias = dict[str, str | None]
+"""The uuid of a row → the abandoned prompt at or above it."""
 _MESSAGE_TYPES = ("user", "assistant")
 _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<task-notification")
 
@@ -66,8 +70,8 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     return _rows_below(rows, known, roots)
 
 
-def _rows_below(rows: list[_Row], known: dict[str, _Row], roots: dict[str, int]) -> set[int]:
-    root_of: dict[str, str | None] = {}
+def _rows_below(rows: list[_Row], known: _Rows, roots: dict[str, int]) -> set[int]:
+    root_of: _Roots = {}
     rows_below_roots: list[tuple[int, str]] = []
     continued: set[str | None] = set()
     before = None
@@ -86,12 +90,9 @@ def _rows_below(rows: list[_Row], known: dict[str, _Row], roots: dict[str, int])
     return {place for place, root in rows_below_roots if root not in continued}
 
 
-def _find_root(
-    uuid: str, known: dict[str, _Row], roots: dict[str, int], root_of: dict[str, str | None]
-) -> str | None:
+def _find_root(at: str | None, known: _Rows, roots: dict[str, int], root_of: _Roots) -> str | None:
     """Return the abandoned prompt at or above a row; visits each row only once."""
     trail: list[str] = []
-    at: str | None = uuid
     while at in known and at not in root_of:
         trail.append(at)
         root_of[at] = at if at in roots else None
@@ -101,7 +102,7 @@ def _find_root(
     return root
 
 
-def _active_path(rows: list[_Row], known: dict[str, _Row]) -> set[str]:
+def _active_path(rows: list[_Row], known: _Rows) -> set[str]:
     """Return the ids of the last message and of all rows above it."""
     last = next((row for row in reversed(rows) if row.get("type") in _MESSAGE_TYPES), {})
     at, path = get_text(last, "uuid"), set[str]()

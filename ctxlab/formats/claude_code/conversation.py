@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.chat_format import MessageBuilder, most_common_model
@@ -94,14 +96,9 @@ class ConversationBuilder:
         """
         messages, compactions = _flatten_items(self._drop_interrupted())
         if messages:
-            yield Recording(
-                id,
-                messages,
-                model=most_common_model(self._model_counts),
-                compactions=compactions,
-                cluster=cluster,
-                meta=self.meta,
-            )
+            built = Recording(id, messages, cluster=cluster, meta=self.meta)
+            model = most_common_model(self._model_counts)
+            yield replace(built, model=model, compactions=compactions)
 
     def _drop_interrupted(self) -> Iterator[_Item]:
         """Yield the items without interrupted answers, which have neither text nor calls.

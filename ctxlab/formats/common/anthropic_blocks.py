@@ -8,7 +8,7 @@ Images become data URLs. Blocks of types that the chat shape cannot express are 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import (
@@ -21,6 +21,8 @@ from ctxlab.formats.common.chat_format import (
 )
 from ctxlab.formats.fields import get_text, require_text
 from ctxlab.messages.types import ContentPart, Message
+
+_Blocks: TypeAlias = Iterable[dict[str, Any]]
 
 
 def to_blocks(value: Any) -> list[dict[str, Any]]:
@@ -48,7 +50,7 @@ def to_blocks(value: Any) -> list[dict[str, Any]]:
     raise ValueError(f"content must be text or a list of blocks, got {type(value).__name__}")
 
 
-def parse_assistant_blocks(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> MessageBuilder:
+def parse_assistant_blocks(blocks: _Blocks, skip: SkipCallback) -> MessageBuilder:
     """Parse the blocks of an assistant message.
 
     Parameters
@@ -82,7 +84,7 @@ def parse_assistant_blocks(blocks: Iterable[dict[str, Any]], skip: SkipCallback)
     return builder
 
 
-def parse_content(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
+def parse_content(blocks: _Blocks, skip: SkipCallback) -> Content | None:
     """Parse text and image blocks into content.
 
     Parameters
@@ -114,9 +116,7 @@ def parse_content(blocks: Iterable[dict[str, Any]], skip: SkipCallback) -> Conte
     return join_parts(parts)
 
 
-def split_tool_results(
-    blocks: Iterable[dict[str, Any]], skip: SkipCallback
-) -> tuple[list[Message], Content | None]:
+def split_tool_results(blocks: _Blocks, skip: SkipCallback) -> tuple[list[Message], Content | None]:
     """Split the blocks of a user message into tool results and content.
 
     Parameters

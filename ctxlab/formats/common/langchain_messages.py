@@ -89,10 +89,8 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
     held = read_blocks(content, skip) if isinstance(content, list) else ParsedContent()
     for _ in held.results:
         skip("result within another message")
-    if isinstance(content, list):
-        said = held.content
-    else:
-        said = content if content is None or isinstance(content, str) else dump_json(content)
+    said = held.content if isinstance(content, list) else content
+    said = said if said is None or isinstance(said, (str, tuple)) else dump_json(said)
     if fields.get("artifact") is not None:
         skip("artifact of a tool result")
     extra = {"is_error": True} if fields.get("status") == "error" else {}
@@ -124,9 +122,8 @@ def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
     else:
         kind, fields = value.get("type") or value.get("role"), value
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"the fields of a message of type {kind!r} must be an object, got {type(fields).__name__}"
-        )
+        found = f"{kind!r} must be an object, got {type(fields).__name__}"
+        raise ValueError(f"the fields of a message of type {found}")
     named = _message_kind(kind)
     if named == "chat":
         named = _message_kind(fields.get("role"))

@@ -28,9 +28,8 @@ TIME_KEYS = ("timestamp", "created_at", "created")
 _MAX_SNIFFED_BODIES = 50
 _MIN_MILLISECONDS = 1e11  # in seconds this would be the year 5138
 _RESPONSE_KEYS = frozenset({"request", "response", "choices"})
-_NON_META_KEYS = frozenset(
-    {"messages", "system", "response", "choices", "usage", "tools", "functions", "model"}
-)
+_BODY_KEYS = ("messages", "system", "tools", "functions", "model")
+_NON_META_KEYS = frozenset([*_BODY_KEYS, "response", "choices", "usage"])
 
 
 class RequestBody(NamedTuple):
@@ -112,17 +111,15 @@ def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]
     ReadError
         If the content is broken and ``on_error`` is ``"raise"``.
     """
-    found = _read_requests(source, dialect)
+    found: Iterator[tuple[RequestBody, LoggedRequest]] = _read_requests(source, dialect)
     first = next(found, None)
     if first is None:
         return
-    if not first[0].is_logged:
-        yield _build_recording(source, *first)
-        for each in found:
-            yield _build_recording(source, *each)
-        return
-    requests = (request for _, request in chain([first], found))
-    yield from stitch_requests(requests, source.name, source.skip)
+    found = chain([first], found)
+    if first[0].is_logged:
+        yield from stitch_requests((request for _, request in found), source.name, source.skip)
+    else:
+        yield from (_build_recording(source, *each) for each in found)
 
 
 def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
@@ -174,29 +171,27 @@ def find_timestamp(fields: dict[str, Any]) -> float | None:
     return None
 
 
-def _read_requests(
-    source: Source, dialect: ApiDialect
-) -> Iterator[tuple[RequestBody, LoggedRequest]]:
+def _read_requests(source: Source, api: ApiDialect) -> Iterator[tuple[RequestBody, LoggedRequest]]:
     """Yield each body with its request; messages that stand alone form one body at the end."""
     alone: list[Message] = []
     session_meta: dict[str, Any] = {}
     for where, value in source.read_json_values():
-        if dialect.is_control(value):
+        if api.is_control(value):
             role = get_text(value, "role")
             reason = f"row of role {role}" if role else "row about the session"
             source.skip(reason, where and where[0])
             session_meta |= {} if role else short_metadata(value)
             continue
-        value = dialect.unwrap(value)
+        value = api.unwrap(value)
         if _is_message(value):
             with source.handle_errors(*(where or (1, "message"))):
-                alone += dialect.parse_message(value, source.skip)
+                alone += api.parse_message(value, source.skip)
             continue
         body = _parse_body(value)
         if body is None:
             _report_no_messages(source, where)
             continue
-        request = _parse_request(body, source, where, dialect)
+        request = _parse_request(body, source, where, api)
         if request.messages or request.answer:
             yield body, request
         else:

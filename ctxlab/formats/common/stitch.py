@@ -319,32 +319,30 @@ class _ConversationIndex:
                 break
         return list(found.values())
 
-    def _continues(
-        self, conversation: _Conversation, current: SentMessages, alignment: Alignment
-    ) -> bool:
+    def _continues(self, thread: _Conversation, current: SentMessages, found: Alignment) -> bool:
         """Check whether a request that contains an end of a conversation continues it."""
-        held = conversation.previous
-        if alignment.last_match is None:
+        held = thread.previous
+        if found.last_match is None:
             return False
-        index, place = alignment.last_match
-        if conversation.has_answer and place < len(held) - 1:
+        index, place = found.last_match
+        if thread.has_answer and place < len(held) - 1:
             # Without the answer, the system prompt tells it from a request for a title, for example.
             new, old = ([e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held))
             if new != old:
                 return False
-        if alignment.extends_previous:
+        if found.extends_previous:
             return True
-        if any(self.call_owners.get(call) is conversation for call in current[index].call_ids):
+        if any(self.call_owners.get(call) is thread for call in current[index].call_ids):
             return True
         begins, began = first_message_key(current), first_message_key(held)
-        if begins in self.first_keys and begins not in (conversation.first_key, began):
+        if begins in self.first_keys and begins not in (thread.first_key, began):
             return False
         if begins != began and place < len(held) - 1:
             return False  # the request has neither the beginning nor the answer
         first = next((i for i, each in enumerate(current) if each.key != SYSTEM_KEY), 0)
-        if (altered := alignment.altered.get(first)) is not None:
+        if (altered := found.altered.get(first)) is not None:
             question = held[altered]
             if question.position is not None and not is_similar(question, current[first]):
                 return False  # the first question was replaced by a different one
-        shared = alignment.count_shared_tail(held, current)
-        return shared == 2 or alignment.omits_only_user_messages(held)
+        shared = found.count_shared_tail(held, current)
+        return shared == 2 or found.omits_only_user_messages(held)

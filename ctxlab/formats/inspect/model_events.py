@@ -169,10 +169,7 @@ def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
 
 
 def _build_compaction(
-    event: dict[str, Any],
-    before: Sequence[Message],
-    sent: Sequence[Message],
-    cleared_before: set[int],
+    event: dict[str, Any], before: _Messages, sent: _Messages, cleared_before: set[int]
 ) -> Compaction:
     """Return a compaction by comparing the messages before a call with its input.
 

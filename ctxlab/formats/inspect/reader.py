@@ -26,10 +26,8 @@ github.com/UKGovernmentBEIS/inspect_ai 0.3.41 to 0.3.285, ``src/inspect_ai/log``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, TypeAlias
-from zipfile import ZipFile
 
 from msgspec.structs import replace
 
@@ -44,10 +42,11 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_member
 from ctxlab.messages.types import Compaction, Message, Recording
 
-_LazySample: TypeAlias = tuple[int, Any, Callable[[], Any]]
-"""A sample not yet read: its number, its ``eval`` object, and a function that reads it."""
+_Sample: TypeAlias = tuple[int, Any, Any]
+"""The number of a sample, the ``eval`` object of its log, and its JSON value."""
 
 _HEADER_NAMES = ("header.json", "_journal/start.json")
+_FAILURE_KEYS = {"error": "message", "limit": "type"}
 _SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+\.json")
 _CHUNKED_SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+/sample\.json")
 
@@ -93,24 +92,24 @@ def read(source: Source) -> Iterator[Recording]:
     """
     with open_file(source.path) as file:
         is_zip = first_member_name(file.read(64)) is not None
-    for number, spec, load in _read_eval_log(source) if is_zip else _read_json_log(source):
+    for number, spec, sample in _read_eval_log(source) if is_zip else _read_json_log(source):
         with source.handle_errors(number, "sample"):
-            yield from _read_sample(number, load(), spec, source)
+            yield from _read_sample(number, sample, spec, source)
 
 
 FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
 
 
-def _read_json_log(source: Source) -> Iterator[_LazySample]:
+def _read_json_log(source: Source) -> Iterator[_Sample]:
     log = source.read_json()
     samples = get_in(log, "samples")
     if not isinstance(samples, list):
         raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
     for number, sample in enumerate(samples):
-        yield number, get_in(log, "eval"), partial(_identity, sample)
+        yield number, get_in(log, "eval"), sample
 
 
-def _read_eval_log(source: Source) -> Iterator[_LazySample]:
+def _read_eval_log(source: Source) -> Iterator[_Sample]:
     with open_zip(source.path) as archive:
         # An edited log may hold a name twice. The later member counts.
         names = list(dict.fromkeys(archive.namelist()))
@@ -122,15 +121,8 @@ def _read_eval_log(source: Source) -> Iterator[_LazySample]:
         for _ in filter(_CHUNKED_SAMPLE_NAME.fullmatch, names):
             source.skip("sample in chunks, which Inspect's own reader does not support either")
         for number, name in enumerate(filter(_SAMPLE_NAME.fullmatch, names)):
-            yield number, spec, partial(_load_member, archive, name)
-
-
-def _identity(sample: Any) -> Any:
-    return sample
-
-
-def _load_member(archive: ZipFile, name: str) -> Any:
-    return parse_json(read_member(archive, name))
+            with source.handle_errors(number, "sample"):
+                yield number, spec, parse_json(read_member(archive, name))
 
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
@@ -184,8 +176,5 @@ def _build_meta(sample: dict[str, Any], task: str | None) -> dict[str, Any]:
         values = {name: get_in(score, "value") for name, score in scores.items()}
         values = {name: value for name, value in values.items() if value is not None}
         meta |= {"scores": values} if values else {}
-    said = {
-        "error": get_text(sample, "error", "message"),
-        "limit": get_text(sample, "limit", "type"),
-    }
+    said = {key: get_text(sample, key, detail) for key, detail in _FAILURE_KEYS.items()}
     return meta | {key: value for key, value in said.items() if value}

@@ -147,7 +147,6 @@ class EventHistory:
 
     def _add_action(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         by_user = event.get("source") == "user"
-        metadata = event.get("tool_call_metadata")
         if kind == "system":
             self.tools = self.tools or get_objects(args, "tools")
             self._add_message(event, Message("system", get_text(args, "content")))
@@ -160,8 +159,8 @@ class EventHistory:
         elif kind == "run" and by_user:
             command = get_text(args, "command") or ""
             self._add_message(event, Message("user", f"User executed the command:\n{command}"))
-        elif isinstance(metadata, dict) and kind != "condensation_request":
-            self._add_call(event, kind, args, metadata)
+        elif isinstance(event.get("tool_call_metadata"), dict) and kind != "condensation_request":
+            self._add_call(event, kind, args)
         elif by_user or kind not in _ACTION_TYPES:
             self.skip(f"action of type {kind}")
         elif self.function_calling and kind != "finish":
@@ -175,9 +174,8 @@ class EventHistory:
             return
         self._items.append(_Unit([message.replace(time=_event_time(event))], _event_ids(event)))
 
-    def _add_call(
-        self, event: dict[str, Any], kind: str, args: dict[str, Any], metadata: dict[str, Any]
-    ) -> None:
+    def _add_call(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
+        metadata = event["tool_call_metadata"]
         response = get_text(metadata, "model_response", "id") or ""
         id = get_text(metadata, "tool_call_id") or ""
         unit = self._units_by_response.get(response)
@@ -261,7 +259,7 @@ def _finish_as_text(unit: _Unit) -> Message:
 
 def _event_ids(event: dict[str, Any]) -> set[int]:
     id = event.get("id")
-    return {id} if isinstance(id, int) and not isinstance(id, bool) else set()
+    return {id} if type(id) is int else set()
 
 
 def _event_time(event: dict[str, Any]) -> float | None:
@@ -454,7 +452,7 @@ def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
         content += get_text(extras, "interpreter_details") or ""
         code, number = get_in(extras, "exit_code"), get_in(extras, "command_id")
         which = "" if function_calling else f" {number}"
-        ended = f"\n[Command{which} finished with exit code {code}]" if _is_int(code) else ""
+        ended = f"\n[Command{which} finished with exit code {code}]" if type(code) is int else ""
         return content + ended
     content = (get_text(metadata, "prefix") or "") + content + (get_text(metadata, "suffix") or "")
     if folder := get_text(metadata, "working_dir"):
@@ -462,10 +460,6 @@ def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
     if python := get_text(metadata, "py_interpreter_path"):
         content += f"\n[Python interpreter: {python}]"
     code = metadata.get("exit_code")
-    if _is_int(code) and code != -1:
+    if type(code) is int and code != -1:
         content += f"\n[Command finished with exit code {code}]"
     return content
-
-
-def _is_int(code: Any) -> bool:
-    return isinstance(code, int) and not isinstance(code, bool)

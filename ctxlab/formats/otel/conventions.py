@@ -25,6 +25,7 @@ github.com/Azure/azure-sdk-for-python ``azure-ai-inference``, docs.langchain.com
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ctxlab.formats.base import SkipCallback
@@ -52,18 +53,16 @@ def input_messages(span: Span) -> Any:
     Any
         The messages as recorded, or None if the span holds none.
     """
-    a = span.attributes
+    a, entries = span.attributes, partial(numbered_entries, span.attributes)
     messages = parse_if_json(_span_or_event_attribute(span, "gen_ai.input.messages"))
     system = parse_if_json(_span_or_event_attribute(span, "gen_ai.system_instructions"))
     if messages or system:
         rows = messages if isinstance(messages, list) else [messages] if messages else []
         return [*([{"role": "system", "content": system}] if system else ()), *rows]
     return _first_found(
-        lambda: [
-            _parse_openllmetry_message(e, "user") for e in numbered_entries(a, "gen_ai.prompt")
-        ],
-        lambda: [*map(_parse_openinference_message, numbered_entries(a, "llm.input_messages"))],
-        lambda: [each.get("prompt.text") for each in numbered_entries(a, "llm.prompts")],
+        lambda: [_parse_openllmetry_message(e, "user") for e in entries("gen_ai.prompt")],
+        lambda: [*map(_parse_openinference_message, entries("llm.input_messages"))],
+        lambda: [each.get("prompt.text") for each in entries("llm.prompts")],
         lambda: [_parse_message_event(e) for e in span.events if e.name in _MESSAGE_EVENTS],
         lambda: _parse_content_events(span, "gen_ai.content.prompt", "gen_ai.prompt"),
         lambda: parse_if_json(a.get("gen_ai.prompt")),
@@ -83,18 +82,12 @@ def output_messages(span: Span) -> Any:
     Any
         The messages as recorded, or None if the span holds none.
     """
-    a = span.attributes
+    a, entries = span.attributes, partial(numbered_entries, span.attributes)
     return _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.output.messages")),
-        lambda: [
-            _parse_openllmetry_message(each, "assistant")
-            for each in numbered_entries(a, "gen_ai.completion")
-        ],
-        lambda: [*map(_parse_openinference_message, numbered_entries(a, "llm.output_messages"))],
-        lambda: [
-            {"role": "assistant", "content": each.get("completion.text")}
-            for each in numbered_entries(a, "llm.choices")
-        ],
+        lambda: [_parse_openllmetry_message(e, "assistant") for e in entries("gen_ai.completion")],
+        lambda: [*map(_parse_openinference_message, entries("llm.output_messages"))],
+        lambda: [_answer(each.get("completion.text")) for each in entries("llm.choices")],
         lambda: [_parse_choice(e.attributes) for e in span.events if e.name == _CHOICE_EVENT],
         lambda: _parse_content_events(span, "gen_ai.content.completion", "gen_ai.completion"),
         lambda: parse_if_json(a.get("gen_ai.completion")),
@@ -116,11 +109,11 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
     tuple of dict
         The definitions in OpenAI's format.
     """
-    a = span.attributes
+    entries = partial(numbered_entries, span.attributes)
     found = _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.tool.definitions")),
-        lambda: numbered_entries(a, "llm.request.functions"),
-        lambda: [_parse_openinference_tool(each) for each in numbered_entries(a, "llm.tools")],
+        lambda: entries("llm.request.functions"),
+        lambda: [*map(_parse_openinference_tool, entries("llm.tools"))],
     )
     return parse_tools(found, skip)
 
@@ -231,6 +224,10 @@ def _parse_message_event(event: SpanEvent) -> dict[str, Any]:
     }
 
 
+def _answer(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
 def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
     body = parse_if_json(attributes.get(_BODY_KEY))
     said = body if isinstance(body, dict) else attributes
@@ -238,8 +235,7 @@ def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
     if isinstance(message, dict):
         return {"content": None, **message, "role": "assistant"}
     content = message or said.get("message.content") or said.get("content")
-    calls = _parse_tool_calls(said, "tool_calls")
-    return {"role": "assistant", "content": content, "tool_calls": calls}
+    return _answer(content) | {"tool_calls": _parse_tool_calls(said, "tool_calls")}
 
 
 def _parse_content_events(span: Span, name: str, key: str) -> Any:

@@ -33,19 +33,10 @@ from ctxlab.messages.types import Recording, Usage
 
 _ATTRIBUTE_PREFIXES = ("gen_ai.", "llm.", "openinference.", "traceloop.")
 _CHAT_OPERATIONS = ("chat", "text_completion", "generate_content", "completion")
-_THREAD_KEYS = (
-    "gen_ai.conversation.id",
-    "session.id",
-    "traceloop.association.properties.session_id",
-    "langfuse.session.id",
-)
-_MODEL_KEYS = (
-    "gen_ai.request.model",
-    "gen_ai.response.model",
-    "llm.request.model_name",
-    "llm.model_name",
-    "llm.response.model_name",
-)
+_TRACELOOP_SESSION = "traceloop.association.properties.session_id"
+_THREAD_KEYS = ("gen_ai.conversation.id", "session.id", _TRACELOOP_SESSION, "langfuse.session.id")
+_LLM_MODEL_KEYS = ("llm.request.model_name", "llm.model_name", "llm.response.model_name")
+_MODEL_KEYS = ("gen_ai.request.model", "gen_ai.response.model", *_LLM_MODEL_KEYS)
 
 
 def sniff(head: FileHead) -> bool:
