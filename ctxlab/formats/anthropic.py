@@ -48,7 +48,7 @@ from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.content_parts import is_known_type, part_type
 from ctxlab.messages.types import ContentPart, Message, Recording, Role, ToolCall
 
-_Block: TypeAlias = dict[str, Any]
+_Json: TypeAlias = dict[str, Any]
 
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.+)", re.DOTALL)
@@ -141,7 +141,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     {"system":"s","messages":[{"role":"user","content":"hi"}]}
     """
     report_unsupported_fields(recording, report, supported=("extra",))
-    body: dict[str, Any] = {}
+    body: _Json = {}
     if recording.model is not None:
         body["model"] = recording.model
     opening = list(takewhile(lambda message: message.role == "system", recording.messages))
@@ -186,7 +186,7 @@ def _has_anthropic_block(message: Any) -> bool:
     )
 
 
-def _parse_system(fields: dict[str, Any], skip: SkipCallback) -> list[Message]:
+def _parse_system(fields: _Json, skip: SkipCallback) -> list[Message]:
     system = fields.get("system")
     if system is None:
         return []
@@ -213,7 +213,7 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
     return message.replace(usage=usage, time=request_log.find_timestamp(response))
 
 
-def _parse_tools(fields: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def _parse_tools(fields: _Json) -> tuple[_Json, ...]:
     return tuple(map(blocks.to_openai_tool, require_objects(fields.get("tools") or [], "tools")))
 
 
@@ -232,9 +232,7 @@ def _dump_system(opening: list[Message], report: UnsupportedCallback) -> Any:
     return [block for content in contents for block in blocks.to_blocks(content)]
 
 
-def _dump_messages(
-    messages: tuple[Message, ...], report: UnsupportedCallback
-) -> Iterator[dict[str, Any]]:
+def _dump_messages(messages: tuple[Message, ...], report: UnsupportedCallback) -> Iterator[_Json]:
     ids = _assign_call_ids(messages, report)
     for role, group in groupby(messages, lambda message: message.role):
         if role == "tool":
@@ -255,7 +253,7 @@ def _dump_assistant(message: Message, ids: dict[str, str], report: UnsupportedCa
     said = _dump_content(message, report, images=False)
     if not message.tool_calls:
         return said
-    calls: list[_Block] = [
+    calls: list[_Json] = [
         {"type": "tool_use", "id": ids[call.id], "name": call.name}
         | {"input": _dump_arguments(call, report)}
         for call in message.tool_calls
@@ -263,8 +261,8 @@ def _dump_assistant(message: Message, ids: dict[str, str], report: UnsupportedCa
     return [*(blocks.to_blocks(said) if said else ()), *calls]
 
 
-def _dump_tool_result(message: Message, ids: dict[str, str], report: UnsupportedCallback) -> _Block:
-    block: _Block = {"type": "tool_result", "tool_use_id": ids[message.tool_call_id or ""]}
+def _dump_tool_result(message: Message, ids: dict[str, str], report: UnsupportedCallback) -> _Json:
+    block: _Json = {"type": "tool_result", "tool_use_id": ids[message.tool_call_id or ""]}
     block["content"] = _dump_content(message, report)
     failed = message.extra.get("is_error") is True
     if failed:
@@ -289,7 +287,7 @@ def _report_unsupported_calls(message: Message, report: UnsupportedCallback) -> 
 
 def _dump_content(
     message: Message, report: UnsupportedCallback, images: bool = True
-) -> str | list[_Block]:
+) -> str | list[_Json]:
     content = message.content
     if content is None or isinstance(content, str):
         return content or ""
@@ -299,7 +297,7 @@ def _dump_content(
     return made or ""
 
 
-def _dump_part(part: ContentPart, report: UnsupportedCallback, images: bool) -> _Block | None:
+def _dump_part(part: ContentPart, report: UnsupportedCallback, images: bool) -> _Json | None:
     kind = part.get("type")
     if kind == "text":
         text = part.get("text")
@@ -323,7 +321,7 @@ def _image_source(url: str) -> dict[str, str] | None:
     return {"type": "url", "url": url} if url.startswith(("https://", "http://")) else None
 
 
-def _dump_arguments(call: ToolCall, report: UnsupportedCallback) -> dict[str, Any]:
+def _dump_arguments(call: ToolCall, report: UnsupportedCallback) -> _Json:
     try:
         value = parse_json(call.arguments) if call.arguments else {}
     except ValueError:
@@ -350,7 +348,7 @@ def _assign_call_ids(messages: tuple[Message, ...], report: UnsupportedCallback)
     return ids
 
 
-def _dump_tool(definition: dict[str, Any], report: UnsupportedCallback) -> dict[str, Any]:
+def _dump_tool(definition: _Json, report: UnsupportedCallback) -> _Json:
     function = definition.get("function")
     body = function if isinstance(function, dict) else definition
     made = definition  # for example, a tool that the provider runs

@@ -166,12 +166,9 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
     if any("put" in name for name in counts):
         return _sum_usage_details(counts)
     sums = fields.get_object(row, "usage")
-    sent, got = (
-        _get_any(sums, "input", "promptTokens"),
-        _get_any(sums, "output", "completionTokens"),
-    )
-    sent = fields.get_count(sent or row.get("promptTokens"))
-    got = fields.get_count(got or row.get("completionTokens"))
+    output = _get_any(sums, "output", "completionTokens")
+    sent = fields.get_count(_get_any(sums, "input", "promptTokens") or row.get("promptTokens"))
+    got = fields.get_count(output or row.get("completionTokens"))
     return Usage(input=sent, output=got) if sent or got else None
 
 

@@ -45,30 +45,11 @@ _NON_META_KEYS = frozenset(["schema_version", "agent", "steps", "extra", "subage
 _NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
 
 
-def parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
+def _parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
     """Convert a step to messages.
 
     A result that names no call answers the first call of the step that has no result. If there is
     none, the result becomes a message; after an agent step, it is a user message.
-
-    Parameters
-    ----------
-    step : dict
-        The step.
-    model : str or None
-        Model of the agent. A step's ``model_name`` is kept only if it differs.
-    skip : callable
-        Called with a reason for each part that is left out.
-
-    Returns
-    -------
-    list of Message
-        The messages, in order.
-
-    Raises
-    ------
-    ValueError
-        If the step is invalid.
     """
     results = _results(step)
     own = _restore_fields(step_message(step, model, skip), step)
@@ -317,7 +298,7 @@ def parse_document(
             elif (summary := parse_compaction(step)) is not None:
                 compactions.append(Compaction(len(messages), summary=summary or None))
             else:
-                messages += parse_step(step, model, skip)
+                messages += _parse_step(step, model, skip)
     if not messages:
         return None
     recording = Recording(

@@ -70,7 +70,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     document = _build_document(recording)
     native = _read_back(document, recording.id)
     # The reader would take the session id as the cluster, so always store the cluster.
-    ours = changed_fields(native or Recording("", ()), recording, CTXLAB_FIELDS)
+    ours = _changed_fields(native or Recording("", ()), recording, CTXLAB_FIELDS)
     document["extra"] = {CTXLAB_KEY: {"cluster": recording.cluster} | ours}
     written = _encode(document)
     value = parse_json(written)
@@ -93,7 +93,7 @@ def _build_document(recording: Recording) -> dict[str, Any]:
         agent["tool_definitions"] = list(recording.tools)
     root: dict[str, Any] = {"schema_version": _VERSION, "trajectory_id": recording.id}
     root |= {key: meta[key] for key in ("session_id", "notes") if get_text(meta, key)}
-    steps = list(build_steps(recording.messages))
+    steps = list(_build_steps(recording.messages))
     root |= {"agent": agent, "steps": steps}
     used = [message.usage for message in recording.messages if message.usage is not None]
     if used:
@@ -107,7 +107,7 @@ def _build_document(recording: Recording) -> dict[str, Any]:
 
 
 def _encode(document: dict[str, Any]) -> str:
-    if (written := encode_strict_json(document)) is not None:
+    if (written := _encode_strict_json(document)) is not None:
         return written
     # Join halves of surrogate pairs, or replace them as a tokenizer would.
     return dump_json(parse_json(repair_surrogates(json.dumps(document, ensure_ascii=False))))
@@ -122,28 +122,18 @@ def _report_changes(told: Recording, back: Recording | None, report: Unsupported
     if back is None:
         return report("recording without messages")
     for message, again in zip(told.messages, back.messages, strict=True):
-        for name in changed_fields(again, message, Message.__struct_fields__):
+        for name in _changed_fields(again, message, Message.__struct_fields__):
             report(f"odd value in the {name} of a message")
-    for name in changed_fields(back, told, CTXLAB_FIELDS):
+    for name in _changed_fields(back, told, CTXLAB_FIELDS):
         report(f"odd value in the {name} of a recording")
     return None
 
 
-def build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
+def _build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
     """Convert messages to steps.
 
     Each message becomes one step. Results that follow the message with their call become
     observations of its step.
-
-    Parameters
-    ----------
-    messages : sequence of Message
-        The messages of a recording.
-
-    Yields
-    ------
-    dict
-        The steps, in order.
     """
     number = index = 0
     while index < len(messages):
@@ -195,14 +185,14 @@ def _add_extra(holder: dict[str, Any], message: Message, read_back: Callable[[],
     extra = {key: value for key, value in message.extra.items() if key != CTXLAB_KEY}
     if extra:
         holder["extra"] = extra
-    if beyond := changed_fields(read_back(), message, Message.__struct_fields__):
+    if beyond := _changed_fields(read_back(), message, Message.__struct_fields__):
         holder["extra"] = extra | {CTXLAB_KEY: beyond}
 
 
 def _build_call(call: ToolCall) -> dict[str, Any]:
     try:
         arguments = parse_json(call.arguments)
-        told = isinstance(arguments, dict) and encode_strict_json(arguments) == call.arguments
+        told = isinstance(arguments, dict) and _encode_strict_json(arguments) == call.arguments
     except ValueError:
         arguments, told = {}, False
     arguments = arguments if isinstance(arguments, dict) else {}
@@ -251,40 +241,14 @@ def _iso_timestamp(time: float | None) -> str | None:
         return None
 
 
-def changed_fields(actual: _T, expected: _T, names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields in which two messages or recordings differ.
-
-    Parameters
-    ----------
-    actual : Message or Recording
-        The value that was read back.
-    expected : Message or Recording
-        The value that was written, of the same type.
-    names : sequence of str
-        Names of the fields to compare.
-
-    Returns
-    -------
-    dict
-        The values of ``expected`` as plain data, by field name.
-    """
+def _changed_fields(actual: _T, expected: _T, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of ``expected`` that differ in ``actual``, as plain data."""
     changed = (name for name in names if getattr(actual, name) != getattr(expected, name))
     return {name: msgspec.to_builtins(getattr(expected, name)) for name in changed}
 
 
-def encode_strict_json(value: Any) -> str | None:
-    """Return a value as JSON text.
-
-    Parameters
-    ----------
-    value : Any
-        The value to encode.
-
-    Returns
-    -------
-    str or None
-        The text, or None if it cannot be encoded as UTF-8.
-    """
+def _encode_strict_json(value: Any) -> str | None:
+    """Return a value as JSON text, or None if it cannot be encoded as UTF-8."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:

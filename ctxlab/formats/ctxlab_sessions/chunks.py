@@ -103,19 +103,8 @@ def parse_chunk_row(row: Any) -> ChunkRow:
     return ChunkRow(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
 
 
-def get_session_id(head: FileHead) -> str:
-    """Return the id of the session that a file belongs to.
-
-    Parameters
-    ----------
-    head : FileHead
-        The beginning of the file.
-
-    Returns
-    -------
-    str
-        The id, or ``""`` if the file has none.
-    """
+def _get_session_id(head: FileHead) -> str:
+    """Return the id of the session that a file belongs to."""
     return get_text(head.value, "id") or ""
 
 
@@ -207,7 +196,7 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "ctxlab: chunks of a stored session (JsonlStore)"
-FORMAT = Format("session-chunks", _ABOUT, sniff, read, group_key=get_session_id)
+FORMAT = Format("session-chunks", _ABOUT, sniff, read, group_key=_get_session_id)
 
 
 def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:

@@ -73,7 +73,7 @@ class ChatBuilder:
                 self.skip("result without a call")
             elif id not in self._answered_ids:  # else the call already holds the result
                 self._answered_ids.add(id)
-                said = parse_result(part, self.skip)
+                said = _result_content(part, self.skip)
                 self.messages.append(Message("tool", said, tool_call_id=id, name=name, time=time))
         content = parse_content(sent, self.skip)
         if content:
@@ -111,7 +111,7 @@ class ChatBuilder:
     def _parse_result(self, call: _Row) -> Message:
         return Message(
             "tool",
-            parse_result(call["result"], self.skip),
+            _result_content(call["result"], self.skip),
             tool_call_id=str(call.get("id") or ""),
             name=get_text(call, "name"),
             time=get_time(call, "timestamp"),
@@ -271,28 +271,11 @@ def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Conten
     return join_parts(said)
 
 
-def parse_result(value: Any, skip: SkipCallback) -> Content:
+def _result_content(value: Any, skip: SkipCallback) -> Content:
     """Return the content of a tool result as the model received it.
 
     A ``functionResponse`` holds it in ``response.output`` or ``response.error``. Images are in its
     ``parts`` or in parts next to it.
-
-    Parameters
-    ----------
-    value : Any
-        The recorded result.
-    skip : callable
-        Called with a reason for each part that is left out.
-
-    Returns
-    -------
-    str or tuple of dict
-        The content.
-
-    Raises
-    ------
-    ValueError
-        If ``value`` is invalid.
     """
     said: list[dict[str, Any]] = []
     for part in to_parts(value):
@@ -323,7 +306,7 @@ def result_text(value: Any) -> str:
     ValueError
         If ``value`` is invalid.
     """
-    said = parse_result(value, ignore_skip)
+    said = _result_content(value, ignore_skip)
     return said if isinstance(said, str) else dump_json(said)
 
 

@@ -154,7 +154,7 @@ class EventHistory:
             self._add_condensation(args)
         elif kind == "message":
             images = args.get("image_urls") or args.get("images_urls")
-            said = with_images(get_text(args, "content") or "", images)
+            said = _with_images(get_text(args, "content") or "", images)
             self._add_message(event, Message("user" if by_user else "assistant", said))
         elif kind == "run" and by_user:
             command = get_text(args, "command") or ""
@@ -166,7 +166,7 @@ class EventHistory:
         elif self.function_calling and kind != "finish":
             self.skip(f"action of type {kind} without its call")
         else:
-            self._add_message(event, Message("assistant", action_text(kind, args)))
+            self._add_message(event, Message("assistant", _action_text(kind, args)))
 
     def _add_message(self, event: dict[str, Any], message: Message) -> None:
         if not message.content:
@@ -180,7 +180,7 @@ class EventHistory:
         id = get_text(metadata, "tool_call_id") or ""
         unit = self._units_by_response.get(response)
         if unit is None or id in unit.started_calls or id not in unit.calls:
-            message = build_answer(args, metadata, id).replace(time=_event_time(event))
+            message = _build_answer(args, metadata, id).replace(time=_event_time(event))
             unit = _Unit([message], set(), calls=frozenset(c.id for c in message.tool_calls))
             self._items.append(unit)
             self._units_by_response[response] = unit
@@ -195,7 +195,7 @@ class EventHistory:
         if content is not None:
             content = require_text(content, "content")
         if kind == "recall" or kind in _HIDDEN_OBSERVATIONS:
-            recalled = recall_text(extras) if kind == "recall" and self.shows_recalls else ""
+            recalled = _recall_text(extras) if kind == "recall" and self.shows_recalls else ""
             if recalled:
                 told = Message("user", recalled, time=_event_time(event), extra={"recall": True})
                 self._items.append(_Unit([told], _event_ids(event)))
@@ -209,13 +209,13 @@ class EventHistory:
         if unit is None and id:
             self.skip("result without its call")
             return
-        seen = observation_text(kind, content or "", extras, function_calling=self.function_calling)
+        seen = _observation_text(kind, content or "", extras, self.function_calling)
         if unit is None and kind == "run" and self.function_calling:
             seen = f"\nObserved result of command executed by user:\n{seen}"
-        shown = seen if kind == "read" else truncate_middle(seen, self.max_observation_chars)
+        shown = seen if kind == "read" else _truncate_middle(seen, self.max_observation_chars)
         if shown is not seen:
             self.skip("middle of a long observation")
-        said = with_images(shown, get_in(extras, "image_urls"))
+        said = _with_images(shown, get_in(extras, "image_urls"))
         if unit is None:
             told = Message("user", said, time=_event_time(event))
             self._items.append(_Unit([told], _event_ids(event)))
@@ -266,26 +266,12 @@ def _event_time(event: dict[str, Any]) -> float | None:
     return get_time(event, "timestamp")
 
 
-def action_text(kind: str, args: dict[str, Any]) -> str:
+def _action_text(kind: str, args: dict[str, Any]) -> str:
     """Return an action of an agent without function calling: its thought, then the tagged action.
 
     An action without a tag becomes JSON.
 
-    Parameters
-    ----------
-    kind : str
-        Type of the action.
-    args : dict
-        Arguments of the action.
-
-    Returns
-    -------
-    str
-        The text.
-
-    Examples
-    --------
-    >>> print(action_text("run", {"thought": "Look.", "command": "ls"}))
+    >>> print(_action_text("run", {"thought": "Look.", "command": "ls"}))
     Look.
     <execute_bash>
     ls
@@ -305,32 +291,14 @@ def action_text(kind: str, args: dict[str, Any]) -> str:
     return f"{thought}\n<execute_{tag}>\n{get_text(said) or ''}\n</execute_{tag}>"
 
 
-def observation_text(kind: str, content: str, extras: Any, *, function_calling: bool) -> str:
+def _observation_text(kind: str, content: str, extras: Any, function_calling: bool) -> str:
     r"""Return an observation as the model received it.
 
-    Parameters
-    ----------
-    kind : str
-        Type of the observation.
-    content : str
-        Content of the observation.
-    extras : Any
-        Further data of the observation.
-    function_calling : bool
-        Whether the run used function calling.
-
-    Returns
-    -------
-    str
-        The text.
-
-    Examples
-    --------
-    >>> observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, function_calling=True)
+    >>> _observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, True)
     'a.py\n[Command finished with exit code 0]'
     """
     if kind == "run":
-        content = _command_text(content, extras, function_calling=function_calling)
+        content = _command_text(content, extras, function_calling)
     elif kind == "run_ipython" and _INLINE_IMAGE in content:
         lines = content.split("\n")
         content = "\n".join(_IMAGE_PLACEHOLDER if _INLINE_IMAGE in each else each for each in lines)
@@ -343,22 +311,10 @@ def observation_text(kind: str, content: str, extras: Any, *, function_calling: 
     return content if function_calling else f"OBSERVATION:\n{content}"
 
 
-def recall_text(extras: Any) -> str:
+def _recall_text(extras: Any) -> str:
     r"""Return recalled knowledge: first about the workspace, then from microagents.
 
-    Parameters
-    ----------
-    extras : Any
-        Data of the recall observation.
-
-    Returns
-    -------
-    str
-        The text, empty if nothing was recalled.
-
-    Examples
-    --------
-    >>> recall_text({"date": "2025-05-01", "microagent_knowledge": [{"content": "Use git."}]})
+    >>> _recall_text({"date": "2025-05-01", "microagent_knowledge": [{"content": "Use git."}]})
     '2025-05-01\n\nUse git.'
     """
     keys = ("repo_name", "repo_directory", "repo_branch", "repo_instructions", "working_dir")
@@ -371,24 +327,10 @@ def recall_text(extras: Any) -> str:
     return "\n\n".join(each for each in told if get_text(each))
 
 
-def truncate_middle(content: str, max_chars: int) -> str:
+def _truncate_middle(content: str, max_chars: int) -> str:
     r"""Cut the middle out of a long text.
 
-    Parameters
-    ----------
-    content : str
-        The text.
-    max_chars : int
-        Number of characters to keep; 0 keeps all.
-
-    Returns
-    -------
-    str
-        The beginning and the end of the text, with a notice between them.
-
-    Examples
-    --------
-    >>> truncate_middle("abcdef", 4)
+    >>> _truncate_middle("abcdef", 4)
     'ab\n[... Observation truncated due to length ...]\nef'
     """
     if not max_chars or len(content) <= max_chars:
@@ -397,23 +339,8 @@ def truncate_middle(content: str, max_chars: int) -> str:
     return content[:half] + _TRUNCATION_NOTICE + content[len(content) - half :]
 
 
-def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
-    """Return the message of the model with a certain call.
-
-    Parameters
-    ----------
-    args : dict
-        Arguments of the action. They become the call if the model's response is not logged.
-    metadata : dict
-        ``tool_call_metadata`` of the event.
-    id : str
-        Id of the call.
-
-    Returns
-    -------
-    Message
-        The assistant message.
-    """
+def _build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
+    """Return the message of the model with a call, made from ``args`` if the log lacks it."""
     response = metadata.get("model_response")
     said = chat_format.first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
@@ -427,26 +354,13 @@ def build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Mes
     return message.replace(usage=openai_usage(get_in(response, "usage")))
 
 
-def with_images(content: str, urls: Any) -> chat_format.Content:
-    """Return a text followed by images.
-
-    Parameters
-    ----------
-    content : str
-        The text.
-    urls : Any
-        A list of image URLs. Other values count as no images.
-
-    Returns
-    -------
-    str or tuple of dict
-        The text alone, or content parts if there are images.
-    """
+def _with_images(content: str, urls: Any) -> chat_format.Content:
+    """Return a text followed by images."""
     shown = [chat_format.image_part(url) for url in get_list(urls) if get_text(url)]
     return (chat_format.text_part(content), *shown) if shown else content
 
 
-def _command_text(content: str, extras: Any, *, function_calling: bool) -> str:
+def _command_text(content: str, extras: Any, function_calling: bool) -> str:
     metadata = get_in(extras, "metadata")
     if not isinstance(metadata, dict):  # older versions
         content += get_text(extras, "interpreter_details") or ""

@@ -53,7 +53,7 @@ def input_messages(span: Span) -> Any:
     Any
         The messages as recorded, or None if the span holds none.
     """
-    a, entries = span.attributes, partial(numbered_entries, span.attributes)
+    a, entries = span.attributes, partial(_numbered_entries, span.attributes)
     messages = parse_if_json(_span_or_event_attribute(span, "gen_ai.input.messages"))
     system = parse_if_json(_span_or_event_attribute(span, "gen_ai.system_instructions"))
     if messages or system:
@@ -82,7 +82,7 @@ def output_messages(span: Span) -> Any:
     Any
         The messages as recorded, or None if the span holds none.
     """
-    a, entries = span.attributes, partial(numbered_entries, span.attributes)
+    a, entries = span.attributes, partial(_numbered_entries, span.attributes)
     return _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.output.messages")),
         lambda: [_parse_openllmetry_message(e, "assistant") for e in entries("gen_ai.completion")],
@@ -109,7 +109,7 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
     tuple of dict
         The definitions in OpenAI's format.
     """
-    entries = partial(numbered_entries, span.attributes)
+    entries = partial(_numbered_entries, span.attributes)
     found = _first_found(
         lambda: parse_if_json(_span_or_event_attribute(span, "gen_ai.tool.definitions")),
         lambda: entries("llm.request.functions"),
@@ -118,24 +118,10 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
     return parse_tools(found, skip)
 
 
-def numbered_entries(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+def _numbered_entries(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     """Return the entries of a list that is stored in numbered attributes.
 
-    Parameters
-    ----------
-    attributes : dict
-        Attributes of a span or of an entry.
-    prefix : str
-        Name of the list.
-
-    Returns
-    -------
-    list of dict
-        The entries in the order of their numbers.
-
-    Examples
-    --------
-    >>> numbered_entries({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
+    >>> _numbered_entries({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
     [{'b': 1, 'c.0.d': 3}, {'b': 2}]
     """
     entries: dict[int, dict[str, Any]] = {}
@@ -173,7 +159,7 @@ def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, An
 
 def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
     said = _without_prefix(entry, "message.")
-    blocks = [_parse_openinference_block(each) for each in numbered_entries(said, "contents")]
+    blocks = [_parse_openinference_block(each) for each in _numbered_entries(said, "contents")]
     calls = _parse_tool_calls(said, "tool_calls")
     if not calls and (name := said.get("function_call_name")):
         calls = [{"name": name, "arguments": said.get("function_call_arguments_json")}]
@@ -196,7 +182,7 @@ def _parse_openinference_block(entry: dict[str, Any]) -> dict[str, Any]:
 def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
     """Return the calls of a message from numbered attributes, or from JSON in one attribute."""
     calls = []
-    for each in numbered_entries(entry, key):
+    for each in _numbered_entries(entry, key):
         said = _without_prefix(_without_prefix(each, "tool_call."), "function.")
         calls.append({name: said.get(name) for name in ("id", "name", "arguments")})
     return calls or parse_if_json(entry.get(key))
