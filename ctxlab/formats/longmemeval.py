@@ -116,13 +116,10 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
                 category=kind if answerable else "abstention",
             )
             probes.append(probe)
-    return Recording(
-        f"{source.name}/{name}",
-        tuple(history.messages),
-        probes=tuple(probes),
-        cluster=name.removesuffix(_UNANSWERABLE_SUFFIX),
-        meta={key: element[key] for key in _META_KEYS if key in element},
-    )
+    id, messages = f"{source.name}/{name}", tuple(history.messages)
+    cluster = name.removesuffix(_UNANSWERABLE_SUFFIX)
+    meta = {key: element[key] for key in _META_KEYS if key in element}
+    return Recording(id, messages, probes=tuple(probes), cluster=cluster, meta=meta)
 
 
 def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -81,13 +81,9 @@ def read(source: Source) -> Iterator[Recording]:
     if not messages:
         return
     info = get_object(run, "info")
-    yield Recording(
-        id=source.name,
-        messages=tuple(messages),
-        model=get_text(info, "config", "model", "model_name"),
-        cluster=get_text(run, "instance_id"),
-        meta={key: info[key] for key in _META_KEYS if key in info},
-    )
+    model, cluster = get_text(info, "config", "model", "model_name"), get_text(run, "instance_id")
+    meta = {key: info[key] for key in _META_KEYS if key in info}
+    yield Recording(source.name, tuple(messages), model=model, cluster=cluster, meta=meta)
 
 
 FORMAT = Format("mini-swe-agent", "mini-swe-agent trajectories (.traj.json)", sniff, read)
@@ -98,8 +94,6 @@ def _parse_message(row: Any) -> Message:
     extra = row.get("extra")
     if not isinstance(extra, dict):
         return message
-    return message.replace(
-        usage=openai_usage(get_in(extra, "response", "usage")),
-        time=get_number(extra, "timestamp"),
-        extra={key: value for key, value in extra.items() if key not in _REPEATED_KEYS},
-    )
+    usage, time = openai_usage(get_in(extra, "response", "usage")), get_number(extra, "timestamp")
+    kept = {key: value for key, value in extra.items() if key not in _REPEATED_KEYS}
+    return message.replace(usage=usage, time=time, extra=kept)

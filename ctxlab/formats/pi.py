@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 
 from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.chat_format import most_common_model
+from ctxlab.formats.common.chat_format import build_session
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
     get_count,
@@ -53,11 +53,12 @@ from ctxlab.formats.fields import (
     require_text,
 )
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Compaction, Message, Recording
 
 _Rows: TypeAlias = list[tuple[int, Any]]
 
-_USAGE = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False)
+_SHAPE = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False)
+_parse_usage = _SHAPE.parse_billed
 _USER_ROLES = ("user", "custom", "hookMessage")
 
 
@@ -99,17 +100,10 @@ def read(source: Source) -> Iterator[Recording]:
         if index not in active and row is not header:
             source.skip("entry of another branch")
     converter = EntryConverter(source.skip, keeps_interrupted_text=get_count(header, "version") < 2)
-    messages, compactions = _read_branch(source, rows, path, converter)
-    if not messages:
-        return
-    yield Recording(
-        source.name,
-        tuple(messages),
-        model=most_common_model(converter.models),
-        compactions=tuple(compactions),
-        cluster=_parent_session_id(header) or get_text(header, "id"),
-        meta=_build_meta(header, converter.models),
-    )
+    conversation = _read_branch(source, rows, path, converter)
+    if conversation[0]:
+        cluster, meta = _parent_session_id(header) or get_text(header, "id"), _build_meta(header)
+        yield build_session(source.name, conversation, converter.models, cluster, meta)
 
 
 FORMAT = Format("pi", "pi sessions (~/.pi/agent/sessions)", sniff, read)
@@ -190,12 +184,10 @@ def _parent_session_id(header: dict[str, Any]) -> str | None:
     return PurePosixPath(file.replace("\\", "/")).stem.rpartition("_")[2] or None if file else None
 
 
-def _build_meta(header: dict[str, Any], models: Counter[str]) -> dict[str, Any]:
+def _build_meta(header: dict[str, Any]) -> dict[str, Any]:
     meta: dict[str, Any] = {"session": header["id"]} if get_text(header, "id") else {}
     if version := get_count(header, "version"):
         meta["version"] = version
-    if len(models) > 1:
-        meta["models"] = dict(models)
     return meta
 
 
@@ -325,8 +317,3 @@ def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> fl
     """Return the time of the message; the entry may have the time at which it was copied."""
     milliseconds = get_number(body, "timestamp") if body else None
     return get_time(row, "timestamp") if milliseconds is None else milliseconds / 1000
-
-
-def _parse_usage(value: Any) -> Usage | None:
-    usage = _USAGE.parse(value)
-    return usage if usage != Usage() else None

@@ -13,7 +13,7 @@ from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, make_call, text_part
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import get_in, get_text, require_text
-from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
 """Types of items that are calls with results in the log."""
@@ -27,12 +27,13 @@ _CONTEXT_PREFIXES = (
 )
 
 
-_USAGE = UsageShape(
+parse_usage = UsageShape(
     input="input_tokens",
     output="output_tokens",
     cache_read="cached_input_tokens",
     reasoning="reasoning_output_tokens",
-)
+).parse_billed
+"""Parse a ``TokenUsage``, whose input includes cached and whose output includes reasoning tokens."""
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:
@@ -150,25 +151,6 @@ def content_texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value] if value else []
     return [said for part in _require_parts(value) if (said := get_text(part, "text"))]
-
-
-def parse_usage(value: Any) -> Usage | None:
-    """Convert a ``TokenUsage``.
-
-    Its input includes cached tokens, and its output includes reasoning tokens.
-
-    Parameters
-    ----------
-    value : Any
-        The ``TokenUsage`` object.
-
-    Returns
-    -------
-    Usage or None
-        The usage, or None if there is none.
-    """
-    usage = _USAGE.parse(value)
-    return usage if usage != Usage() else None
 
 
 def is_context_text(message_text: str) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.codex.rollout import RolloutBuilder
-from ctxlab.formats.common.chat_format import most_common_model
+from ctxlab.formats.common.chat_format import build_session
 from ctxlab.formats.fields import get_count, get_in, get_object, get_text, get_time, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
@@ -84,22 +84,14 @@ def read(source: Source) -> Iterator[Recording]:
                 source.skip(f"row of type {kind or row.get('record_type')}")
             else:
                 builder.add_item(row, time)
-    messages, compactions = builder.build_messages(_join_instructions(meta, builder))
-    if not messages:
+    conversation = builder.build_messages(_join_instructions(meta, builder))
+    if not conversation[0]:
         return
     session = get_text(meta, "id")
     about: dict[str, Any] = {"session": session} if session else {}
     about |= {key: value for key in _META_KEYS if (value := get_text(meta, key))}
-    if len(builder.models) > 1:
-        about["models"] = dict(builder.models)
-    yield Recording(
-        source.name,
-        messages,
-        model=most_common_model(builder.models),
-        compactions=compactions,
-        cluster=get_text(meta, "forked_from_id") or session,
-        meta=about,
-    )
+    cluster = get_text(meta, "forked_from_id") or session
+    yield build_session(source.name, conversation, builder.models, cluster, about)
 
 
 FORMAT = Format("codex", "Codex CLI rollouts (~/.codex/sessions)", sniff, read)

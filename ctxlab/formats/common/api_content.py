@@ -217,13 +217,9 @@ def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
         failed = failed or value["type"] in ("error-text", "error-json", "execution-denied")
         value = _unwrap_vercel_output(value)
     ids = ("tool_use_id", "toolUseId", "call_id", "tool_call_id", "toolCallId", "id")
-    return Message(
-        "tool",
-        _result_content(value, skip),
-        tool_call_id=_first_key_text(body, *ids) or _first_key_text(block, *ids),
-        name=_first_key_text(body, "name", "toolName"),
-        extra={"is_error": True} if failed else {},
-    )
+    id = _first_key_text(body, *ids) or _first_key_text(block, *ids)
+    name, extra = _first_key_text(body, "name", "toolName"), {"is_error": True} if failed else {}
+    return Message("tool", _result_content(value, skip), tool_call_id=id, name=name, extra=extra)
 
 
 def _parse_goose_call(block: dict[str, Any]) -> ToolCall:

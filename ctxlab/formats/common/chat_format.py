@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from ctxlab.formats.fields import first_or_none, get_in, get_list, require_object
 from ctxlab.messages import content_parts as kinds
 from ctxlab.messages import openai_format
-from ctxlab.messages.types import ContentPart, Message, ToolCall, Usage
+from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
 
 Content: TypeAlias = str | tuple[ContentPart, ...]
 """The content of a message: a text, or parts."""
@@ -324,13 +326,10 @@ class MessageBuilder:
         >>> MessageBuilder(texts=["a", "b"]).message.content
         'a\nb'
         """
+        said = "\n".join(self.texts) if self.texts else None
+        thought, calls = "\n".join(self.reasoning) or None, tuple(self.calls)
         return Message(
-            "assistant",
-            "\n".join(self.texts) if self.texts else None,
-            tool_calls=tuple(self.calls),
-            reasoning="\n".join(self.reasoning) or None,
-            usage=self.usage,
-            time=self.time,
+            "assistant", said, calls, reasoning=thought, usage=self.usage, time=self.time
         )
 
     @property
@@ -358,3 +357,36 @@ def most_common_model(models: Counter[str]) -> str | None:
     ('b', None)
     """
     return max(models, key=models.__getitem__, default=None)
+
+
+def build_session(
+    id: str,
+    conversation: tuple[Sequence[Message], Sequence[Compaction]],
+    models: Counter[str],
+    cluster: str | None,
+    meta: dict[str, Any],
+) -> Recording:
+    """Build the recording of an agent's session, with the model that answered most often.
+
+    Parameters
+    ----------
+    id : str
+        Id of the recording.
+    conversation : tuple of (sequence of Message, sequence of Compaction)
+        The messages and the compactions.
+    models : Counter of str
+        Model → number of its answers. Several models are listed in ``meta``, too.
+    cluster : str or None
+        Cluster of the recording.
+    meta : dict
+        Further facts about the session.
+
+    Returns
+    -------
+    Recording
+        The recording.
+    """
+    messages, compactions = map(tuple, conversation)
+    meta = meta | ({"models": dict(models)} if len(models) > 1 else {})
+    built = Recording(id, messages, model=most_common_model(models), cluster=cluster, meta=meta)
+    return replace(built, compactions=compactions)

@@ -101,15 +101,9 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
         return Message(role, said or "", tool_call_id=answered, name=name, extra=extra)
     thought = get_in(fields, "additional_kwargs", "reasoning_content")
     thoughts = (thought, fields.get("reasoning_content"), fields.get("reasoning"))
-    return Message(
-        role,
-        said,
-        tool_calls=_parse_tool_calls(fields) or held.calls,
-        name=name,
-        reasoning="\n".join(held.reasoning) or first_text(thoughts),
-        usage=_parse_usage(fields),
-        extra=extra,
-    )
+    reasoning = "\n".join(held.reasoning) or first_text(thoughts)
+    calls, usage = _parse_tool_calls(fields) or held.calls, _parse_usage(fields)
+    return Message(role, said, calls, name=name, reasoning=reasoning, usage=usage, extra=extra)
 
 
 def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:

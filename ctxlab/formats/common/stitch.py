@@ -216,13 +216,8 @@ class _Conversation:
             known if known and known.text == each.text else each._replace(position=position)
             for known, each, position in zip(before, current, positions, strict=True)
         ]
-        cleared = tuple(
-            current[index].key[1]
-            for index, place in matched.items()
-            if current[index].key[0] == "tool"
-            and current[index].text != old[place].text
-            and self._text_differs(current[index], old[place].position)
-        )
+        pairs = ((current[index], old[place]) for index, place in matched.items())
+        cleared = tuple(sent.key[1] for sent, was in pairs if self._is_cleared(sent, was))
         if cleared:
             self.compactions.append(Compaction(here, "clear", cleared=cleared))
         if len(matched) < max(len(current), len(old)):
@@ -231,8 +226,11 @@ class _Conversation:
             summary = "\n\n".join(stands_in) or None
             self.compactions.append(Compaction(here, "summary", summary, kept))
 
-    def _text_differs(self, sent: SentMessage, position: int | None) -> bool:
-        return position is None or self.messages[position].text != sent.text
+    def _is_cleared(self, sent: SentMessage, was: SentMessage) -> bool:
+        """Check whether a result has another text than in the last request and at first."""
+        if sent.key[0] != "tool" or sent.text == was.text:
+            return False
+        return was.position is None or self.messages[was.position].text != sent.text
 
     def _restore_dropped(
         self, current: SentMessages, positions: list[int | None], matched: dict[int, int]

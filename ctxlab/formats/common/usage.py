@@ -47,6 +47,22 @@ class UsageShape(NamedTuple):
         cached = read + written if self.includes_cache else 0
         return Usage(max(sent - cached, 0), read, written, got, thought)
 
+    def parse_billed(self, value: Any) -> Usage | None:
+        """Parse the counts of an agent that writes zeros where nothing was billed.
+
+        Parameters
+        ----------
+        value : Any
+            The object that holds the counts.
+
+        Returns
+        -------
+        Usage or None
+            The usage, or None if the value is not an object or all counts are 0.
+        """
+        usage = self.parse(value)
+        return usage if usage != Usage() else None
+
 
 openai_usage = UsageShape(
     input="prompt_tokens",

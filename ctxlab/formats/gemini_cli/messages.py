@@ -90,13 +90,9 @@ class ChatBuilder:
             self.skip("answer without content")
             return
         thoughts = _reasoning_texts(row.get("thoughts")) + part_texts(sent, thought=True)
-        answer = Message(
-            "assistant",
-            content,
-            reasoning="\n".join(thoughts) or None,
-            usage=_parse_usage(row.get("tokens")),
-            time=get_time(row, "timestamp"),
-        )
+        reasoning, time = "\n".join(thoughts) or None, get_time(row, "timestamp")
+        usage = _parse_usage(row.get("tokens"))
+        answer = Message("assistant", content, reasoning=reasoning, usage=usage, time=time)
         new: list[Message] = []
         for batch in _group_calls(calls):
             made = [make_call(each.get("id"), each.get("name"), each.get("args")) for each in batch]
@@ -109,14 +105,10 @@ class ChatBuilder:
             self.models[model] += 1
 
     def _parse_result(self, call: _Row) -> Message:
-        return Message(
-            "tool",
-            _result_content(call["result"], self.skip),
-            tool_call_id=str(call.get("id") or ""),
-            name=get_text(call, "name"),
-            time=get_time(call, "timestamp"),
-            extra={"is_error": True} if call.get("status") == "error" else {},
-        )
+        said, id = _result_content(call["result"], self.skip), str(call.get("id") or "")
+        name, time = get_text(call, "name"), get_time(call, "timestamp")
+        extra = {"is_error": True} if call.get("status") == "error" else {}
+        return Message("tool", said, tool_call_id=id, name=name, time=time, extra=extra)
 
 
 def join_split_calls(rows: Sequence[_Row | None]) -> list[_Row | None]:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.common.chat_format import most_common_model
+from ctxlab.formats.common.chat_format import build_session
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.gemini_cli.log import SessionLog
 from ctxlab.formats.gemini_cli.messages import ChatBuilder, join_split_calls
@@ -94,16 +94,7 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
     session, kind = get_text(log.meta, "sessionId"), get_text(log.meta, "kind")
     said = {"session": session, "kind": kind}
     meta: dict[str, Any] = {key: value for key, value in said.items() if value}
-    if len(chat.models) > 1:
-        meta["models"] = dict(chat.models)
-    return Recording(
-        source.name,
-        tuple(chat.messages),
-        model=most_common_model(chat.models),
-        compactions=tuple(compactions),
-        cluster=session,
-        meta=meta,
-    )
+    return build_session(source.name, (chat.messages, compactions), chat.models, session, meta)
 
 
 def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:

@@ -120,12 +120,10 @@ def _parse_answer(call: Any, where: str) -> Message | None:
     said = first_choice(get_in(call, "response"))
     if said is None:
         return None
-    cost = get_number(call, "cost")
-    return _parse_message(said, where).replace(
-        usage=openai_usage(get_in(call, "response", "usage")),
-        time=get_number(call, "timestamp"),
-        extra={} if cost is None else {"cost": cost},
-    )
+    cost, time = get_number(call, "cost"), get_number(call, "timestamp")
+    usage, extra = openai_usage(get_in(call, "response", "usage")), {"cost": cost}
+    answer = _parse_message(said, where)
+    return answer.replace(usage=usage, time=time, extra={} if cost is None else extra)
 
 
 def _parse_message(row: Any, where: str) -> Message:
