@@ -87,7 +87,7 @@ def losses_text(lost: Counter[str]) -> str:
     str
         Text that begins with a semicolon; empty if nothing was lost.
     """
-    from ctxlab.formats.unsupported import format_count
+    from ctxlab.formats.write import format_count
 
     losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
     return f"; lost: {losses}" if losses else ""

@@ -15,7 +15,7 @@ Helpers that readers share, from low level to high level:
 - Conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
   ``alignment``.
 
-``load``, ``filters``, ``write`` and ``unsupported`` build on the formats.
+``load``, ``filters`` and ``write`` build on the formats.
 """
 
 from ctxlab.formats.base import Format, OnError, Source

@@ -38,13 +38,12 @@ from itertools import count, groupby, takewhile
 from typing import Any, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json, parse_json
-from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
+from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common import request_log
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import get_in, get_list, get_objects, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.content_parts import is_known_type, part_type
 from ctxlab.messages.types import ContentPart, Message, Recording, Role, ToolCall
 
@@ -140,7 +139,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     >>> print(dump(Recording("a", messages), print), end="")
     {"system":"s","messages":[{"role":"user","content":"hi"}]}
     """
-    report_unsupported_fields(recording, report, supported=("extra",))
+    report_losses(recording, report, supported="extra")
     body: _Json = {}
     if recording.model is not None:
         body["model"] = recording.model

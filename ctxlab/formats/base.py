@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -39,6 +40,13 @@ Location: TypeAlias = tuple[int, str]
 _MAX_WHOLE_READ_BYTES = 1 << 26
 _MAX_LISTED_NUMBERS = 3
 _MAX_SNIFFED_LINES = 50
+
+# What a format cannot store; ``write.format_count`` forms the plural of these names.
+_MESSAGE_KEYS = ("name", "reasoning", "usage", "time", "file", "extra")
+_MESSAGE_FIELDS = {key: f"{key} of a message" for key in _MESSAGE_KEYS}
+_MESSAGE_FIELDS["file"] = "active file of a message"
+_RECORDING_FIELDS = {"cluster": "cluster of a recording", "meta": "meta of a recording"}
+_LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 
 
 @dataclass(frozen=True)
@@ -383,6 +391,33 @@ def ignore_skip(reason: str) -> None:
     reason : str
         What is left out.
     """
+
+
+def report_losses(recording: Recording, report: UnsupportedCallback, supported: str) -> None:
+    """Report each field of a recording, beyond messages, tools and model, that a format cannot store.
+
+    The fields that say where a recording comes from (``id``, ``format``, ``source``, ``skipped``)
+    are not reported.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording to write.
+    report : Callable
+        Called with the name of each field that is set, once per occurrence.
+    supported : str
+        A further field of messages that the format can store.
+    """
+    for key, name in _LIST_FIELDS.items():
+        for _ in getattr(recording, key):
+            report(name)
+    own, of_messages = (_RECORDING_FIELDS, [recording]), (_MESSAGE_FIELDS, recording.messages)
+    for fields, holders in (own, of_messages):
+        for holder, (key, name) in product(holders, fields.items()):
+            if key != supported and getattr(holder, key) not in (None, {}):
+                report(name)
+    if not recording.messages:
+        report("recording without messages")
 
 
 def _add_skipped(recording: Recording, source: Source) -> Recording:

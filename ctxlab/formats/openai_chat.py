@@ -27,13 +27,12 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import fields, mini_swe_agent
 from ctxlab.formats.anthropic import is_anthropic
-from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback
+from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
 from ctxlab.formats.common import chat_format, request_log
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands import completions as openhands_completions
-from ctxlab.formats.unsupported import report_unsupported_fields
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
@@ -104,7 +103,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     >>> print(dump(Recording("a", (Message("user", "hi"),), model="gpt-5"), print), end="")
     {"messages":[{"role":"user","content":"hi"}],"model":"gpt-5"}
     """
-    report_unsupported_fields(recording, report, supported=("name",))
+    report_losses(recording, report, supported="name")
     body: dict[str, Any] = {"messages": [message.to_dict() for message in recording.messages]}
     if recording.tools:
         body["tools"] = recording.tools

@@ -126,6 +126,34 @@ def write(
     return unsupported
 
 
+def format_count(name: str, count: int) -> str:
+    """Format the number of items that were lost.
+
+    Parameters
+    ----------
+    name : str
+        The name of one item.
+    count : int
+        The number of items.
+
+    Returns
+    -------
+    str
+        The text, in the plural if ``count`` is not 1.
+
+    Examples
+    --------
+    >>> format_count("time of a message", 40)
+    'time of 40 messages'
+    >>> format_count("compaction", 3), format_count("compaction", 1)
+    ('3 compactions', '1 compaction')
+    """
+    if re.search(r"\bof an? ", name):
+        return name if count == 1 else re.sub(r"\bof an? (.*)", rf"of {count:,} \1s", name)
+    noun, *rest = name.split(" ", 1)
+    return " ".join([f"{count:,}", noun if count == 1 else f"{noun}s", *rest])
+
+
 def _compress(file: Path, suffix: str) -> None:
     """Compress a file in place if the suffix of its target asks for it."""
     if suffix not in _COMPRESSORS:
