@@ -83,20 +83,18 @@ def parse_condition(text: str) -> Condition:
     return lambda recording: bool(compare(size(recording), bound))
 
 
-def sample_recordings(
-    recordings: Iterable[Recording], count: int, seed: int = 0
-) -> Iterator[Recording]:
+def sample_recordings(recordings: Iterable[Recording], size: int, seed: int) -> Iterator[Recording]:
     """Draw a random sample of recordings and keep their order.
 
     Whether a recording is drawn depends only on its id and the seed. The order of reading does not
-    change the sample, and added recordings change it little. At most ``count`` recordings are held
+    change the sample, and added recordings change it little. At most ``size`` recordings are held
     in memory.
 
     Parameters
     ----------
     recordings : iterable of Recording
         The recordings to draw from.
-    count : int
+    size : int
         Size of the sample, at least 1.
     seed : int
         Seed of the draw.
@@ -104,21 +102,21 @@ def sample_recordings(
     Yields
     ------
     Recording
-        The sample; all recordings if there are fewer than ``count``.
+        The sample; all recordings if there are fewer than ``size``.
 
     Raises
     ------
     SpecError
-        If ``count`` is less than 1.
+        If ``size`` is less than 1.
     """
-    if count < 1:
-        raise SpecError(f"sample must be at least 1, got {count}")
+    if size < 1:
+        raise SpecError(f"sample must be at least 1, got {size}")
     sample: list[tuple[int, int, Recording]] = []
     for place, recording in enumerate(recordings):
         key = f"{seed}\0{recording.id}".encode(errors="surrogatepass")
         rank = -int.from_bytes(blake2b(key, digest_size=16).digest())
         entry = (rank, place, recording)
-        if len(sample) < count:
+        if len(sample) < size:
             heapq.heappush(sample, entry)
         elif rank > sample[0][0]:
             heapq.heapreplace(sample, entry)

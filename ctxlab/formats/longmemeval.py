@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -164,7 +164,7 @@ def _parse_turn(turn: Any, date: str | None, session: str | None) -> Message:
 
 
 def _evidence_positions(
-    sessions: tuple[str, ...], history: _History, source: Source
+    sessions: Iterable[str], history: _History, source: Source
 ) -> Iterator[int]:
     for id in sessions:
         if id in history.turns:

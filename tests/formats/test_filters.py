@@ -94,7 +94,7 @@ def test_another_seed_draws_another_sample() -> None:
 
 def test_a_sample_of_none_is_refused() -> None:
     with pytest.raises(SpecError, match="at least 1"):
-        list(sample_recordings([SHORT], 0))
+        list(sample_recordings([SHORT], 0, seed=0))
 
 
 def test_load_applies_conditions_and_then_samples(

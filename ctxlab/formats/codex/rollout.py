@@ -28,7 +28,6 @@ github.com/openai/codex, ``codex-rs/protocol/src/models.rs``, ``codex-rs/core/sr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,8 +40,8 @@ from ctxlab.messages.types import Compaction, Message, Role, Usage
 
 _MAX_USER_TOKENS = 20_000
 
-_IndexedItem: TypeAlias = tuple[int, tuple[Message, ...]]
-"""The index of an item and its messages."""
+_IndexedItems: TypeAlias = list[tuple[int, tuple[Message, ...]]]
+"""The indices of items and their messages."""
 
 
 @dataclass
@@ -286,7 +285,7 @@ class RolloutBuilder:
         if self._open_answer and not self._open_answer.counted_first:
             self._open_answer = None
 
-    def _visible_items(self) -> list[_IndexedItem]:
+    def _visible_items(self) -> _IndexedItems:
         """Return the items kept by the newest compaction and the items since."""
         view: list[int] = []
         for index, item in enumerate(self._items):
@@ -314,9 +313,7 @@ def _is_context_item(item: _Item) -> bool:
     return sent and item.messages[0].role != "tool"
 
 
-def _match_history(
-    visible: Iterable[_IndexedItem], history: Sequence[Any]
-) -> tuple[frozenset[int], list[str]]:
+def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozenset[int], list[str]]:
     """Return the items that a replacement history repeats completely, and its other user texts."""
     keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
@@ -328,7 +325,7 @@ def _match_history(
     return frozenset(i for i, count in repeated.items() if count == total[i]), stands_in
 
 
-def _newest_user_messages(visible: Sequence[_IndexedItem]) -> frozenset[int]:
+def _newest_user_messages(visible: _IndexedItems) -> frozenset[int]:
     """Return the newest of the user messages, as many as fit the limit of Codex."""
     kept, left = set(), _MAX_USER_TOKENS
     for index, (message, *_) in reversed(visible):

@@ -327,10 +327,8 @@ class MessageBuilder:
         'a\nb'
         """
         said = "\n".join(self.texts) if self.texts else None
-        thought, calls = "\n".join(self.reasoning) or None, tuple(self.calls)
-        return Message(
-            "assistant", said, calls, reasoning=thought, usage=self.usage, time=self.time
-        )
+        hidden, calls = "\n".join(self.reasoning) or None, tuple(self.calls)
+        return Message("assistant", said, calls, reasoning=hidden, usage=self.usage, time=self.time)
 
     @property
     def messages(self) -> tuple[Message, ...]:
