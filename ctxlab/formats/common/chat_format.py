@@ -384,7 +384,9 @@ def build_session(
     Recording
         The recording.
     """
-    messages, compactions = map(tuple, conversation)
+    messages, compactions = conversation
     meta = meta | ({"models": dict(models)} if len(models) > 1 else {})
-    built = Recording(id, messages, model=most_common_model(models), cluster=cluster, meta=meta)
-    return replace(built, compactions=compactions)
+    made = Recording(
+        id, tuple(messages), model=most_common_model(models), cluster=cluster, meta=meta
+    )
+    return replace(made, compactions=tuple(compactions))
