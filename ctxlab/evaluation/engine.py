@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -424,3 +424,24 @@ def replay_traces(
                     blind[number] = trace
             traces.append(trace)
     return traces
+
+
+def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
+    """Find the replays behind traces: one that never read its budget serves several budgets.
+
+    Parameters
+    ----------
+    traces : iterable of Trace
+        Traces of one recording.
+
+    Returns
+    -------
+    replays : list of Trace
+        One trace per replay.
+    order : list of int
+        Index of each trace's replay.
+    """
+    traces = list(traces)
+    replays = {id(trace.context): trace for trace in traces}
+    rows = {key: row for row, key in enumerate(replays)}
+    return list(replays.values()), [rows[id(trace.context)] for trace in traces]

@@ -9,7 +9,7 @@ it would be sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -257,27 +257,6 @@ class Metric(ABC):
         mapping of str to numpy.ndarray of shape (traces, requests)
             Figures by column name.
         """
-
-
-def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
-    """Find the replays behind traces: one that never read its budget serves several budgets.
-
-    Parameters
-    ----------
-    traces : iterable of Trace
-        Traces of one recording.
-
-    Returns
-    -------
-    replays : list of Trace
-        One trace per replay.
-    order : list of int
-        Index of each trace's replay.
-    """
-    traces = list(traces)
-    replays = {id(trace.context): trace for trace in traces}
-    rows = {key: row for row, key in enumerate(replays)}
-    return list(replays.values()), [rows[id(trace.context)] for trace in traces]
 
 
 class PerRequestMetric(Metric):

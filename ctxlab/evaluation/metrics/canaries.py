@@ -20,8 +20,8 @@ from typing_extensions import override
 from ctxlab.context.history import Form
 from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.canaries import Canary, read_canaries
-from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score, distinct_replays
+from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
+from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 from ctxlab.messages.types import Message, message_text
 
 _Bools = npt.NDArray[np.bool_]
@@ -57,46 +57,27 @@ class CanaryMetric(Metric):
         Column("canaries_superseded", "canaries that replace an older value", "canaries"),
         Column("canaries_stale", "canaries with only the older value in view", "canaries"),
         Column("canaries_both", "canaries with both values in view", "canaries"),
-        Column(
-            "canaries_superseded_end",
-            "canaries that replace an older value, at the last request",
-            "canaries",
-        ),
-        Column(
-            "canaries_stale_end",
-            "canaries with only the older value in view at the last request",
-            "canaries",
-        ),
+        Column("canaries_superseded_end", "superseding canaries at the last request", "canaries"),
+        Column("canaries_stale_end", "stale canaries at the last request", "canaries"),
     )
     scores = (
+        Score.share("survival", "canaries in view, request by request", "canaries_kept / canaries"),
         Score.share(
-            "survival",
-            "share of canaries in view, over all requests after each one",
-            "canaries_kept / canaries",
-        ),
-        Score.share(
-            "survival_end",
-            "share of canaries in view at the end of each recording",
-            "canaries_end_kept / canaries_end",
+            "survival_end", "canaries in view at the end", "canaries_end_kept / canaries_end"
         ).printed(
             "canaries kept\n(95 %)",
             "canaries kept: share of canaries in view at the end of each recording",
         ),
         Score.rate(
-            "stale_rate",
-            "share of superseded values that are in view without the new one",
-            "canaries_stale / canaries_superseded",
+            "stale_rate", "only the older value in view", "canaries_stale / canaries_superseded"
         ),
         Score.rate(
             "stale_rate_end",
-            "share of superseded values in view without the new one at the end of each recording",
+            "only the older value in view at the end",
             "canaries_stale_end / canaries_superseded_end",
         ),
         Score.rate(
-            "both_rate",
-            "share of superseded values that are in view with the new one",
-            "canaries_both / canaries_superseded",
-            better="",
+            "both_rate", "both values in view", "canaries_both / canaries_superseded", better=""
         ),
     )
 

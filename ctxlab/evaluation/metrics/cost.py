@@ -37,15 +37,13 @@ class CostMetric(Metric):
         Column("strategy_usd", "part of it for the strategy's own model calls", "USD"),
     )
     scores = (
-        Score.total(
-            "cost_usd", "input cost of all requests, including the strategy's own calls", "USD"
-        ).printed("cost\n$"),
-        Score.total(
-            "strategy_usd", "part of the cost for the strategy's own model calls", "USD"
-        ).printed("strategy\n$", "strategy $: the strategy's own model calls (included in cost)"),
-        Score.rate(
-            "cached_share", "share of tokens read from the cache", "cached / tokens", "higher"
-        ).printed("cached\n%", "cached: tokens read from the prompt cache"),
+        Score.total("cost_usd", "input cost with the strategy's calls", "USD").printed("cost\n$"),
+        Score.total("strategy_usd", "cost of the strategy's own model calls", "USD").printed(
+            "strategy\n$", "strategy $: the strategy's own model calls (included in cost)"
+        ),
+        Score.rate("cached_share", "tokens read from cache", "cached / tokens", "higher").printed(
+            "cached\n%", "cached: tokens read from the prompt cache"
+        ),
     )
 
     @override

@@ -39,15 +39,8 @@ from typing_extensions import override
 from ctxlab.context.context import Ledger
 from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.answer_matching import padded_words
-from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    Figures,
-    FloatArray,
-    Metric,
-    Score,
-    distinct_replays,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
+from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.messages.types import Message, message_text
 
 _START = attrgetter("start")
@@ -85,16 +78,14 @@ class ProbeMetric(Metric):
     scores = (
         Score.total("questions", "questions that were asked", "questions", better=""),
         Score.share(
-            "evidence_recall",
-            "share of the evidence of questions that is in view",
-            "evidence_seen / evidenced",
+            "evidence_recall", "evidence of questions that is in view", "evidence_seen / evidenced"
         ).printed(
             "evidence\nrecall (95 %)",
             "evidence recall: share of a question's evidence messages that is in view",
         ),
         Score.rate(
             "evidence_pointer_rate",
-            "share of the evidence of questions that is not in view but can be fetched",
+            "evidence of questions that is not in view but can be fetched",
             "evidence_pointed / evidenced",
             better="",
         ).printed(
@@ -102,38 +93,29 @@ class ProbeMetric(Metric):
             "evidence pointer: evidence that is not in view but can be fetched again",
         ),
         Score.share(
-            "answer_containment",
-            "share of questions with an answer in the request",
-            "answer_seen / answerable",
+            "answer_containment", "questions with an answer in view", "answer_seen / answerable"
         ).printed(
             "answer in\nview (95 %)", "answer in view: questions with an answer in the request"
         ),
         Score.rate(
-            "answer_chance",
-            "share of questions with an answer in the request but no evidence in view",
-            "unseen_answer / unseen",
-            better="",
+            "answer_chance", "answers in view without evidence", "unseen_answer / unseen", better=""
         ).printed(
             "chance\nanswer %", "chance answer: the same for questions without evidence in view"
         ),
         Score.mean(
             "question_tokens_mean",
-            "mean tokens of a request that asks a question",
+            "mean tokens of a question request",
             "tokens",
             "question_tokens / questions",
         ).printed(
             "question\ntokens", "question tokens: mean tokens of requests that ask a question"
         ),
         Score.rate(
-            "question_overflow_rate",
-            "share of requests that ask a question and are too large",
-            "question_over / questions",
+            "question_overflow_rate", "question requests too large", "question_over / questions"
         ).printed(
             "question\nover %", "question over: requests that ask a question and are too large"
         ),
-        Score.total(
-            "question_own", "tokens of the strategy's own model calls for questions", "tokens"
-        ),
+        Score.total("question_own", "tokens of own model calls for questions", "tokens"),
     )
     uses_probes = True
 

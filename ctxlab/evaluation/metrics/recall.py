@@ -25,15 +25,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from ctxlab.context.history import Entry, Form
-from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    Figures,
-    FloatArray,
-    Metric,
-    Score,
-    distinct_replays,
-)
+from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
+from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text
@@ -68,9 +61,7 @@ class RecallMetric(Metric):
         Column("arguments", "arguments that use something mentioned before", "arguments"),
         Column("seen", "arguments in view (an argument counts in parts)", "arguments"),
         Column("pointed", "arguments not in view but fetchable", "arguments"),
-        Column(
-            "far_arguments", "arguments that use something last mentioned long before", "arguments"
-        ),
+        Column("far_arguments", "arguments that use something mentioned long before", "arguments"),
         Column("far_seen", "far arguments in view", "arguments"),
         Column("far_pointed", "far arguments not in view but fetchable", "arguments"),
         Column("near_arguments", "arguments that use something mentioned recently", "arguments"),
@@ -78,17 +69,11 @@ class RecallMetric(Metric):
         Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
     )
     scores = (
-        Score.share(
-            "recall", "share of what the agent used next that is in view", "seen / arguments"
-        ).printed(
+        Score.share("recall", "what was used next that is in view", "seen / arguments").printed(
             "recall\n",
             "recall: what the agent used next that was still in view (availability: an upper bound)",
         ),
-        Score.share(
-            "recall_near",
-            "recall of what was last mentioned recently",
-            "near_seen / near_arguments",
-        ),
+        Score.share("recall_near", "recall of recent mentions", "near_seen / near_arguments"),
         Score.share(
             "recall_far",
             f"recall of what was last mentioned more than {FAR_TOKENS:,} tokens before",
@@ -99,16 +84,11 @@ class RecallMetric(Metric):
             "with its interval over clusters",
         ),
         Score.rate(
-            "pointer_rate",
-            "share of what the agent used next that is not in view but can be fetched again",
-            "pointed / arguments",
-            better="",
+            "pointer_rate", "used next, not in view but fetchable", "pointed / arguments", better=""
         ).printed("pointer\n%", "pointer: not in view but can be fetched again"),
-        Score.rate(
-            "lost_rate",
-            "share of what the agent used next that is neither in view nor fetchable",
-            "lost / arguments",
-        ).printed("lost\n%", "lost: neither in view nor fetchable"),
+        Score.rate("lost_rate", "used next, not in view or fetchable", "lost / arguments").printed(
+            "lost\n%", "lost: neither in view nor fetchable"
+        ),
         Score.total("far_arguments", "arguments behind recall_far", "arguments", better=""),
     )
 

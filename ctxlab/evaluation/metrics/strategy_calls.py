@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from ctxlab.context.context import Ledger
 from ctxlab.errors import ModelUnavailable
-from ctxlab.evaluation.engine import Trace
-from ctxlab.evaluation.metrics.base import distinct_replays
+from ctxlab.evaluation.engine import Trace, distinct_replays
 from ctxlab.llm.base import ModelCall, Reply
 
 _FALLBACK = re.compile(r"(\w+) fallback: (?:part \d+ of \d+: )?(.*)", re.DOTALL)

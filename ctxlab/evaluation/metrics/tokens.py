@@ -16,11 +16,7 @@ class UsageMetric(Metric):
     """Tokens of each request, compared with the limit minus the reserve."""
 
     columns = (
-        Column(
-            "tokens",
-            "tokens of the request: messages, their overhead and tool definitions",
-            "tokens",
-        ),
+        Column("tokens", "tokens of messages, their overhead and tool definitions", "tokens"),
         Column("messages", "messages of the request", "messages"),
         Column("over", "tokens beyond the limit minus the reserve", "tokens"),
         Column("overflow", "1 if the request is too large", "0 or 1"),
@@ -45,21 +41,15 @@ class UsageMetric(Metric):
         ).printed("tokens\npeak"),
         Score.total("tokens_total", "tokens of all requests", "tokens", "tokens"),
         Score.mean("messages_mean", "mean messages per request", "messages", "messages", better=""),
-        Score.rate("overflow_rate", "share of requests that are too large", "overflow").printed(
+        Score.rate("overflow_rate", "requests that are too large", "overflow").printed(
             "over\n%", "over: requests larger than the limit minus the reserve"
         ),
-        Score.rate("panic_rate", "share of requests that panic had to shorten", "panicked"),
-        Score.rate("stuck_rate", "share of requests that cannot be made to fit", "stuck"),
+        Score.rate("panic_rate", "requests that panic had to shorten", "panicked"),
+        Score.rate("stuck_rate", "requests that cannot be made to fit", "stuck"),
         Score.total("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
         Score.total("strategy_calls", "the strategy's own model calls", "calls"),
-        Score.total(
-            "fallbacks", "texts of the strategy that were written without its model", "texts"
-        ),
-        Score.rate(
-            "fallback_rate",
-            "share of the strategy's texts that were written without its model",
-            "fallbacks / written",
-        ),
+        Score.total("fallbacks", "the strategy's texts written without its model", "texts"),
+        Score.rate("fallback_rate", "texts written without its model", "fallbacks / written"),
     )
 
     @override

@@ -24,9 +24,9 @@ class ValidityMetric(Metric):
         Column("invalid", "1 if the provider would reject the request", "0 or 1"),
     )
     scores = (
-        Score.rate(
-            "invalid_rate", "share of requests that the provider would reject", "invalid"
-        ).printed("invalid\n%", "invalid: requests that the provider would reject"),
+        Score.rate("invalid_rate", "requests that the provider would reject", "invalid").printed(
+            "invalid\n%", "invalid: requests that the provider would reject"
+        ),
     )
 
     @override

@@ -62,25 +62,11 @@ _SCORES = (
     Score.share("agrees_name", "calls of the recorded tool", "name / calls"),
     Score.share("agrees_arguments", "calls with the recorded arguments", "arguments / calls"),
     Score.share("agrees_both", "calls of the recorded tool with its arguments", "both / calls"),
-    Score.share(
-        "agrees_leaves", "values in the recorded arguments that are equal", "leaves / calls"
-    ),
-    Score.share(
-        "agrees_entities",
-        "paths, ids, numbers … of the recorded arguments that are used",
-        "entities / naming",
-    ),
-    Score.share(
-        "agrees_text",
-        "requests without a recorded call at which none is made",
-        "text_kept / text_turns",
-    ),
-    Score.share(
-        "agrees_self", "pairs of answers to one request that make the same calls", "alike / pairs"
-    ),
-    Score.rate(
-        "text_only_rate", "answers without a call where one was recorded", "text_only / calls"
-    ),
+    Score.share("agrees_leaves", "recorded argument values that are equal", "leaves / calls"),
+    Score.share("agrees_entities", "recorded paths, ids, … that are used", "entities / naming"),
+    Score.share("agrees_text", "requests that rightly make no call", "text_kept / text_turns"),
+    Score.share("agrees_self", "repeated answers that make the same calls", "alike / pairs"),
+    Score.rate("text_only_rate", "answers that lack the recorded call", "text_only / calls"),
     Score.rate("unanswered_rate", "requests without an answer", "unanswered / asked"),
     Score.rate("cut_rate", "answers cut off at the maximum length", "cut / answered"),
     Score.rate("invalid_rate", "requests that the provider would reject; not sent", "invalid"),

@@ -58,43 +58,20 @@ these names."""
 
 _GRADE_SCORES = (
     Score.total("questions", "questions that were asked", "questions", better=""),
-    Score.share("exact", "share of replies that equal an answer", "word_for_word / graded"),
+    Score.share("exact", "replies that equal an answer", "word_for_word / graded"),
     Score.share("f1", "mean F1 of the words of reply and answer", "f1_points / graded"),
-    Score.share("contains", "share of replies that contain an answer", "holding / graded"),
-    Score.share(
-        "declined_rate",
-        "share of questions without an answer whose reply says so",
-        "declined / unanswerable",
-    ),
+    Score.share("contains", "replies that contain an answer", "holding / graded"),
+    Score.share("declined_rate", "unanswerable questions declined", "declined / unanswerable"),
 )
 """Scores of the leaderboard before those of the judges."""
 _OTHER_SCORES = (
-    Score.rate(
-        "gave_up_rate",
-        "share of questions with an answer whose reply says there is none",
-        "gave_up / graded",
-    ),
-    Score.rate("unanswered_rate", "share of questions without a reply", "unanswered / asked"),
-    Score.rate("empty_rate", "share of replies that are empty", "empty / answered"),
-    Score.share(
-        "evidence_recall",
-        "share of the evidence of questions that is in view",
-        "evidence_seen / evidenced",
-    ),
-    Score.share(
-        "answer_containment",
-        "share of questions with an answer in the request",
-        "answer_seen / answerable",
-    ),
-    Score.mean(
-        "prompt_mean",
-        "mean billed tokens of a request that asks a question",
-        "tokens",
-        "prompt_tokens / answered",
-    ),
-    Score.rate(
-        "over_rate", "share of questions whose request is larger than the limit", "over / questions"
-    ),
+    Score.rate("gave_up_rate", "answerable questions declined", "gave_up / graded"),
+    Score.rate("unanswered_rate", "questions without a reply", "unanswered / asked"),
+    Score.rate("empty_rate", "replies that are empty", "empty / answered"),
+    Score.share("evidence_recall", "evidence that is in view", "evidence_seen / evidenced"),
+    Score.share("answer_containment", "questions with answer in view", "answer_seen / answerable"),
+    Score.mean("prompt_mean", "billed tokens per request", "tokens", "prompt_tokens / answered"),
+    Score.rate("over_rate", "questions whose request is too large", "over / questions"),
     Score.total("usd", "cost of the answers when they were made", "USD"),
 )
 """Scores of the leaderboard after those of the judges."""
@@ -217,11 +194,7 @@ class QAPlan(ProbingPlan[QAResults]):
     def scores(self) -> tuple[Score, ...]:
         """The scores of the leaderboard, including one per judge."""
         judged = (
-            Score.share(
-                judge_score_name(n),
-                f"share of replies that {model} judges correct",
-                f"passed_{n} / verdicts_{n}",
-            )
+            Score.share(judge_score_name(n), f"correct for {model}", f"passed_{n} / verdicts_{n}")
             for n, model in enumerate(self.judges, 1)
         )
         return *_GRADE_SCORES, *judged, *_OTHER_SCORES
