@@ -113,9 +113,9 @@ def iter_descriptions(
 def _describe_recording(
     recording: Recording, model: str | None, project: Path
 ) -> RecordingDescription:
-    choice = ModelChoice(model, project=project)
-    prepared = PreparedRecording.from_recording(recording, choice)
-    counter, history, messages = prepared.counter, prepared.history, recording.messages
+    counter = ModelChoice(model, project=project).counter_for(recording)
+    prepared = PreparedRecording(recording, counter)
+    history, messages = prepared.history, recording.messages
     counted = [entry.tokens for entry in history.entries]
     results = [
         {"message": place, "tool": _tool_name(prepared, place), "tokens": counted[place]}

@@ -30,7 +30,6 @@ from ctxlab.messages.validation import find_violations, is_valid
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens.billing import BilledSession, compare_counts_with_bills
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import Model, rules_provider
 from ctxlab.tokens.profiles import profile_key
 from ctxlab.tokens.tool_schemas import render_tools
@@ -89,34 +88,6 @@ class PreparedRecording:
         "the probes that are asked"
         self.probe_messages = [format_probe(probe) for probe in self.probes] if format_probe else []
         "the message that asks each probe"
-
-    @classmethod
-    def from_recording(
-        cls,
-        recording: Recording,
-        model_choice: ModelChoice,
-        client: Client | None = None,
-        format_probe: ProbeFormatter | None = probe_to_message,
-    ) -> PreparedRecording:
-        """Count and price a recording by the model chosen for it.
-
-        Parameters
-        ----------
-        recording : Recording
-            The recording to replay.
-        model_choice : ModelChoice
-            Chooses the model and its token counter.
-        client : Client, optional
-            Answers the model calls of strategies.
-        format_probe : callable, optional
-            Turns a probe into the message that asks it. None leaves out all probes.
-
-        Returns
-        -------
-        PreparedRecording
-            The recording with its counter and history.
-        """
-        return cls(recording, model_choice.counter_for(recording), client, format_probe)
 
     @cached_property
     def needs(self) -> NeedIndex:

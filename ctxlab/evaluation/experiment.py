@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,14 +20,10 @@ from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
-from ctxlab.evaluation.metrics.strategy_calls import (
-    StrategyCalls,
-    StrategyCallTotals,
-    collect_strategy_calls,
-)
+from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.evaluation.probe_questions import probe_to_message
-from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
 from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers
 from ctxlab.llm.batch import add_cache_hint
@@ -117,30 +112,12 @@ def evaluate(
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
     table = ResultsBuilder(grid.columns, grid.configurations)
-    call_totals = StrategyCallTotals()
     outcomes = map_parallel(grid.evaluate_recording, recordings, workers, task_size=_message_count)
     total = len(recordings) if isinstance(recordings, Sequence) else None
     with add_cache_hint(grid.client):
         for outcome in track(outcomes, "recordings replayed", total, progress):
-            table.add_recording(outcome.description)
-            if outcome.columns:
-                table.add_columns(outcome.token_limits, outcome.columns)
-                call_totals.add(outcome.strategy_calls)
-    manifest = {**grid.manifest(data, table.recordings), **call_totals.manifest()}
-    return Results.from_builder(table, grid.scores, manifest)
-
-
-class ReplayOutcome(NamedTuple):
-    """The result of replaying one recording through all configurations."""
-
-    description: dict[str, Any]
-    "the recording's manifest entry"
-    token_limits: list[int]
-    "limit of each configuration, in tokens"
-    columns: dict[str, FloatArray]
-    "figures of shape ``(configurations, requests)`` by column; empty if there are no requests"
-    strategy_calls: StrategyCalls
-    "model calls made by strategies"
+            table.add_outcome(outcome)
+    return Results.from_builder(table, grid.scores, grid.manifest(data, table.recordings))
 
 
 @dataclass(frozen=True)
@@ -234,11 +211,6 @@ class ExperimentGrid:
         return models_used(*self.strategies)
 
     @property
-    def uses_probes(self) -> bool:
-        """True if a metric needs the probes of a recording."""
-        return any(getattr(metric, "uses_probes", False) for metric in self.metrics)
-
-    @property
     def columns(self) -> list[str]:
         """Column names of the metrics, in order."""
         return [column.name for metric in self.metrics for column in metric.columns]
@@ -276,8 +248,9 @@ class ExperimentGrid:
         PreparedRecording
             The recording, with its probes if a metric needs them.
         """
-        ask = probe_to_message if self.uses_probes else None
-        return PreparedRecording.from_recording(recording, self.model_choice, self.client, ask)
+        ask = probe_to_message if any(m.uses_probes for m in self.metrics) else None
+        counter = self.model_choice.counter_for(recording)
+        return PreparedRecording(recording, counter, self.client, ask)
 
     def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
         """Replay a recording through every configuration.
@@ -383,8 +356,7 @@ def measure_metrics(
     dict of str to numpy.ndarray of shape (traces, requests)
         Figures by column name.
     """
-    measured = (metric.measure(prepared, traces).items() for metric in metrics)
-    return dict(chain.from_iterable(measured))
+    return {k: v for metric in metrics for k, v in metric.measure(prepared, traces).items()}
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def find_refetches(
     rows = [
         row
         for each in recordings
-        for row in _rows(PreparedRecording.from_recording(each, models), control_every)
+        for row in _rows(PreparedRecording(each, models.counter_for(each)), control_every)
     ]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     kinds = dict.fromkeys(("seen", "named", "content"), "boolean")
@@ -183,7 +183,7 @@ def with_simulated_compactions(
     Recording
         A copy with simulated compactions.
     """
-    prepared = PreparedRecording.from_recording(recording, ModelChoice(model))
+    prepared = PreparedRecording(recording, ModelChoice(model).counter_for(recording))
     trace = replay_trace(prepared, parse_strategy(strategy), prepared.make_budget(limit))
     summaries = [e for e in trace.context.edited_entries if e.form is Form.SUMMARY]
     starts = [prepared.request_positions[entry.since] for entry in summaries]

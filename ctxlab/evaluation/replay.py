@@ -57,10 +57,8 @@ class Replay:
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
-        rows, positions = (
-            [needs.get_need(i) for i in range(len(needs))],
-            self.prepared.request_positions,
-        )
+        rows = [needs.get_need(i) for i in range(len(needs))]
+        positions = self.prepared.request_positions
         tier = np.select([kept.in_view[0], kept.fetchable[0]], ["in view", "pointer"], "lost")
         return pd.DataFrame(
             {
@@ -173,6 +171,6 @@ def replay(
     chosen = resolve_strategy(strategy)
     if client is None and models_used(chosen):
         client = default_client()
-    prepared = PreparedRecording.from_recording(recording, ModelChoice(model), client)
+    prepared = PreparedRecording(recording, ModelChoice(model).counter_for(recording), client)
     limit = budget if isinstance(budget, Budget) else prepared.make_budget(budget)
     return Replay(prepared, replay_trace(prepared, chosen, limit))

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, Score
+from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
@@ -40,6 +41,19 @@ UNFINISHED_PREFIX = ".saving-"
 _ID_COLUMNS = ["recording", "cluster", "strategy", "limit", "budget"]
 
 
+class ReplayOutcome(NamedTuple):
+    """The result of replaying one recording through all configurations."""
+
+    description: dict[str, Any]
+    "the recording's manifest entry"
+    token_limits: list[int]
+    "limit of each configuration, in tokens"
+    columns: dict[str, FloatArray]
+    "figures of shape ``(configurations, requests)`` by column; empty if there are no requests"
+    strategy_calls: StrategyCalls
+    "model calls made by strategies"
+
+
 class ResultsBuilder:
     """Collects the columns of an experiment, recording by recording, as arrays.
 
@@ -54,10 +68,24 @@ class ResultsBuilder:
     def __init__(self, columns: Sequence[str], configurations: Sequence[tuple[str, float]]) -> None:
         self.columns, self.configurations = list(columns), list(configurations)
         self.recordings: list[dict[str, Any]] = []
+        self.calls = StrategyCallTotals()
         self._names: set[str] = set()
         self._token_limits: list[list[int]] = []
         self._column_arrays: list[Mapping[str, np.ndarray[Any, Any]]] = []
         self._recording_numbers: list[int] = []
+
+    def add_outcome(self, outcome: ReplayOutcome) -> None:
+        """Add the next recording with its figures and model calls.
+
+        Parameters
+        ----------
+        outcome : ReplayOutcome
+            The result of its replay.
+        """
+        self.add_recording(outcome.description)
+        if outcome.columns:
+            self.add_columns(outcome.token_limits, outcome.columns)
+            self.calls.add(outcome.strategy_calls)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
         """Add the next recording; it is listed even if it has no request.
@@ -171,11 +199,11 @@ class Results:
                 raise SpecError(
                     f"score {score.name} has the name of a different column; rename one of them"
                 )
-        whole = {**manifest, "recordings": builder.recordings, "versions": _versions()}
+        whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
         # A score such as the cached share of tokens needs the columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
-        return cls(builder.build_requests(), measured, whole)
+        return cls(builder.build_requests(), measured, whole | {"versions": _versions()})
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -259,14 +287,8 @@ class Results:
         numpy.ndarray of shape (clusters, configurations)
             The sums.
         """
-        sums = self.runs.pivot_table(
-            index="cluster",
-            columns=["limit", "strategy"],
-            values=column,
-            aggfunc="sum",
-            observed=True,
-            sort=False,
-        )
+        keys = ["limit", "strategy"]
+        sums = self.runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
         return sums[list(configurations)].to_numpy(dtype=np.float64)
 
     @property

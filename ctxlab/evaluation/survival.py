@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ import pandas as pd
 from msgspec import structs
 
 from ctxlab._utils.progress import track
-from ctxlab.errors import SpecError, UnknownName
+from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import (
     CANARY_KINDS,
@@ -33,11 +34,10 @@ from ctxlab.evaluation.canaries import (
     read_canaries,
 )
 from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, ReplayOutcome, StrategyLike
+from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
-from ctxlab.evaluation.metrics.strategy_calls import StrategyCallTotals
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
@@ -116,9 +116,9 @@ class SurvivalResults:
         UnknownName
             If ``dimension`` is unknown.
         """
-        if dimension is not None and dimension not in BREAKDOWNS:
-            raise UnknownName("breakdown of survival", dimension, BREAKDOWNS)
-        keys = [*_KEYS, dimension] if dimension else _KEYS
+        keys = _KEYS
+        if dimension is not None:
+            keys = [*_KEYS, require_known("breakdown of survival", dimension, BREAKDOWNS)]
         rows, names = self.frame, list(_COUNT_COLUMNS)
         canaries = rows.groupby([*keys, "recording"], observed=True)["canary"].nunique()
         board = pd.DataFrame({"canaries": canaries.groupby(level=keys, observed=True).sum()})
@@ -233,48 +233,41 @@ def measure_survival(
         grid = replace(grid, client=client or default_client())
         workers = 1
     planter = make_planter(n, kinds, depths, seed)
-    table, call_totals = ResultsBuilder(grid.columns, grid.configurations), StrategyCallTotals()
+    table = ResultsBuilder(grid.columns, grid.configurations)
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None
-    work = map_parallel(_SurvivalTask(grid, planter), recordings, workers)
+    work = map_parallel(partial(_replay_with_canaries, grid, planter), recordings, workers)
     for found in track(work, "recordings replayed", total, progress):
         if isinstance(found, str):
             left_out.append(found)
             continue
         outcome, frame = found
-        table.add_recording(outcome.description)
-        table.add_columns(outcome.token_limits, outcome.columns)
-        call_totals.add(outcome.strategy_calls)
+        table.add_outcome(outcome)
         for place, name in enumerate(("recording", "cluster")):
             frame.insert(place, name, table.recordings[-1][name])
         frames.append(frame)
     if not frames:
         why = left_out[0] if left_out else "there is no recording"
         raise SpecError(f"no canary could be planted: {why}")
-    told = {**vars(planter), "left_out": left_out}
-    manifest = {**grid.manifest(data, table.recordings), **call_totals.manifest(), "canaries": told}
+    told = {"canaries": {**vars(planter), "left_out": left_out}}
+    manifest = grid.manifest(data, table.recordings) | told
     results = Results.from_builder(table, grid.scores, manifest)
     return SurvivalResults(_concat_frames(frames), results, tuple(left_out))
 
 
-@dataclass(frozen=True)
-class _SurvivalTask:
-    """Plants canaries in one recording and replays it, in any process."""
-
-    grid: ExperimentGrid
-    planter: CanaryPlanter
-
-    def __call__(self, recording: Recording) -> tuple[ReplayOutcome, pd.DataFrame] | str:
-        """Return the outcome and the rows of a recording, or why nothing was planted in it."""
-        if not read_canaries(recording):
-            try:
-                recording = self.planter(recording)
-            except SpecError as error:
-                return str(error)
-        prepared, traces = self.grid.replay_recording(recording)
-        frame = _count_cells(prepared, traces, self.grid.configurations)
-        return self.grid.measure_traces(prepared, traces), frame
+def _replay_with_canaries(
+    grid: ExperimentGrid, planter: CanaryPlanter, recording: Recording
+) -> tuple[ReplayOutcome, pd.DataFrame] | str:
+    """Return figures and canaries of a recording, or why no canary could be planted."""
+    if not read_canaries(recording):
+        try:
+            recording = planter(recording)
+        except SpecError as error:
+            return str(error)
+    prepared, traces = grid.replay_recording(recording)
+    frame = _count_cells(prepared, traces, grid.configurations)
+    return grid.measure_traces(prepared, traces), frame
 
 
 def _count_cells(

@@ -222,7 +222,7 @@ def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bo
 
     Examples
     --------
-    >>> from ctxlab.evaluation.metrics import UsageMetric
+    >>> from ctxlab.evaluation.metrics.tokens import UsageMetric
     >>> (bound,) = parse_bounds({"margin": {"tokens_mean": "2 %"}}, UsageMetric.scores)
     >>> bound.kind, bound.score.name, bound.value, bound.relative
     ('margin', 'tokens_mean', 0.02, True)

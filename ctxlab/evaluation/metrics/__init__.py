@@ -5,33 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.metrics.base import (
-    Column,
-    Metric,
-    PerRequestMetric,
-    Score,
-    per_request_metric,
-)
-from ctxlab.evaluation.metrics.canaries import CanaryMetric
-from ctxlab.evaluation.metrics.cost import CostMetric
-from ctxlab.evaluation.metrics.probes import ProbeMetric
-from ctxlab.evaluation.metrics.recall import FAR_TOKENS, RecallMetric
-from ctxlab.evaluation.metrics.tokens import UsageMetric
-from ctxlab.evaluation.metrics.validity import ValidityMetric
+from ctxlab.evaluation.metrics.base import Column, Metric, Score, per_request_metric
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 
 __all__ = [
     "FAR_TOKENS",
     "METRICS",
-    "CanaryMetric",
     "Column",
-    "CostMetric",
     "Metric",
-    "PerRequestMetric",
-    "ProbeMetric",
-    "RecallMetric",
     "Score",
-    "UsageMetric",
-    "ValidityMetric",
     "per_request_metric",
     "register_metric",
 ]

@@ -216,16 +216,10 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
     @property
     @override
     def settings(self) -> dict[str, Any]:
-        return {
-            "answer_model": self.answer_model,
-            "requests": self.requests,
-            "replicates": self.replicates,
-            "texts": self.include_text_only,
-            "differing": self.only_changed,
-            "max_tokens": self.max_tokens,
-            "seed": self.seed,
-            "tools": None if self.tools is None else list(self.tools),
-        }
+        names = ("answer_model", "requests", "replicates", "max_tokens", "seed")
+        tools = None if self.tools is None else list(self.tools)
+        own = {"texts": self.include_text_only, "differing": self.only_changed, "tools": tools}
+        return {name: getattr(self, name) for name in names} | own
 
     @override
     def explain_nothing(self, recordings: Sequence[Mapping[str, Any]]) -> str:
@@ -239,7 +233,8 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
 
     @override
     def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
-        prepared = PreparedRecording.from_recording(recording, self.grid.model_choice, client)
+        counter = self.grid.model_choice.counter_for(recording)
+        prepared = PreparedRecording(recording, counter, client)
         messages, provider = recording.messages, rules_provider(self.answer_model)
         known_valid = prepared.valid and prepared.provider == provider
         turns = prepared.request_positions
@@ -267,7 +262,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         positions = sample_stretches(valid, self.requests, seed)
         recorded = {p: messages[:p] for p in positions}
         sent = [[recorded[p] if each[p] is None else each[p] for p in positions] for each in edited]
-        (tools, origin), count = self._tools(recording), prepared.counter.count_tools
+        (tools, origin), count = self._tools(recording), counter.count_tools
         facts = {
             "drawn": len(positions),
             "eligible": len(valid),

@@ -23,7 +23,7 @@ from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace, replay_traces
 from ctxlab.evaluation.experiment import ExperimentGrid
 from ctxlab.evaluation.metrics.base import Figures, FloatArray, Score
-from ctxlab.evaluation.metrics.strategy_calls import StrategyCallTotals, collect_strategy_calls
+from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.probing.results import AnsweredResults
 from ctxlab.evaluation.results import Results, ResultsBuilder
 from ctxlab.llm.base import Client, Reply, Request
@@ -358,19 +358,14 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         """
         if client is None or max_cost is not None:
             client = build_cost_limited_client(max_cost, client=client)
-        table = ResultsBuilder(self.columns, self.grid.configurations)
-        calls, answers = StrategyCallTotals(), list[Row]()
-        work = self._ask_recordings(recordings, client, table, calls, answers)
+        table, answers = ResultsBuilder(self.columns, self.grid.configurations), list[Row]()
+        work = self._ask_recordings(recordings, client, table, answers)
         with add_cache_hint(client), closing(work):
             for _ in track(work, "questions answered", total, progress):
                 pass
         if not answers:
             raise SpecError(self.explain_nothing(table.recordings))
-        manifest = {
-            **self.grid.manifest(data, table.recordings),
-            **calls.manifest(),
-            self.results.kind: self.settings,
-        }
+        manifest = self.grid.manifest(data, table.recordings) | {self.results.kind: self.settings}
         del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
         found = Results.from_builder(table, self.scores, manifest)
         return self.results(found.requests, found.scores, found.manifest, pd.DataFrame(answers))
@@ -380,7 +375,6 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         recordings: Iterable[Recording],
         client: Client,
         table: ResultsBuilder,
-        calls: StrategyCallTotals,
         answers: list[Row],
     ) -> Generator[None, None, None]:
         """Ask about recording after recording; yield once per reply and store the results."""
@@ -390,14 +384,12 @@ class ProbingPlan(ABC, Generic[ResultsT]):
             if not batch.traces:
                 continue
             replies = yield from _collect_replies(batch.requests, client)
-            calls.add(collect_strategy_calls(batch.traces))
-            calls.add_replies(self.answer_model, replies)
-            verdicts = []
-            for judge, wanted in zip(
-                self.models[1:], self.judge_requests(batch, replies), strict=True
-            ):
+            table.calls.add(collect_strategy_calls(batch.traces))
+            table.calls.add_replies(self.answer_model, replies)
+            judging, verdicts = self.judge_requests(batch, replies), []
+            for judge, wanted in zip(self.models[1:], judging, strict=True):
                 said = yield from _collect_replies([*wanted.values()], client)
-                calls.add_replies(judge, said)
+                table.calls.add_replies(judge, said)
                 verdicts.append(dict(zip(wanted, said, strict=True)))
             rows, figures = self.score(batch, replies, verdicts)
             table.add_columns([trace.budget.limit for trace in batch.traces], figures)

@@ -214,9 +214,8 @@ class QAPlan(ProbingPlan[QAResults]):
 
     @override
     def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
-        prepared = PreparedRecording.from_recording(
-            recording, self.grid.model_choice, client, format_question
-        )
+        counter = self.grid.model_choice.counter_for(recording)
+        prepared = PreparedRecording(recording, counter, client, format_question)
         traces = self.replay(prepared) if prepared.probes else []
         made: dict[int, tuple[Message, Message]] = {}
         sent = [

@@ -12,7 +12,8 @@ from replaying import Sent, run, strategies
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics import CostMetric, UsageMetric
+from ctxlab.evaluation.metrics.cost import CostMetric
+from ctxlab.evaluation.metrics.tokens import UsageMetric
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.types import Usage as Billed

@@ -20,8 +20,8 @@ from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace, replay_traces
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.metrics import METRICS, ProbeMetric
-from ctxlab.evaluation.metrics.probes import measure_probe_visibility
+from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.probes import ProbeMetric, measure_probe_visibility
 from ctxlab.evaluation.replay import replay
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import load

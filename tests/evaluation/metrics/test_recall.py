@@ -15,8 +15,8 @@ from replaying import SPECS, fetchable_by_eye, run, seen_by_eye, strategies
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics import FAR_TOKENS, RecallMetric
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.metrics import FAR_TOKENS
+from ctxlab.evaluation.metrics.recall import RecallMetric, measure_need_visibility
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.tokens.counter import TokenCounter

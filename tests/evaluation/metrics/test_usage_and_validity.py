@@ -12,7 +12,9 @@ from ctxlab.context.context import Context
 from ctxlab.errors import ModelUnavailable
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
-from ctxlab.evaluation.metrics import METRICS, UsageMetric, ValidityMetric
+from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.tokens import UsageMetric
+from ctxlab.evaluation.metrics.validity import ValidityMetric
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, Recording, ToolCall

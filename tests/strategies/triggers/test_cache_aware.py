@@ -13,7 +13,7 @@ from replaying import Sent, run
 
 from ctxlab.context.context import Context
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics import CostMetric
+from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import Strategy, observation_mask, panic, parse_strategy, when_it_pays
