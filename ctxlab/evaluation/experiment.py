@@ -17,12 +17,11 @@ import msgspec
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
-from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_traces
+from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
-from ctxlab.evaluation.probe_questions import probe_to_message
 from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
 from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers

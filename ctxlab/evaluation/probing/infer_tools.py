@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ctxlab._utils.jsonio import parse_json
 from ctxlab.messages.types import Message
 
 _JSON_TYPES: dict[type, str] = {str: "string", list: "array", dict: "object"}
@@ -49,7 +48,8 @@ def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any],
     seen: dict[str, list[dict[str, Any]]] = {}
     for message in messages:
         for call in message.tool_calls:
-            seen.setdefault(call.name, []).append(_parse_arguments(call.arguments))
+            found = call.parse_arguments()  # anything but a JSON object counts as no arguments
+            seen.setdefault(call.name, []).append(found if isinstance(found, dict) else {})
     return tuple(
         {
             "type": "function",
@@ -57,15 +57,6 @@ def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any],
         }
         for name, arguments in seen.items()
     )
-
-
-def _parse_arguments(text: str) -> dict[str, Any]:
-    """Parse the arguments of a call; anything but a JSON object counts as no arguments."""
-    try:
-        value = parse_json(text) if text else {}
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _object_schema(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:

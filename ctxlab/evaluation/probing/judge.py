@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.probing.qa_prompts import load_prompt
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message, Probe
 
@@ -49,6 +50,24 @@ def judge_score_name(number: int) -> str:
         The column name.
     """
     return f"judged_{number}"
+
+
+@cache
+def load_prompt(name: str) -> str:
+    """Load a prompt of this package.
+
+    Parameters
+    ----------
+    name : str
+        File name without extension.
+
+    Returns
+    -------
+    str
+        The text of the prompt.
+    """
+    path = files("ctxlab.evaluation.probing") / "prompts" / f"{name}.md"
+    return path.read_text(encoding="utf-8").strip()
 
 
 def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Request:

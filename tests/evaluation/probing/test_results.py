@@ -17,8 +17,7 @@ from ctxlab.evaluation.answer_matching import contains_answer
 from ctxlab.evaluation.experiment import ExperimentGrid, evaluate
 from ctxlab.evaluation.metrics.probes import ProbeMetric
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
-from ctxlab.evaluation.probing.qa import QAPlan, run_qa
-from ctxlab.evaluation.probing.qa_prompts import format_question
+from ctxlab.evaluation.probing.qa import QAPlan, format_question, run_qa
 from ctxlab.evaluation.probing.results import NextActionResults, QAResults
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec
