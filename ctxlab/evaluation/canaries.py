@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from ctxlab._utils.jsonio import dump_json
-from ctxlab.errors import SpecError, UnknownName
+from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.answer_matching import normalize_answer
 from ctxlab.messages.types import ContentPart, Message, Probe, Recording, message_text
 
@@ -183,8 +183,7 @@ class CanaryPlanter:
         if type(self.n) is not int or not 1 <= self.n <= len(_TOPICS):
             raise SpecError(f"n: expected 1 to {len(_TOPICS)} canaries, got {self.n!r}")
         for name in self.kinds:
-            if name not in CANARY_KINDS:
-                raise UnknownName("kind of canary", name, CANARY_KINDS)
+            require_known("kind of canary", name, CANARY_KINDS)
         for share in self.depths:
             is_number = isinstance(share, (int, float)) and not isinstance(share, bool)
             if not is_number or not 0 <= share <= 1:
@@ -198,14 +197,10 @@ class CanaryPlanter:
         Raises ``SpecError`` if the recording has canaries already, or too few messages.
         """
         if not isinstance(recording, Recording):
-            raise SpecError(
-                f"recording: expected one Recording, got {type(recording).__name__}; use "
-                "[plant_canaries(each) for each in recordings]"
-            )
+            hint = "use [plant_canaries(each) for each in recordings]"
+            raise SpecError(f"expected one Recording, got {type(recording).__name__}; {hint}")
         if _META_KEY in recording.meta:
-            raise SpecError(
-                f"{recording.id}: contains canaries already; use the original recording"
-            )
+            raise SpecError(f"{recording.id}: has canaries already; use the original recording")
         free, random = _FreeMessages(recording), _seeded_random(recording.id, self.seed)
         shift = random.randrange(len(self.depths))
         turns = [self._kind_and_depth(number, shift) for number in range(self.n)]
@@ -352,9 +347,8 @@ def read_canaries(recording: Recording) -> tuple[Canary, ...]:
     for canary in found:
         for position in (canary.position, canary.old_position):
             if position is not None and not 0 <= position < len(recording.messages):
-                raise SpecError(
-                    f"{recording.id}: {canary.id} is at position {position}, which does not exist"
-                )
+                where = f"is at position {position}, which does not exist"
+                raise SpecError(f"{recording.id}: {canary.id} {where}")
     return found
 
 

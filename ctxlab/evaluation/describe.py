@@ -110,9 +110,7 @@ def iter_descriptions(
     return track(map_parallel(describe_one, recordings, workers), "reading", None, progress)
 
 
-def _describe_recording(
-    recording: Recording, model: str | None, project: Path
-) -> RecordingDescription:
+def _describe_recording(recording: Recording, model: str | None, project: Path) -> dict[str, Any]:
     counter = ModelChoice(model, project=project).counter_for(recording)
     prepared = PreparedRecording(recording, counter)
     history, messages = prepared.history, recording.messages

@@ -7,7 +7,7 @@ of one model, so that their figures are comparable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -293,9 +293,7 @@ class ExperimentGrid:
         calls = collect_strategy_calls(traces)
         return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
 
-    def manifest(
-        self, data: Sequence[str], recordings: Iterable[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Describe the experiment so that it can be run again.
 
         ``tokens`` says for each counting model how accurate its counts are. ``prices`` and

@@ -30,7 +30,7 @@ from ctxlab.errors import CtxlabError, SpecError
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
-_WorkerPool: TypeAlias = dict[Connection, BaseProcess]
+_Workers: TypeAlias = dict[Connection, BaseProcess]
 
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
@@ -83,10 +83,10 @@ def map_parallel(
         # Tasks that are known before the fork are inherited: send only their index.
         size = task_size or (lambda _: 0)
         order = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
-        work = partial(_call_with_known, function, tasks)
+        work = partial(_call_at, function, tasks)
         numbered, window = zip(order, order, strict=True), max(len(tasks), 1)
         count = min(count, window)
-    team: _WorkerPool = {}
+    team: _Workers = {}
     try:
         for _ in range(count):
             _start_worker(team, work)
@@ -118,15 +118,11 @@ def default_worker_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _call_with_known(
-    function: Callable[[_Task], _Answer], known: Sequence[_Task], place: int
-) -> _Answer:
+def _call_at(function: Callable[[_Task], _Answer], known: Sequence[_Task], place: int) -> _Answer:
     return function(known[place])
 
 
-def _iter_in_order(
-    team: _WorkerPool, tasks: Iterator[tuple[int, Any]], window: int
-) -> Iterator[Any]:
+def _iter_in_order(team: _Workers, tasks: Iterator[tuple[int, Any]], window: int) -> Iterator[Any]:
     """Yield the result of each ``(place, task)`` by place, with at most ``window`` tasks in flight."""
     ready: deque[tuple[int, Any]] = deque()  # tasks read in advance, so that no worker waits
     idle, busy = list(team), dict[Connection, int]()
@@ -163,7 +159,7 @@ def _iter_in_order(
             idle.append(heard)
 
 
-def _start_worker(team: _WorkerPool, work: Callable[[Any], Any]) -> None:
+def _start_worker(team: _Workers, work: Callable[[Any], Any]) -> None:
     context: Any = multiprocessing.get_context(_START_METHOD)
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_worker, args=(theirs, work), daemon=True)
@@ -191,9 +187,8 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        raise CtxlabError(
-            "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
-        ) from None
+        what = "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
+        raise CtxlabError(what) from None
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         raise SpecError(f"cannot be sent to a worker process: {error}; try workers=1") from None
 

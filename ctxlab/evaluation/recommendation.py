@@ -160,9 +160,7 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
             "the strategies apart."
         )
     if far < _MIN_FAR_ARGUMENTS:
-        return (
-            f"Far recall rests on only {far:,.0f} arguments, too few to tell the strategies apart."
-        )
+        return f"Far recall rests on {far:,.0f} arguments, too few to tell the strategies apart."
     control = control_names(board)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."

@@ -111,9 +111,8 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
     # Results lost in a compaction, and results kept where there was none, of the same recording.
-    beside = refetches[
-        (refetches["kind"] == "file") & (refetches["content"] == (refetches["how"] == "none"))
-    ]
+    either = refetches["content"] == (refetches["how"] == "none")
+    beside = refetches[either & (refetches["kind"] == "file")]
     again = "fetched again: "
     asked = [
         (again + "whole name lost", after, "seen", "again", "compaction"),
@@ -194,7 +193,7 @@ def with_simulated_compactions(
     return structs.replace(recording, compactions=made)
 
 
-class _ObservedRequest(NamedTuple):
+class _Point(NamedTuple):
     """A request after which targets may be fetched again."""
 
     request: int
@@ -206,7 +205,7 @@ class _ObservedRequest(NamedTuple):
 
 
 def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[dict[str, Any]]:
-    points = _find_observed_requests(prepared, control_every)
+    points = _find_points(prepared, control_every)
     if not points:
         return
     wanted = {point.request for point in points}
@@ -246,14 +245,12 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
             }
 
 
-def _find_observed_requests(
-    prepared: PreparedRecording, control_every: int | None
-) -> list[_ObservedRequest]:
+def _find_points(prepared: PreparedRecording, control_every: int | None) -> list[_Point]:
     """Return the requests after compactions, and optionally requests without one."""
     requests, made = len(prepared.request_positions), prepared.history.compactions
     starts = [bisect_left(prepared.request_positions, each.position) for each in made]
     points = [
-        _ObservedRequest(start, each.kind, 0, end)
+        _Point(start, each.kind, 0, end)
         for start, each, end in zip(starts, made, [*starts[1:], requests], strict=False)
         if start < end
     ]
@@ -261,15 +258,13 @@ def _find_observed_requests(
         begins = zip([0, *starts], [0, *(each.position for each in made)], strict=True)
         for (begin, since), end in zip(begins, [*starts, requests], strict=True):
             points += [
-                _ObservedRequest(request, "none", since, end)
+                _Point(request, "none", since, end)
                 for request in range(begin + control_every, end, control_every)
             ]
     return points
 
 
-def _fetched_before(
-    prepared: PreparedRecording, point: _ObservedRequest
-) -> dict[FetchTarget, list[int]]:
+def _fetched_before(prepared: PreparedRecording, point: _Point) -> dict[FetchTarget, list[int]]:
     """Return the targets fetched before, with the positions of the results; skip failed fetches."""
     here = prepared.request_positions[point.request]
     found: dict[FetchTarget, list[int]] = {}
@@ -287,9 +282,7 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
     return all(any(contains_entity(text, word) for text in texts) for word in words)
 
 
-def _first_reuse(
-    uses: Sequence[_ToolUse], point: _ObservedRequest, thing: FetchTarget
-) -> dict[str, Any]:
+def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:
     """Return when a target is first fetched and used again within the observed span."""
     again = used = first = None
     for request, fetched, path in uses:

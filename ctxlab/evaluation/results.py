@@ -71,7 +71,7 @@ class ResultsBuilder:
         self.calls = StrategyCallTotals()
         self._names: set[str] = set()
         self._token_limits: list[list[int]] = []
-        self._column_arrays: list[Mapping[str, np.ndarray[Any, Any]]] = []
+        self._column_arrays: list[Mapping[str, FloatArray]] = []
         self._recording_numbers: list[int] = []
 
     def add_outcome(self, outcome: ReplayOutcome) -> None:
@@ -109,9 +109,7 @@ class ResultsBuilder:
         self._names.add(name)
         self.recordings.append({**recording, **names, "recording": name})
 
-    def add_columns(
-        self, token_limits: list[int], columns: Mapping[str, np.ndarray[Any, Any]]
-    ) -> None:
+    def add_columns(self, token_limits: list[int], columns: Mapping[str, FloatArray]) -> None:
         """Add the columns of the last added recording.
 
         Parameters
@@ -196,9 +194,8 @@ class Results:
         """
         for score in scores:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
-                raise SpecError(
-                    f"score {score.name} has the name of a different column; rename one of them"
-                )
+                what = f"score {score.name} has the name of a different column"
+                raise SpecError(f"{what}; rename one of them")
         whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
         # A score such as the cached share of tokens needs the columns of two metrics.
         had = {*builder.columns, ""}

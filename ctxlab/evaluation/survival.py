@@ -14,7 +14,7 @@ recording were written before anything was planted, so ``recorded`` keeps no can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,13 +26,7 @@ from msgspec import structs
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_interval
-from ctxlab.evaluation.canaries import (
-    CANARY_KINDS,
-    DEFAULT_DEPTHS,
-    CanaryPlanter,
-    make_planter,
-    read_canaries,
-)
+from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
@@ -257,7 +251,7 @@ def measure_survival(
 
 
 def _replay_with_canaries(
-    grid: ExperimentGrid, planter: CanaryPlanter, recording: Recording
+    grid: ExperimentGrid, planter: Callable[[Recording], Recording], recording: Recording
 ) -> tuple[ReplayOutcome, pd.DataFrame] | str:
     """Return figures and canaries of a recording, or why no canary could be planted."""
     if not read_canaries(recording):

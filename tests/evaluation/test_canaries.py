@@ -250,7 +250,7 @@ def test_what_is_planted_survives_the_native_format(tmp_path: Path) -> None:
 
 
 def test_planting_twice_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"^talk: contains canaries already"):
+    with pytest.raises(SpecError, match=r"^talk: has canaries already"):
         plant_canaries(plant_canaries(talk(), 2), 2)
 
 

@@ -11,7 +11,7 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import board_table
 from ctxlab.cli.render.table import Column, Figure, frame_columns
-from ctxlab.evaluation.probing.judge import judge_score_name
+from ctxlab.evaluation.probing.judge import judge_key
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.probing.results import QAResults
@@ -69,7 +69,7 @@ def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
         yield Figure("contains", "contains", "share").column(board)
     for number in judges:
         head = f"judge{f' {number}' if len(judges) > 1 else ''}\n(95 %)"
-        yield Figure(head, judge_score_name(number), "interval").column(board)
+        yield Figure(head, judge_key(number), "interval").column(board)
         if number == 1:
             yield from _spread(results, board)
     yield from frame_columns(board, _AFTER_SCORES)
@@ -78,7 +78,7 @@ def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
 def _spread(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
     """Yield the column of the spread over replicates, if there are several."""
     if "f1_sd" in board:
-        name = judge_score_name(1) if results.judges else "f1"
+        name = judge_key(1) if results.judges else "f1"
         cells = [f"{spread:.3f}"[1:] for spread in board[f"{name}_sd"]]
         of = "the judge's share" if results.judges else "F1"
         count = results.manifest["exam"]["replicates"]
@@ -108,7 +108,7 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
     answers = results.answers
     replies = answers[answers["outcome"] == "answered"]
     for number, judge in enumerate(results.judges, 1):
-        unread = int(replies[judge_score_name(number)].isna().sum())
+        unread = int(replies[judge_key(number)].isna().sum())
         which = f" {number}" if len(results.judges) > 1 else ""
         lost = f"; {unread:,} of its verdicts could not be parsed and are not counted"
         rule = "ctxlab's rubric; empty replies count as wrong without a call"

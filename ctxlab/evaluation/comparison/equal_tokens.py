@@ -86,8 +86,7 @@ def find_equal_tokens_limit(
     recordings = list(recordings)
     if not 0 < target_tokens < math.inf:
         raise SpecError(
-            "target_tokens: expected a positive number of tokens per request, such as tokens_mean of a "
-            f"leaderboard, got {target_tokens:g}"
+            f"target_tokens: expected a positive number such as tokens_mean, got {target_tokens:g}"
         )
     replay = partial(evaluate, recordings, model=model, metrics=["usage"], profile=profile)
     low, high = 0.001, 1.0

@@ -92,14 +92,9 @@ def compare_strategies(
         If a strategy was not evaluated, a score was not measured, or an argument is not valid.
     """
     if not isinstance(results, Results):
-        raise SpecError(
-            f"compare_strategies: expected the Results of evaluate, got {type(results).__name__}"
-        )
+        raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}")
     if not 0 < level < 1 or resamples < 1000:
-        raise SpecError(
-            "compare_strategies: expected 0 < level < 1 and resamples >= 1000, "
-            f"got {level} and {resamples}"
-        )
+        raise SpecError(f"expected 0 < level < 1 and resamples >= 1000, got {level}, {resamples}")
     measured = {score.name: score for score in results.scores if score.how != "max"}
     allowed = {name: _parse_margin(name, margin) for name, margin in (margins or {}).items()}
     named = [scores] if isinstance(scores, str) else [*(scores or ())]
@@ -245,11 +240,9 @@ def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Arr
     return numerators, requests[score.per].to_numpy(dtype=np.float64)
 
 
-def _count_wins(
-    recordings: pd.Index[Any], columns: Sequence[_Array], score: Score
-) -> tuple[int, int, int]:
+def _count_wins(by: pd.Index[Any], columns: Sequence[_Array], score: Score) -> tuple[int, int, int]:
     """Count the recordings in which the first side is better, equal and worse."""
-    codes, names = pd.factorize(recordings)
+    codes, names = pd.factorize(by)
     sums = [np.bincount(codes, each, len(names)) for each in columns]
     a, b = sums[::2] if score.how == "sum" else (sums[0] / sums[1], sums[2] / sums[3])
     gain = (a - b) * (-1 if score.better == "lower" else 1)

@@ -104,18 +104,11 @@ def stratified_difference(
     found = ratio_difference(one, all_of, other, all_of, resamples=resamples, seed=seed)
     told = 0 < (a + b).sum() < (n + m).sum()
     low, high = np.clip([found.low, found.high], -1, 1) if told else (np.nan, np.nan)
-    return StratifiedDifference(
-        found.estimate,
-        float(low),
-        float(high),
-        found.p_value,
-        _permutation_p_value(n, m, a, b, resamples, seed),
-        float(first.sum() / weight.sum()),
-        float(second.sum() / weight.sum()),
-        (int(n.sum()), int(m.sum())),
-        (int(a.sum()), int(b.sum())),
-        len(sums),
-    )
+    tests = found.p_value, _permutation_p(n, m, a, b, resamples, seed)
+    rates = [float(side.sum() / weight.sum()) for side in (first, second)]
+    counted, hit = (int(n.sum()), int(m.sum())), (int(a.sum()), int(b.sum()))
+    interval = found.estimate, float(low), float(high)
+    return StratifiedDifference(*interval, *tests, *rates, counted, hit, len(sums))
 
 
 def _count_by_stratum(
@@ -134,9 +127,7 @@ def _count_by_stratum(
     return table[(table["n"] > 0) & (table["m"] > 0)]
 
 
-def _permutation_p_value(
-    n: _Array, m: _Array, a: _Array, b: _Array, resamples: int, seed: int
-) -> float:
+def _permutation_p(n: _Array, m: _Array, a: _Array, b: _Array, resamples: int, seed: int) -> float:
     """Return the share of permutations within strata with at least the observed difference.
 
     Permuted hits follow a hypergeometric distribution.

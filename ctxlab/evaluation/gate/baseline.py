@@ -290,10 +290,8 @@ def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _column_values(score: Score, sums: RecordingSums) -> list[npt.NDArray[np.float64]]:
     """Return the columns of a score by recording."""
-    return [
-        np.array([row[column] for row in sums.values()], dtype=np.float64)
-        for column in score.run_columns
-    ]
+    rows, names = sums.values(), score.run_columns
+    return [np.array([row[name] for row in rows], dtype=np.float64) for name in names]
 
 
 def _round_sum(value: float) -> float | None:

@@ -221,14 +221,9 @@ def check_results(
     if baseline and any(budget.margins for budget in budgets):
         said = describe_data_changes(now, baseline) or _baseline_gaps(now, baseline, budgets)
         if said:
-            name = budgets[0].experiment
-            raise SpecError(
-                f"{baseline_path}: the baseline of {name} is for other data: {said}; check the "
-                f"change, then run {update_command}"
-            )
-    return [
-        _check_bound(budget, bound, now, baseline) for budget in budgets for bound in budget.bounds
-    ]
+            what = f"the baseline of {budgets[0].experiment} is for other data: {said}"
+            raise SpecError(f"{baseline_path}: {what}; check the change, then run {update_command}")
+    return [_check_bound(each, bound, now, baseline) for each in budgets for bound in each.bounds]
 
 
 def _check_bound(
@@ -339,7 +334,7 @@ def _iter_changes(
         gone.discard(budget.baseline_key)
         for bound in budget.margins:
             value = _require_score(bound.score, now, budget)
-            old = _score_or_none(bound.score, then, budget)
+            old = _find_score(bound.score, then, budget)
             if old != value:
                 yield BaselineChange(budget.label, bound.score, old, value)
     for key in sorted(gone):
@@ -355,7 +350,7 @@ def _require_baseline_scores(
     """Raise ``SpecError`` if the baseline lacks a score that a margin needs."""
     for budget in budgets:
         for bound in budget.margins:
-            if _score_or_none(bound.score, baseline, budget) is None:
+            if _find_score(bound.score, baseline, budget) is None:
                 what = f"{budget.label} has no {score_label(bound.score)} in the baseline yet"
                 raise SpecError(f"{baseline_path}: {what}; run {update_command} to write it")
 
@@ -374,9 +369,7 @@ def _baseline_gaps(
     return ""
 
 
-def _score_or_none(
-    score: Score, part: ExperimentBaseline | None, budget: GateBudget
-) -> float | None:
+def _find_score(score: Score, part: ExperimentBaseline | None, budget: GateBudget) -> float | None:
     """Return a score of a baseline; None if it is missing, nan if it is unknown."""
     entry = part.budgets.get(budget.baseline_key) if part else None
     if entry and all(row.keys() >= {*score.run_columns} for row in entry.sums.values()):
@@ -386,7 +379,7 @@ def _score_or_none(
 
 def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
     """Return a score, or raise ``SpecError`` if it is unknown and cannot be checked."""
-    value = _score_or_none(score, part, budget)
+    value = _find_score(score, part, budget)
     if value is not None and not math.isnan(value):
         return value
     why = "no request counts for it"

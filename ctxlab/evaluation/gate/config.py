@@ -304,9 +304,7 @@ def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Sc
     if isinstance(value, str):
         number, unit = parse_quantity(value) or (None, "")
     if type(number) not in (int, float) or not 0 <= number < math.inf:
-        raise SpecError(
-            f"{name}: expected at least 0, such as 8000, 8k, 0.02 or 2 %, got {value!r}"
-        )
+        raise SpecError(f"{name}: expected at least 0, such as 8k, 0.02 or 2 %, got {value!r}")
     if unit and not (margin or share):
         raise SpecError(f"{name}: expected a number of {score.unit}, got the share {value!r}")
     bound = number / 100 if unit else number

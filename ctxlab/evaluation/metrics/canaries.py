@@ -161,20 +161,16 @@ class _EditedTextIndex:
         self.positions = np.array([value.position for value in values], dtype=np.int64)
         self.first_requests = np.searchsorted(requests, self.positions, side="right")
         "the first request after each value"
-        self.request_numbers = np.arange(len(requests))
+        self.numbers = np.arange(len(requests))
         self.row_by_position = {value.position: row for row, value in enumerate(values)}
         # Search for a value's last word first: most texts contain none.
-        self.search_terms = [
-            (r, v.text.split()[-1], padded_words(v.text)) for r, v in enumerate(values)
-        ]
+        self.search_terms = [(r, t.split()[-1], padded_words(t)) for r, (t, _) in enumerate(values)]
         self.cache: dict[int, tuple[Message, list[int]]] = {}
 
     def values_in_view(self, trace: Trace) -> _Bools:
         """Return whether each value is in view in each request: shape ``(search_terms, requests)``."""
         died = np.array(trace.context.dropped_at)[self.positions]
-        seen = (self.request_numbers >= self.first_requests[:, None]) & (
-            self.request_numbers < died[:, None]
-        )
+        seen = (self.numbers >= self.first_requests[:, None]) & (self.numbers < died[:, None])
         for entry in trace.context.edited_entries:
             seen[self.values_in_message(entry.message), entry.since : entry.until] = True
         for turn, entries in trace.forked_requests.items():

@@ -50,7 +50,7 @@ class CostMetric(Metric):
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         prices, cache = prepared.model.prices, prepared.model.cache
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
-        prefix = _reachable_prefix_tokens(cache, tokens - prepared.fixed_tokens, traces)
+        prefix = _reachable_prefix(cache, tokens - prepared.fixed_tokens, traces)
         # Tool definitions precede the messages, so the unchanged prefix includes them.
         prefix += prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
         prefix = cache.cached_tokens(prefix) * _is_cache_warm(prepared, cache)
@@ -79,9 +79,7 @@ def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray
     return [np.array([getattr(rates, name) for rates in prices.tiers])[tier] for name in names]
 
 
-def _reachable_prefix_tokens(
-    cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]
-) -> FloatArray:
+def _reachable_prefix(cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]) -> FloatArray:
     """Return the tokens of each request's prefix that the cache can serve from the previous request."""
     unchanged, opening, newest = (
         np.array([getattr(trace, name) for trace in traces], dtype=np.float64)

@@ -182,7 +182,7 @@ def measure_probe_visibility(
             tokens[at] = sum([entry.tokens for entry in entries]) + prepared.fixed_tokens
             edited = [entry for entry in entries if entry.form is not Form.VERBATIM]
             evidence[at], pointer[at] = index.evidence_shares(number, entries, edited)
-            answer[at] = index.is_answer_in_view(number, entries, edited)
+            answer[at] = index.shows_answer(number, entries, edited)
     return ProbeVisibility(evidence[order], pointer[order], answer[order], tokens[order])
 
 
@@ -213,9 +213,7 @@ class _AnswerIndex:
         said = self._padded_words[id(message)][1]
         return any(words in said for words in self.answers[number])
 
-    def is_answer_in_view(
-        self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
-    ) -> bool:
+    def shows_answer(self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]) -> bool:
         """Check if an answer is in the request, outside of the question."""
         end = self.prepared.probe_position(number)
         # Newest first: recent messages are the most likely to be sent.

@@ -75,13 +75,11 @@ def plot_frontier(
         If a column or limit is not in the results.
     """
     if not isinstance(results, Results):
-        raise SpecError(
-            f"results: expected the Results of ctxlab.evaluate, got {type(results).__name__}"
-            + ("; pass its attribute .results" if hasattr(results, "results") else "")
-        )
+        hint = "; pass its attribute .results" if hasattr(results, "results") else ""
+        raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}{hint}")
     import matplotlib.pyplot as plt
 
-    board = _plot_rows(results, limit, x, y)
+    board = _rows(results, limit, x, y)
     if ax is None:
         _, ax = plt.subplots(figsize=(8, 5.8), layout="constrained")
     named = board[board["control"] == ""]
@@ -97,9 +95,7 @@ def plot_frontier(
     return ax
 
 
-def _plot_rows(
-    results: Results, limit: float | Iterable[float] | None, x: str, y: str
-) -> pd.DataFrame:
+def _rows(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:
     """Return the rows to show, with control, fit and colour."""
     board = results.leaderboard()
     for column in (x, y):

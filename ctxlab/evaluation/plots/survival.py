@@ -59,10 +59,8 @@ def plot_survival(
         If ``by`` is not a known axis.
     """
     if not isinstance(survival, SurvivalResults):
-        raise SpecError(
-            "survival: expected the SurvivalResults of ctxlab.measure_survival, got "
-            f"{type(survival).__name__}; use ctxlab.plot_frontier for Results"
-        )
+        got = f"got {type(survival).__name__}; use ctxlab.plot_frontier for Results"
+        raise SpecError(f"expected the SurvivalResults of measure_survival, {got}")
     import matplotlib.pyplot as plt
 
     require_known("axis of survival", by, _AXIS_LABELS)

@@ -105,9 +105,8 @@ def same_arguments(one: str, other: str) -> bool:
     >>> same_arguments('{"path": "./a"}', '{"path": "a"}'), same_arguments("[1]", "[true]")
     (False, False)
     """
-    return _normalize_arguments(ToolCall("", "", one)) == _normalize_arguments(
-        ToolCall("", "", other)
-    )
+    ours, theirs = (_normalize_arguments(ToolCall("", "", text)) for text in (one, other))
+    return ours == theirs
 
 
 def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
@@ -152,9 +151,8 @@ def _entity_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -
     }
     if not named:
         return math.nan
-    text = "\n".join(
-        str(leaf) for call in predicted for _, leaf in call.argument_leaves() if leaf is not None
-    )
+    leaves = (leaf for call in predicted for _, leaf in call.argument_leaves())
+    text = "\n".join(str(leaf) for leaf in leaves if leaf is not None)
     return sum(contains_entity(text, each) for each in named) / len(named)
 
 

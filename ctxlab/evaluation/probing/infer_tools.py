@@ -61,9 +61,7 @@ def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any],
 
 def _object_schema(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
     keys = dict.fromkeys(key for each in objects for key in each)
-    found = {
-        key: _value_schema([each[key] for each in objects if key in each], depth) for key in keys
-    }
+    found = {k: _value_schema([each[k] for each in objects if k in each], depth) for k in keys}
     required = [key for key in keys if all(key in each for each in objects)]
     return {"type": "object", "properties": found, "required": required}
 

@@ -36,8 +36,8 @@ class JudgeVerdict(NamedTuple):
     "the judge's reason"
 
 
-def judge_score_name(number: int) -> str:
-    """Return the name of a judge's score and verdicts.
+def judge_key(number: int) -> str:
+    """Return the column of a judge's score and verdicts.
 
     Parameters
     ----------
@@ -90,11 +90,9 @@ def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Requ
         The request.
     """
     lines = [f"- {answer}" for answer in probe.answers] or ["(none: the conversation does not say)"]
-    said = (
-        f"Question: {probe.question}\n\nReference answers:\n" + "\n".join(lines),
-        f"<reply>\n{reply}\n</reply>",
-    )
-    messages = (Message("system", load_prompt("judge")), Message("user", "\n\n".join(said)))
+    asked = f"Question: {probe.question}\n\nReference answers:\n" + "\n".join(lines)
+    said = f"{asked}\n\n<reply>\n{reply}\n</reply>"
+    messages = (Message("system", load_prompt("judge")), Message("user", said))
     return Request(model, messages, max_tokens=max_tokens)
 
 

@@ -51,10 +51,7 @@ _COUNTED = (
 )
 "columns of an answer, summed over the replicates of a request"
 
-_COLUMNS = (
-    *("position", "invalid", "differs", "tokens", "overflow"),
-    *(*_COUNTED, "pairs", "alike"),
-)
+_COLUMNS = ("position", "invalid", "differs", "tokens", "overflow", *_COUNTED, "pairs", "alike")
 "columns of each sampled request and configuration"
 
 # Unanswered requests, and requests that the provider would reject, count only in their own rates.
@@ -362,9 +359,8 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
 def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[str, Any]:
     """Compare an answer with the recorded calls."""
     found: dict[str, Any] = dict.fromkeys(_COUNTED, math.nan)
-    found |= dict.fromkeys(
-        ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd"), 0.0
-    )
+    counts = ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd")
+    found |= dict.fromkeys(counts, 0.0)
     found |= {"said": "", "finish": None}
     if reply is None:
         return {**found, "outcome": "invalid", "why": "the provider would reject the request"}

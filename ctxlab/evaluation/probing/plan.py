@@ -383,12 +383,12 @@ class ProbingPlan(ABC, Generic[ResultsT]):
             table.add_recording(batch.prepared.manifest_entry | batch.facts)
             if not batch.traces:
                 continue
-            replies = yield from _collect_replies(batch.requests, client)
+            replies = yield from _collect(batch.requests, client)
             table.calls.add(collect_strategy_calls(batch.traces))
             table.calls.add_replies(self.answer_model, replies)
             judging, verdicts = self.judge_requests(batch, replies), []
             for judge, wanted in zip(self.models[1:], judging, strict=True):
-                said = yield from _collect_replies([*wanted.values()], client)
+                said = yield from _collect([*wanted.values()], client)
                 table.calls.add_replies(judge, said)
                 verdicts.append(dict(zip(wanted, said, strict=True)))
             rows, figures = self.score(batch, replies, verdicts)
@@ -397,9 +397,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
             answers += [{**names, **row} for row in rows]
 
 
-def _collect_replies(
-    requests: Sequence[Request], client: Client
-) -> Generator[None, None, list[Answer]]:
+def _collect(requests: Sequence[Request], client: Client) -> Generator[None, None, list[Answer]]:
     """Yield once per reply as it arrives; return the replies in the order of the requests."""
     found: dict[int, Answer] = {}
     with closing(iter_replies(requests, client)) as each:

@@ -29,12 +29,7 @@ from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, Strateg
 from ctxlab.evaluation.metrics.base import Figures, Score
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions
-from ctxlab.evaluation.probing.judge import (
-    judge_request,
-    judge_score_name,
-    load_prompt,
-    parse_verdict,
-)
+from ctxlab.evaluation.probing.judge import judge_key, judge_request, load_prompt, parse_verdict
 from ctxlab.evaluation.probing.plan import Answer, ProbingPlan, ProbingRequests, Row
 from ctxlab.evaluation.probing.results import GRADED_SCORES, QAResults
 from ctxlab.llm.base import Client, Reply, Request
@@ -210,7 +205,7 @@ class QAPlan(ProbingPlan[QAResults]):
     def scores(self) -> tuple[Score, ...]:
         """The scores of the leaderboard, including one per judge."""
         judged = (
-            Score.share(judge_score_name(n), f"correct for {model}", f"passed_{n} / verdicts_{n}")
+            Score.share(judge_key(n), f"correct for {model}", f"passed_{n} / verdicts_{n}")
             for n, model in enumerate(self.judges, 1)
         )
         return *_GRADE_SCORES, *judged, *_OTHER_SCORES
@@ -223,10 +218,7 @@ class QAPlan(ProbingPlan[QAResults]):
 
     @override
     def explain_nothing(self, recordings: Sequence[Mapping[str, Any]]) -> str:
-        return (
-            "no recording contains a question; use LoCoMo, LongMemEval, or native recordings with "
-            "probes"
-        )
+        return "no recording has a question; use LoCoMo, LongMemEval, or recordings with probes"
 
     @override
     def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
@@ -305,7 +297,7 @@ class QAPlan(ProbingPlan[QAResults]):
             for number, said in enumerate(verdicts, 1):
                 # The rubric counts an empty reply as incorrect, so judges are not asked.
                 verdict = 0.0 if outcome == "empty" else _verdict(said.get((q, text.strip())))
-                row[judge_score_name(number)] = verdict
+                row[judge_key(number)] = verdict
             rows.append(row)
         return rows, self._sum_replicates(batch, rows)
 
@@ -333,7 +325,7 @@ class QAPlan(ProbingPlan[QAResults]):
             "completion_tokens": scores["completion"],
         }
         for number, _ in enumerate(self.judges, 1):
-            verdicts = batch.stack(rows, judge_score_name(number))
+            verdicts = batch.stack(rows, judge_key(number))
             each |= {f"passed_{number}": verdicts, f"verdicts_{number}": ~np.isnan(verdicts)}
         summed = {name: np.nansum(a.astype(np.float64), axis=2) for name, a in each.items()}
         # An unknown price makes the sum nan.

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.comparison.paired import compare_strategies
-from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement, judge_score_name
+from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement, judge_key
 from ctxlab.evaluation.results import Results
 
 GRADED_SCORES = ("exact", "f1", "contains")
@@ -136,7 +136,7 @@ class QAResults(AnsweredResults):
         """
         if self.answers["replicate"].nunique() < 2:
             return pd.DataFrame()
-        judges = (judge_score_name(number) for number, _ in enumerate(self.judges, 1))
+        judges = (judge_key(number) for number, _ in enumerate(self.judges, 1))
         names = [*GRADED_SCORES, *judges]
         keys = ["limit", "strategy"]
         means = self.answers.groupby([*keys, "replicate"], sort=False)[names].mean()
@@ -158,13 +158,11 @@ class QAResults(AnsweredResults):
         found = {}
         for (i, one), (j, other) in pairwise(enumerate(self.judges, 1)):
             frame = self.answers[self.answers["outcome"] == "answered"]
-            frame = frame.dropna(subset=[judge_score_name(i), judge_score_name(j)])
+            frame = frame.dropna(subset=[judge_key(i), judge_key(j)])
             # Equal replies to one question are judged once, so they count once.
             frame = frame.drop_duplicates(["recording", "probe", "reply"])
-            first, second = (frame[judge_score_name(n)].to_numpy() == 1 for n in (i, j))
-            found[one, other] = judge_agreement(
-                first, second, frame["cluster"].to_numpy(dtype=object)
-            )
+            first, second = (frame[judge_key(n)].to_numpy() == 1 for n in (i, j))
+            found[one, other] = judge_agreement(first, second, list(frame["cluster"]))
         return found
 
 
@@ -203,9 +201,7 @@ class NextActionResults(AnsweredResults):
         wanted = [*heads, "difference", "low", "high"]
         names = list(dict.fromkeys(self.requests["strategy"].astype(str)))
         others = [name for name in names if name != FULL_HISTORY] if FULL_HISTORY in names else []
-        found = [
-            compare_strategies(self, name, FULL_HISTORY, scores=[score]).table[wanted]
-            for name in others
-        ]
+        compared = (compare_strategies(self, name, FULL_HISTORY, scores=score) for name in others)
+        found = [each.table[wanted] for each in compared]
         whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=wanted)
         return whole.rename(columns=heads)

@@ -30,7 +30,7 @@ from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialSums
 
 _ConfigurationKey: TypeAlias = tuple[float, str]
 "a limit, and a strategy as text"
-_RatioSums: TypeAlias = tuple[FloatArray, FloatArray]
+_Ratio: TypeAlias = tuple[FloatArray, FloatArray]
 "numerators and denominators of a ratio, each of shape ``(clusters, configurations)``"
 
 
@@ -94,9 +94,7 @@ class TuningResults:
         keys = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
         rows = {}
         for name, *parts in self._iter_objective_sums(keys):
-            pooled = [
-                (a.sum(axis=1, keepdims=True), b.sum(axis=1, keepdims=True)) for a, b in parts
-            ]
+            pooled = [(a.sum(1, keepdims=True), b.sum(1, keepdims=True)) for a, b in parts]
             found = self._optimism_columns(name, *pooled)
             gap = f"{name}_optimism"
             columns = (f"tuned_{name}", name, gap, f"{gap}_low", f"{gap}_high")
@@ -199,7 +197,7 @@ class TuningResults:
 
     def _iter_objective_sums(
         self, keys: Sequence[_ConfigurationKey]
-    ) -> Iterator[tuple[str, _RatioSums, _RatioSums]]:
+    ) -> Iterator[tuple[str, _Ratio, _Ratio]]:
         """Yield each objective's name and its sums for the keys, held out and on the tuning part."""
         cost, kept = self.trial_sums.scorer.scores[:2]
         whole: list[_ConfigurationKey] = [(limit, "full()") for limit, _ in keys]
@@ -211,14 +209,10 @@ class TuningResults:
 
     def _tuning_sums(self, score: int, side: int, keys: Sequence[_ConfigurationKey]) -> FloatArray:
         """Return a score's numerators (side 0) or denominators (1) by cluster of the tuning part."""
-        every = [
-            (float(limit), repr(strategy)) for strategy, limit in self.trial_sums.configurations
-        ]
+        every = [(float(limit), repr(s)) for s, limit in self.trial_sums.configurations]
         return self.trial_sums.sums[:, side, score, [every.index(key) for key in keys]]
 
-    def _optimism_columns(
-        self, name: str, now: _RatioSums, before: _RatioSums
-    ) -> dict[str, FloatArray]:
+    def _optimism_columns(self, name: str, now: _Ratio, before: _Ratio) -> dict[str, FloatArray]:
         """Return a score held out and on the tuning part, and the difference, with intervals.
 
         The two parts share no cluster, so the interval of the difference follows from theirs (Zou

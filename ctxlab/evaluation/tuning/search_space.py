@@ -215,9 +215,7 @@ def sample_configurations(
     """
     sizes = [len(space) * len(limits) for space in spaces]
     if trials is None and sum(sizes) > _MAX_UNSAMPLED:
-        raise SpecError(
-            f"the spaces have {sum(sizes):,} configurations; set trials to draw some of them"
-        )
+        raise SpecError(f"the spaces have {sum(sizes):,} configurations; set trials to draw some")
     if trials is not None and trials < 1:
         raise SpecError(f"trials must be at least 1, got {trials}")
     chance = random.Random(seed)

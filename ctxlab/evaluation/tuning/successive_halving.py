@@ -107,16 +107,14 @@ def run_successive_halving(
     return trials
 
 
-def _cluster_counts(
-    clusters: int, configurations: int, eta: float, rounds: int | None
-) -> list[int]:
+def _cluster_counts(clusters: int, trials: int, eta: float, rounds: int | None) -> list[int]:
     """Return how many clusters have been used after each round; the last number is all of them."""
     if eta <= 1:
         raise SpecError(f"eta must be above 1, got {eta:g}")
     if rounds is not None and rounds < 1:
         raise SpecError(f"rounds must be at least 1, got {rounds}")
     if rounds is None:
-        most = min(clusters / _MIN_FIRST_CLUSTERS, configurations)
+        most = min(clusters / _MIN_FIRST_CLUSTERS, trials)
         rounds = 1 + int(log(max(most, 1), eta))
     counts = [ceil(clusters / eta**left) for left in reversed(range(rounds))]
     return list(dict.fromkeys(counts))

@@ -111,14 +111,10 @@ def tune(
     configurations = sample_configurations(searched, grid.limits, trials, seed)
     asked = _check_strategies(configurations, client)
     tuned, held = split_holdout(telling, holdout, seed)
+    scorer = make_trial_scorer(replace(grid, client=client), objective)
+    several = 1 if asked else workers  # a client may not work across processes
     found = run_successive_halving(
-        make_trial_scorer(replace(grid, client=client), objective),
-        tuned,
-        configurations,
-        eta=eta,
-        rounds=rounds,
-        workers=1 if asked else workers,  # a client may not work across processes
-        progress=progress,
+        scorer, tuned, configurations, eta=eta, rounds=rounds, workers=several, progress=progress
     )
     used = {limit for _, limit in found.frontier}
     results = evaluate(
@@ -147,19 +143,15 @@ def tune(
     return TuningResults(results, found)
 
 
-def _check_strategies(
-    configurations: Sequence[CandidateConfiguration], client: Client | None
-) -> bool:
+def _check_strategies(candidates: Sequence[CandidateConfiguration], client: Client | None) -> bool:
     """Check that there are strategies and no controls; return whether any of them calls a model."""
-    strategies = dict.fromkeys(strategy for strategy, _ in configurations)
+    strategies = dict.fromkeys(strategy for strategy, _ in candidates)
     if not strategies:
         raise SpecError("expected at least one space and one limit")
     for strategy in strategies:
         if control_name(repr(strategy)):
-            raise SpecError(
-                f"{strategy!r} is a control and is never recommended; leave it out (full history and a "
-                "random drop are always compared)"
-            )
+            why = "leave it out (full history and a random drop are always compared)"
+            raise SpecError(f"{strategy!r} is a control and is never recommended; {why}")
     asked = ", ".join(models_used(*strategies))
     if asked and client is None:
         raise SpecError(f"{asked} would be called in every trial; pass a client to allow that")

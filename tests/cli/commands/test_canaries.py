@@ -91,7 +91,7 @@ def test_recordings_that_were_planted_before_are_measured_as_they_are(
     assert json.loads(said.out)[0]["canaries"] == 18
     twice = run("canaries", tmp_path / "planted", "--write", tmp_path / "twice")
     assert twice.code == 2
-    assert "contains canaries already" in twice.err
+    assert "has canaries already" in twice.err
 
 
 def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:

@@ -337,4 +337,4 @@ def test_what_is_written_wrongly_is_one_sentence(
 def test_recordings_without_questions_say_where_there_are_some(run: Run, logs: Path) -> None:
     said = run("probe", logs, "-a", MODEL)
     assert said.code == 2
-    assert "no recording contains a question; use LoCoMo" in said.err
+    assert "no recording has a question; use LoCoMo" in said.err

@@ -325,7 +325,7 @@ WRONG = {
     ),
     "figure": (
         "[logs.a]\nstrategy = 'full'\nmax = { tokens_mean = 'much' }\n",
-        "logs: a: max: tokens_mean: expected at least 0, such as 8000, 8k, 0.02 or 2 %, got 'much'",
+        "logs: a: max: tokens_mean: expected at least 0, such as 8k, 0.02 or 2 %, got 'much'",
     ),
     "truth": ("[logs.a]\nstrategy = 'full'\nmax = { recall = true }\n", "got True"),
     "negative": (

@@ -307,7 +307,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
     ):
         with pytest.raises(SpecError, match=words):
             sat(scripted, **changes)
-    with pytest.raises(SpecError, match="no recording contains a question"):
+    with pytest.raises(SpecError, match="no recording has a question"):
         run_qa([bare], "full", 1.0, answer_model=MODEL, client=scripted, progress=False)
     assert scripted.requests == []
 
