@@ -373,9 +373,8 @@ class EvidenceOracleInfo:
         context, history = self._context, self._context.history
         room = context.available - history.tokens_before[history.head_length]
         room -= history.counter.count_message(self._question)
-        places = [
-            p for p in self._probe.evidence if history.head_length <= p < context.history_length
-        ]
+        first, end = history.head_length, context.history_length
+        places = [place for place in self._probe.evidence if first <= place < end]
         found = []
         for place in sorted(places, key=lambda place: history.entries[place].tokens):
             room -= history.entries[place].tokens

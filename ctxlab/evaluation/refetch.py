@@ -80,11 +80,8 @@ def find_refetches(
     """
     check_recordings(recordings)
     models = ModelChoice(model)
-    rows = [
-        row
-        for each in recordings
-        for row in _rows(PreparedRecording(each, models.counter_for(each)), control_every)
-    ]
+    prepared = (PreparedRecording(each, models.counter_for(each)) for each in recordings)
+    rows = [row for each in prepared for row in _rows(each, control_every)]
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     kinds = dict.fromkeys(("seen", "named", "content"), "boolean")
     return frame.astype(kinds | dict.fromkeys(("again", "used"), "float64"))
@@ -257,10 +254,8 @@ def _find_points(prepared: PreparedRecording, control_every: int | None) -> list
     if control_every is not None:
         begins = zip([0, *starts], [0, *(each.position for each in made)], strict=True)
         for (begin, since), end in zip(begins, [*starts, requests], strict=True):
-            points += [
-                _Point(request, "none", since, end)
-                for request in range(begin + control_every, end, control_every)
-            ]
+            controls = range(begin + control_every, end, control_every)
+            points += [_Point(request, "none", since, end) for request in controls]
     return points
 
 

@@ -442,10 +442,8 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
             yield made
             names = [name for name in RUN_FILES if (folder / name).is_file()]
             files = sorted(made.iterdir(), key=lambda file: file.name == MANIFEST_FILE)
-            _move_all_or_none(
-                [(folder / name, before / name) for name in names]
-                + [(file, folder / file.name) for file in files]
-            )
+            moves = [(folder / name, before / name) for name in names]
+            _move_all_or_none(moves + [(file, folder / file.name) for file in files])
     except BaseException:
         if new:
             with suppress(OSError):

@@ -122,10 +122,8 @@ class SurvivalResults:
             rows = rows.groupby(own, observed=True)[names].sum().reset_index()
             rows[_REQUEST_COUNTS] = rows[_REQUEST_COUNTS].div(rows["requests"], axis=0)
         sums = rows.groupby(["cluster", *keys], observed=True)[names].sum()
-        wide = {
-            name: sums[name].unstack("cluster", fill_value=0).loc[board.index].to_numpy().T
-            for name in names
-        }
+        tables = {name: sums[name].unstack("cluster", fill_value=0) for name in names}
+        wide = {name: each.loc[board.index].to_numpy().T for name, each in tables.items()}
         for name, (numerator, denominator) in _RATIOS.items():
             over, under = wide[numerator], wide[denominator]
             whole = under.sum(axis=0)

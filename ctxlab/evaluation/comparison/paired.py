@@ -118,10 +118,8 @@ def compare_strategies(
     tests = table.groupby("score", sort=False)["p"]
     table["p_holm"] = tests.transform(lambda p: holm_correction(p.to_numpy()))
     least = 2.0 * 0.5 ** table["clusters"].to_numpy(dtype=np.float64) * tests.transform("count")
-    table["finding"] = [
-        _describe_finding(row, level, least_p)
-        for row, least_p in zip(table.itertuples(), least, strict=True)
-    ]
+    found = zip(table.itertuples(), least, strict=True)
+    table["finding"] = [_describe_finding(row, level, least_p) for row, least_p in found]
     return Comparison(table if by else table.drop(columns="kind"), level)
 
 
@@ -194,10 +192,7 @@ def _align_requests(
     requests: pd.DataFrame, a: Configuration, b: Configuration
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the same requests of two configurations, in the same order."""
-    sides = [
-        requests[(requests["strategy"] == strategy) & (requests["limit"] == limit)]
-        for strategy, limit in (a, b)
-    ]
+    sides = [requests[(requests["strategy"] == s) & (requests["limit"] == x)] for s, x in (a, b)]
     first, second = (side.set_index(["recording", "request"]) for side in sides)
     return first, second if first.index.equals(second.index) else second.loc[first.index]
 

@@ -103,10 +103,7 @@ class Comparison:
                 f"Up to {left_out:,} requests count for only one of two strategies, such as questions "
                 "without an answer; they are left out of both."
             )
-        said.append(
-            "Off-policy replay; recall is availability, an upper bound on what a model recalls."
-        )
-        return said
+        return [*said, "Off-policy replay; recall is availability, an upper bound."]
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, followed by its notes.

@@ -143,12 +143,8 @@ def _leaf_similarity(one: tuple[_Leaves, Hashable], other: tuple[_Leaves, Hashab
 
 
 def _entity_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    named = {
-        entity.text
-        for call in recorded
-        for _, leaf in call.argument_leaves()
-        for entity in find_entities_in_value(leaf)
-    }
+    values = (leaf for call in recorded for _, leaf in call.argument_leaves())
+    named = {entity.text for value in values for entity in find_entities_in_value(value)}
     if not named:
         return math.nan
     leaves = (leaf for call in predicted for _, leaf in call.argument_leaves())

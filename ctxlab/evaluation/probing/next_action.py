@@ -316,10 +316,8 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         for name in ("position", "differs", "tokens", "overflow"):
             found[name] = batch.stack(rows, name)[:, :, 0]
         question = np.array(batch.request_index)
-        alike = [
-            _count_equal_pairs(replies[first : first + self.replicates])
-            for first in range(0, len(replies), self.replicates)
-        ]
+        count, starts = self.replicates, range(0, len(replies), self.replicates)
+        alike = [_count_equal_pairs(replies[start : start + count]) for start in starts]
         # The last entry is for index -1: no request.
         pairs = np.array([*alike, (0.0, 0.0)])[question]
         found["pairs"], found["alike"] = pairs[..., 0], pairs[..., 1]

@@ -227,10 +227,7 @@ class QAPlan(ProbingPlan[QAResults]):
         traces = self.replay(prepared) if prepared.probes else []
         made: dict[int, tuple[Message, Message]] = {}
         sent = [
-            [
-                inline_speaker_names((e.message for e in entries), made)
-                for entries in t.preview_entries
-            ]
+            [inline_speaker_names((e.message for e in each), made) for each in t.preview_entries]
             for t in traces
         ]
         tools, numbers = partial(request_tools, recording), range(len(prepared.probes))

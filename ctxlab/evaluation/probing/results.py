@@ -84,9 +84,8 @@ class AnsweredResults(Results):
         saved = Results.load(folder)
         expected, _ = _KINDS[cls.kind]
         if cls.kind not in saved.manifest:
-            found, loader = next(
-                (names for kind, names in _KINDS.items() if kind in saved.manifest), _EVALUATION
-            )
+            kinds = (names for kind, names in _KINDS.items() if kind in saved.manifest)
+            found, loader = next(kinds, _EVALUATION)
             hint = f"expected a saved {expected}, got a saved {found}; use {loader}"
             raise ReadError(folder, None, hint)
         try:

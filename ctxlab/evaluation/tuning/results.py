@@ -26,7 +26,7 @@ from ctxlab.evaluation.recommendation import (
 )
 from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.evaluation.tuning.pareto import pareto_front
-from ctxlab.evaluation.tuning.trials import REFERENCE_NOTE, TrialSums
+from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialSums
 
 _ConfigurationKey: TypeAlias = tuple[float, str]
 "a limit, and a strategy as text"

@@ -22,8 +22,7 @@ from ctxlab.evaluation.tuning.search_space import (
     parse_spaces,
     sample_configurations,
 )
-from ctxlab.evaluation.tuning.successive_halving import run_successive_halving
-from ctxlab.evaluation.tuning.trials import make_trial_scorer
+from ctxlab.evaluation.tuning.successive_halving import make_trial_scorer, run_successive_halving
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
