@@ -197,8 +197,10 @@ class CanaryPlanter:
         Raises ``SpecError`` if the recording has canaries already, or too few messages.
         """
         if not isinstance(recording, Recording):
-            hint = "use [plant_canaries(each) for each in recordings]"
-            raise SpecError(f"expected one Recording, got {type(recording).__name__}; {hint}")
+            raise SpecError(
+                f"expected one Recording, got {type(recording).__name__}; use "
+                "[plant_canaries(each) for each in recordings]"
+            )
         if _META_KEY in recording.meta:
             raise SpecError(f"{recording.id}: has canaries already; use the original recording")
         free, random = _FreeMessages(recording), _seeded_random(recording.id, self.seed)

@@ -105,7 +105,7 @@ def stratified_difference(
     told = 0 < (a + b).sum() < (n + m).sum()
     low, high = np.clip([found.low, found.high], -1, 1) if told else (np.nan, np.nan)
     tests = found.p_value, _permutation_p(n, m, a, b, resamples, seed)
-    rates = [float(side.sum() / weight.sum()) for side in (first, second)]
+    rates = float(first.sum() / weight.sum()), float(second.sum() / weight.sum())
     counted, hit = (int(n.sum()), int(m.sum())), (int(a.sum()), int(b.sum()))
     interval = found.estimate, float(low), float(high)
     return StratifiedDifference(*interval, *tests, *rates, counted, hit, len(sums))

@@ -75,8 +75,9 @@ def plot_frontier(
         If a column or limit is not in the results.
     """
     if not isinstance(results, Results):
-        hint = "; pass its attribute .results" if hasattr(results, "results") else ""
-        raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}{hint}")
+        raise SpecError(
+            f"expected Results, got {type(results).__name__}; pass .results if it has any"
+        )
     import matplotlib.pyplot as plt
 
     board = _rows(results, limit, x, y)

@@ -59,8 +59,9 @@ def plot_survival(
         If ``by`` is not a known axis.
     """
     if not isinstance(survival, SurvivalResults):
-        got = f"got {type(survival).__name__}; use ctxlab.plot_frontier for Results"
-        raise SpecError(f"expected the SurvivalResults of measure_survival, {got}")
+        raise SpecError(
+            f"expected SurvivalResults, got {type(survival).__name__}; use plot_frontier for Results"
+        )
     import matplotlib.pyplot as plt
 
     require_known("axis of survival", by, _AXIS_LABELS)
