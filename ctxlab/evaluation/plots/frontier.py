@@ -76,7 +76,8 @@ def plot_frontier(
     """
     if not isinstance(results, Results):
         raise SpecError(
-            f"expected Results, got {type(results).__name__}; pass .results if it has any"
+            f"expected the Results of evaluate, got {type(results).__name__}"
+            + ("; pass its attribute .results" if hasattr(results, "results") else "")
         )
     import matplotlib.pyplot as plt
 
