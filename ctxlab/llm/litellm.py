@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import random
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
@@ -60,6 +59,8 @@ class _AttemptFailed(Exception):
     def __init__(self, failure: CallFailure) -> None:
         super().__init__(failure.reason)
         self.failure = failure
+        self.too_late = failure.retry_after > _MAX_WAIT_SECONDS
+        self.retryable = failure.retry_class == "transient" and not self.too_late
 
 
 class LiteLLMClient(CostAwareClient):
@@ -236,38 +237,47 @@ class LiteLLMClient(CostAwareClient):
         self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
     ) -> tuple[_Billed, int]:
         """Return the reply and the number of attempts, each of which costs at most ``worst`` USD."""
-        attempts, delay = 0, min(self.delay, _MAX_WAIT_SECONDS)
-        with self._slots:  # also held between retries, so a rate-limited client slows down
-            while True:
-                if cancelled.is_set():
-                    raise ModelUnavailable(f"{model}: the call was cancelled", attempts)
-                try:
-                    reply = self._attempt(model, send, cancelled, worst)
-                    self._usage.end_call(reached=True)
-                    return reply, attempts + 1
-                except _AttemptFailed as error:
-                    failure, cause = error.failure, error.__cause__
-                attempts += failure.outcome != "unsent"
-                if failure.retry_class == "refused":
-                    said = f"{model} rejected the request: {failure.reason}"
-                    advice = "check the model's name, the API key and the client's settings"
-                    raise ModelRequestRejected(f"{said}; {advice}") from cause
-                too_late = failure.retry_after > _MAX_WAIT_SECONDS
-                retryable = failure.retry_class == "transient" and not too_late
-                if not retryable or attempts > self.retries or cancelled.is_set():
-                    break
-                pause = max(failure.retry_after, delay) + random.uniform(0, self.delay)
-                _log.log(
-                    logging.WARNING if attempts == 1 else logging.INFO,
-                    "%s: attempt %d of %d failed, next attempt in %.2f s: %s",
-                    model, attempts, self.retries + 1, pause, failure.reason,
-                )  # fmt: skip
-                cancelled.wait(pause)
-                delay = min(delay * self.backoff, _MAX_WAIT_SECONDS)
+        import tenacity
+
+        backoff = tenacity.wait_exponential(self.delay, _MAX_WAIT_SECONDS, self.backoff)
+        jitter = tenacity.wait_random(0, self.delay)
+        last_attempt = tenacity.stop_after_attempt(self.retries + 1)
+
+        def wait(state: Any) -> float:
+            asked: float = state.outcome.exception().failure.retry_after
+            return max(asked, backoff(state)) + jitter(state)
+
+        def warn(state: Any) -> None:
+            level = logging.WARNING if state.attempt_number == 1 else logging.INFO
+            text = "%s: attempt %d of %d failed, next attempt in %.2f s: %s"
+            told = state.attempt_number, self.retries + 1, state.upcoming_sleep
+            _log.log(level, text, model, *told, state.outcome.exception())
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: getattr(error, "retryable", False)),
+            stop=last_attempt | tenacity.stop_when_event_set(cancelled),
+            wait=wait,
+            sleep=tenacity.sleep_using_event(cancelled),
+            before_sleep=warn,
+            reraise=True,
+        )
+        try:
+            with self._slots:  # also held between retries, so a rate-limited client slows down
+                reply = retrying(self._attempt, model, send, cancelled, worst)
+        except _AttemptFailed as error:
+            failed, failure, cause = error, error.failure, error.__cause__
+        else:
+            self._usage.end_call(reached=True)
+            return reply, retrying.statistics["attempt_number"]
+        attempts = retrying.statistics["attempt_number"] - (failure.outcome == "unsent")
+        if failure.retry_class == "refused":
+            said = f"{model} rejected the request: {failure.reason}"
+            advice = "check the model's name, the API key and the client's settings"
+            raise ModelRequestRejected(f"{said}; {advice}") from cause
         last = text = failure.reason
-        if too_late:
+        if failed.too_late:
             last = text = f"{last}; the provider asks to wait {failure.retry_after:,.0f} s"
-        elif retryable:
+        elif failed.retryable:
             text = f"no reply after {pluralize(attempts, 'attempt')}: {last}"
         reached = failure.retry_class == "declined" and failure.outcome != "interrupted"
         if not cancelled.is_set() and self._usage.end_call(reached=reached) >= self.patience > 0:
@@ -279,6 +289,8 @@ class LiteLLMClient(CostAwareClient):
         self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
     ) -> _Billed:
         """Make one HTTP request and record what it cost."""
+        if cancelled.is_set():
+            raise _AttemptFailed(CallFailure("the call was cancelled", "declined", "unsent"))
         limit = self.cost_limit
         paid = limit.reserve(model, worst, cancelled) if limit else nullcontext(Reservation(worst))
         with paid as reservation:
