@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ctxlab._utils.jsonio import dump_json, parse_json
-from ctxlab.agent.tools.docstrings import parse_docstring
 from ctxlab.agent.tools.result import ToolResult, failed_result, to_json_data
 from ctxlab.errors import SpecError
 
@@ -121,7 +121,8 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
     bodies = (function, getattr(function, "__call__", None))  # noqa: B004
     if any(test(body) for test in _ASYNC_TESTS for body in bodies):
         raise SpecError(f"tool {called} is async; pass a function that is not")
-    about, meanings = parse_docstring(inspect.getdoc(function))
+    docstring = docstring_parser.parse(inspect.getdoc(function) or "")
+    meanings = {each.arg_name: each.description or "" for each in docstring.params}
     try:
         signature = inspect.signature(function)
         typed = function if inspect.isroutine(function) else getattr(function, "func", None)
@@ -135,7 +136,7 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         if key not in hints:
             raise SpecError(f"tool {called}: parameter {key} has no type; annotate it")
         notes = (each for each in getattr(hints[key], "__metadata__", ()) if isinstance(each, str))
-        meaning = meanings.get(key) or next(notes, None)
+        meaning = " ".join(meanings.get(key, "").split()) or next(notes, None)
         about_it: dict[str, Any] = {"description": meaning} if meaning else {}
         default = ... if parameter.default is parameter.empty else parameter.default
         # A parameter may have the name of an attribute of pydantic's models, so use an alias.
@@ -146,6 +147,7 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
     except PydanticUserError as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"tool {called} has no JSON schema: {reason}") from error
+    about = (docstring.description or "").strip()
     return Tool(called, about, schema, function, model)
 
 

@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from ctxlab.agent.tools.docstrings import parse_docstring
 from ctxlab.agent.tools.result import ERROR_TYPES, ToolResult
 from ctxlab.agent.tools.tool import Tool, call_tool, tool_from_function, tools_by_name
 from ctxlab.context.turns import GET_TURN_TOOL
@@ -289,14 +288,27 @@ def test_whatever_a_model_writes_is_answered(arguments: str) -> None:
     result.to_llm_content().encode()
 
 
-def test_three_layouts_of_docstrings_are_understood() -> None:
-    numpy = (
-        "Does it.\n\nParameters\n-----\npath : str\n    The file,\n    whole.\nn\n    How many.\n"
-    )
-    sphinx = "Does it.\n\n:param str path: The file,\n    whole.\n:param n: How many.\n:return: x\n"
-    google = (
-        "Does it.\n\nArgs:\n  path: The file,\n    whole.\n  n (int): How many.\nRaises:\n  No: x\n"
-    )
-    for text in (numpy, sphinx, google):
-        assert parse_docstring(text) == ("Does it.", {"path": "The file, whole.", "n": "How many."})
-    assert parse_docstring(None) == ("", {})
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "Parameters\n----------\npath : str\n    The file,\n    whole.\nn\n    How many.",
+        ":param str path: The file,\n    whole.\n:param n: How many.\n:return: x",
+        "Args:\n  path: The file,\n    whole.\n  n (int): How many.\nRaises:\n  No: x",
+    ],
+)
+def test_three_layouts_of_docstrings_are_understood(layout: str) -> None:
+    def act(path: str, n: int) -> None: ...
+
+    act.__doc__ = f"Does it.\n\n{layout}\n"
+    tool = tool_from_function(act)
+    assert tool.description == "Does it."
+    known = {name: each["description"] for name, each in tool.parameters["properties"].items()}
+    assert known == {"path": "The file, whole.", "n": "How many."}
+
+
+def test_a_tool_needs_no_docstring() -> None:
+    def act(path: str) -> None: ...
+
+    tool = tool_from_function(act)
+    assert tool.description == ""
+    assert "description" not in tool.parameters["properties"]["path"]
