@@ -164,7 +164,7 @@ def _update_ai_message(message: Message, was: Message, original: AIMessage) -> A
     """Return the original with the strategy's text and calls; all other blocks stay."""
     ids = {call.id for call in message.tool_calls}
     edited = (call for call in message.tool_calls if call not in was.tool_calls)
-    changed = {call.id: _parse_arguments(call) for call in edited}
+    changed = {call.id: _as_object(call.parse_arguments()) for call in edited}
     blocks: Any = original.content
     if message.content != was.content:
         blocks = _replace_text(blocks, message)
@@ -212,9 +212,5 @@ def _replace_call_arguments(block: Any, changed: Mapping[str, Any]) -> Any:
     return block | {"input" if block["type"] == "tool_use" else "args": arguments}
 
 
-def _parse_arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        said = json.loads(call.arguments)
-    except ValueError:
-        said = call.arguments
-    return said if isinstance(said, dict) else {"arguments": said}
+def _as_object(arguments: Any) -> dict[str, Any]:
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}

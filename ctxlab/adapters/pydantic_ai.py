@@ -11,30 +11,18 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from pydantic_ai.messages import (
-    ImageUrl,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    RetryPromptPart,
-    SystemPromptPart,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai import messages as api
 
 from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.types import Message, ToolCall
 
-MessageWithParts: TypeAlias = tuple[ModelMessage, tuple[Any, ...]]
+MessageWithParts: TypeAlias = tuple[api.ModelMessage, tuple[Any, ...]]
 """A message of the framework, and those of its parts that form one ctxlab message."""
 
 
 def context_processor(
     *arguments: Any, **options: Any
-) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
+) -> Callable[[list[api.ModelMessage]], Awaitable[list[api.ModelMessage]]]:
     """Return a history processor that applies a strategy to the message history.
 
     A processor receives neither instructions nor tool definitions, so keep tokens for them with
@@ -62,7 +50,7 @@ def context_processor(
     """
     conversations = ConversationPool[MessageWithParts](*arguments, **options)
 
-    async def manage(history: list[ModelMessage]) -> list[ModelMessage]:
+    async def manage(history: list[api.ModelMessage]) -> list[api.ModelMessage]:
         conversation = [pair for message in history for pair in _split_message(message)]
         # A strategy may call a model itself, which would block all other runs.
         sent = await asyncio.to_thread(conversations.prepare_messages, conversation)
@@ -71,35 +59,33 @@ def context_processor(
     return manage
 
 
-def _split_message(whole: ModelMessage) -> Iterator[tuple[Message, MessageWithParts]]:
-    if isinstance(whole, ModelResponse):
+def _split_message(whole: api.ModelMessage) -> Iterator[tuple[Message, MessageWithParts]]:
+    if isinstance(whole, api.ModelResponse):
         yield _response_to_message(whole), (whole, tuple(whole.parts))
         return
     for part in whole.parts:
         yield _part_to_message(part), (whole, (part,))
 
 
-def _response_to_message(response: ModelResponse) -> Message:
-    text = "\n".join(part.content for part in response.parts if isinstance(part, TextPart))
-    thought = "\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
-    calls = tuple(
-        ToolCall(part.tool_call_id, part.tool_name, part.args_as_json_str())
-        for part in response.parts
-        if isinstance(part, ToolCallPart)
-    )
+def _response_to_message(response: api.ModelResponse) -> Message:
+    parts = response.parts
+    text = "\n".join(part.content for part in parts if isinstance(part, api.TextPart))
+    thought = "\n".join(part.content for part in parts if isinstance(part, api.ThinkingPart))
+    made = [part for part in parts if isinstance(part, api.ToolCallPart)]
+    calls = tuple(ToolCall(c.tool_call_id, c.tool_name, c.args_as_json_str()) for c in made)
     return Message("assistant", text or (None if calls else ""), calls, reasoning=thought or None)
 
 
 def _part_to_message(part: Any) -> Message:
-    if isinstance(part, SystemPromptPart):
+    if isinstance(part, api.SystemPromptPart):
         return Message("system", part.content)
-    if isinstance(part, ToolReturnPart):
+    if isinstance(part, api.ToolReturnPart):
         # The plain text can be written back; ``model_response_str`` may wrap errors.
         text = part.content if isinstance(part.content, str) else part.model_response_str()
         return Message("tool", text, (), part.tool_call_id, part.tool_name)
-    if isinstance(part, RetryPromptPart) and part.tool_name is not None:
+    if isinstance(part, api.RetryPromptPart) and part.tool_name is not None:
         return Message("tool", part.model_response(), (), part.tool_call_id, part.tool_name)
-    if isinstance(part, UserPromptPart):
+    if isinstance(part, api.UserPromptPart):
         content = part.content
         text = isinstance(content, str)
         return Message("user", content if text else tuple(map(_to_content_part, content)))
@@ -111,7 +97,8 @@ def _to_content_part(piece: Any) -> dict[str, Any]:
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     url = getattr(piece, "data_uri", None) or getattr(piece, "url", "")
-    if isinstance(piece, ImageUrl) or str(getattr(piece, "media_type", "")).startswith("image/"):
+    media_type = str(getattr(piece, "media_type", ""))
+    if isinstance(piece, api.ImageUrl) or media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "text", "text": f"[{type(piece).__name__}]"}
 
@@ -123,21 +110,21 @@ def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> Mess
         return response, tuple(response.parts)
     whole, was = (None, None) if original is None else (original[0], original[1][0])
     part: Any
-    if isinstance(was, UserPromptPart):
+    if isinstance(was, api.UserPromptPart):
         part = replace(was, content=_update_prompt(message, was))
-    elif isinstance(was, ToolReturnPart | SystemPromptPart):
+    elif isinstance(was, api.ToolReturnPart | api.SystemPromptPart):
         part = replace(was, content=message.text)
     elif message.role == "tool":
-        part = ToolReturnPart(message.name or "tool", message.text, message.tool_call_id or "")
+        part = api.ToolReturnPart(message.name or "tool", message.text, message.tool_call_id or "")
     else:
-        kind = SystemPromptPart if message.role == "system" else UserPromptPart
+        kind = api.SystemPromptPart if message.role == "system" else api.UserPromptPart
         part = kind(message.text)
-    if isinstance(whole, ModelRequest):
+    if isinstance(whole, api.ModelRequest):
         return replace(whole, parts=[part]), (part,)
-    return ModelRequest([part]), (part,)
+    return api.ModelRequest([part]), (part,)
 
 
-def _update_prompt(message: Message, was: UserPromptPart) -> Any:
+def _update_prompt(message: Message, was: api.UserPromptPart) -> Any:
     """Return the content of a prompt; unchanged parts stay objects of the framework."""
     if not isinstance(message.content, tuple) or isinstance(was.content, str):
         return message.text
@@ -148,43 +135,43 @@ def _update_prompt(message: Message, was: UserPromptPart) -> Any:
     ]
 
 
-def _update_response(message: Message, original: MessageWithParts | None) -> ModelResponse:
+def _update_response(message: Message, original: MessageWithParts | None) -> api.ModelResponse:
     """Return a response with the new text; remaining calls and other parts keep their order."""
     calls = {call.id: call for call in message.tool_calls}
     if original is None:
-        said: list[Any] = [TextPart(message.text)] if message.text else []
-        said += [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
-        return ModelResponse(said)
+        said: list[Any] = [api.TextPart(message.text)] if message.text else []
+        said += [api.ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
+        return api.ModelResponse(said)
     whole, parts = original
-    assert isinstance(whole, ModelResponse)
+    assert isinstance(whole, api.ModelResponse)
     was = _response_to_message(whole)
     changed = message.text != was.text
-    made: list[Any] = [TextPart(message.text)] if message.text and changed else []
+    made: list[Any] = [api.TextPart(message.text)] if message.text and changed else []
     for part in parts:
-        if isinstance(part, ToolCallPart):
+        if isinstance(part, api.ToolCallPart):
             call = calls.get(part.tool_call_id)
             if call is not None:
                 same = call.arguments == part.args_as_json_str()
                 made.append(part if same else replace(part, args=call.arguments))
-        elif isinstance(part, TextPart):
+        elif isinstance(part, api.TextPart):
             made += [] if changed else [part]
-        elif isinstance(part, ThinkingPart):
+        elif isinstance(part, api.ThinkingPart):
             # Thinking comes first, as providers that sign it require.
-            thoughts = sum(isinstance(before, ThinkingPart) for before in made)
+            thoughts = sum(isinstance(before, api.ThinkingPart) for before in made)
             made[thoughts:thoughts] = [part] if message.reasoning else []
         else:
             made.append(part)
     return replace(whole, parts=made)
 
 
-def _merge_requests(origins: Sequence[MessageWithParts]) -> list[ModelMessage]:
+def _merge_requests(origins: Sequence[MessageWithParts]) -> list[api.ModelMessage]:
     """Join adjacent request parts into one request, as the framework requires."""
-    made: list[ModelMessage] = []
+    made: list[api.ModelMessage] = []
     for whole, parts in origins:
         last = made[-1] if made else None
-        if isinstance(whole, ModelResponse):
+        if isinstance(whole, api.ModelResponse):
             made.append(whole)
-        elif isinstance(last, ModelRequest):
+        elif isinstance(last, api.ModelRequest):
             made[-1] = replace(last, parts=[*last.parts, *parts])
         else:
             is_whole = len(whole.parts) == len(parts)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 ResponseItems: TypeAlias = tuple[dict[str, Any], ...]
@@ -236,10 +236,7 @@ def _replace_arguments(item: dict[str, Any], call: ToolCall) -> dict[str, Any]:
         return item
     if _item_type(item) == "function_call":
         return item | {"arguments": call.arguments}
-    try:
-        said = parse_json(call.arguments)
-    except ValueError:
-        return item
+    said = call.parse_arguments()
     known = {key: value for key, value in item.items() if key not in _IDENTIFYING_KEYS}
     return item | said if isinstance(said, dict) and said.keys() == known.keys() else item
 

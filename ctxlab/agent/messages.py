@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Container
 
-from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
+from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.agent.tools.result import CANCELLED, ToolResult
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, ToolCall
@@ -81,7 +81,7 @@ def message_from_reply(
             id, number = f"{wanted}_{number}", number + 1
         meant.append(ToolCall(id, repair_surrogates(call.name), repair_surrogates(call.arguments)))
         name = _INVALID_NAME_CHARS.sub("_", call.name)[:64] or "unnamed"
-        kept[id] = ToolCall(id, name, _ensure_json_object(meant[-1].arguments))
+        kept[id] = ToolCall(id, name, _ensure_json_object(meant[-1]))
     content = said.content
     if isinstance(content, str):
         content = repair_surrogates(content) if content.strip() else None
@@ -144,12 +144,10 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
     return Message("tool", content, tool_call_id=call.id, time=time.time(), extra=extra)
 
 
-def _ensure_json_object(arguments: str) -> str:
+def _ensure_json_object(call: ToolCall) -> str:
     """Return the arguments as one JSON object, which some providers require; wrap other values."""
-    if not arguments.strip():
+    if not call.arguments.strip():
         return "{}"
-    try:
-        value = parse_json(arguments)
-    except ValueError:
-        return dump_json({"not_json": arguments})
-    return arguments if isinstance(value, dict) else dump_json({"not_an_object": value})
+    if isinstance(value := call.parse_arguments(), dict):
+        return call.arguments
+    return dump_json({"not_json" if value == call.arguments else "not_an_object": value})
