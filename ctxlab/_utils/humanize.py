@@ -58,10 +58,8 @@ def parse_limit(limit: int | float | str) -> int | float:
             return value
         if value == int(value):
             return int(value)
-    raise SpecError(
-        f"limits: {limit!r} is not a limit; write tokens (16000, 16k) or a share of each recording's "
-        "length (0.25, 25%)"
-    )
+    how = "write tokens (16000, 16k) or a share of each recording's length (0.25, 25%)"
+    raise SpecError(f"limits: {limit!r} is not a limit; {how}")
 
 
 def split_limit(strategy_text: str) -> tuple[str, int | float | None]:

@@ -40,11 +40,7 @@ def track(
 
 
 def track_bytes(
-    chunks: Iterable[bytes],
-    description: str,
-    total: int,
-    completed: int = 0,
-    show: bool | None = None,
+    chunks: Iterable[bytes], description: str, total: int, completed: int, show: bool | None
 ) -> Iterator[bytes]:
     """Yield the chunks of a transfer and show a progress bar in bytes.
 

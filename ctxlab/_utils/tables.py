@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_LATEX_ESCAPES = {
+_LATEX_ESCAPES = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--",
     "∞": r"$\infty$", "<": "$<$", ">": "$>$", "|": r"$|$",
-}  # fmt: skip
+})  # fmt: skip
 _NUMERIC_CELL = re.compile(r"[$+−\-–<>]?[\d.,]+( ?%)?[kMG]?(\s.*)?|–?")
 
 
@@ -43,7 +43,8 @@ def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows = [[_join_whitespace(cell) for cell in row] for row in rows]
     columns = "".join("r" if right else "l" for right in _find_numeric_columns(headers, rows))
     heads = [_join_whitespace(head) for head in headers]
-    lines = [f"{' & '.join(map(_escape_latex, row))} \\\\" for row in (heads, *rows)]
+    escaped = [[cell.translate(_LATEX_ESCAPES) for cell in row] for row in (heads, *rows)]
+    lines = [f"{' & '.join(row)} \\\\" for row in escaped]
     table = ["\\toprule", lines[0], "\\midrule", *lines[1:], "\\bottomrule"]
     return "\n".join([f"\\begin{{tabular}}{{{columns}}}", *table, "\\end{tabular}"])
 
@@ -55,18 +56,13 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
     head = "".join(f"<th>{escape(head)}</th>" for head in headers)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _join_whitespace(text: str) -> str:
     return " ".join(text.split())
-
-
-def _escape_latex(text: str) -> str:
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
 def _find_numeric_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:

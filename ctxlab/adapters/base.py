@@ -27,22 +27,20 @@ _MISSING_MODEL_WARNING = (
     "model=... together with the strategy"
 )
 
-_FrameworkMessage = TypeVar("_FrameworkMessage")
+_Theirs = TypeVar("_Theirs")
 
 
-class OutgoingMessage(NamedTuple, Generic[_FrameworkMessage]):
+class OutgoingMessage(NamedTuple, Generic[_Theirs]):
     """One message to send, and the framework message that it stands for."""
 
     message: Message
     "message to send, as a ctxlab message"
-    original: _FrameworkMessage | None
+    original: _Theirs | None
     "the framework's message; None if there is not exactly one, or its role differs"
     unchanged: bool
     "whether the strategy left the message as it was"
 
-    def to_framework(
-        self, convert: Callable[[Message, _FrameworkMessage | None], _FrameworkMessage]
-    ) -> _FrameworkMessage:
+    def to_framework(self, convert: Callable[[Message, _Theirs | None], _Theirs]) -> _Theirs:
         """Return the message in the form of the framework.
 
         Parameters
@@ -71,14 +69,14 @@ class _ContinuationPoint(NamedTuple):
 
 
 @dataclass
-class _Conversation(Generic[_FrameworkMessage]):
+class _Conversation(Generic[_Theirs]):
     """A conversation as received so far, and the last request sent for it."""
 
     model: str
     manager: ContextManager
     received: list[Message] = field(default_factory=list)
     "messages appended to the manager; updated one by one, since a strategy may raise"
-    originals: list[_FrameworkMessage] = field(default_factory=list)
+    originals: list[_Theirs] = field(default_factory=list)
     "for each of ``received``, the message of the framework"
     last_sent: tuple[list[Message], int] = ([], 0)
     "messages of the last request, and the number of messages received by then"
@@ -86,9 +84,7 @@ class _Conversation(Generic[_FrameworkMessage]):
     "whether a restart of this conversation has been reported"
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def find_continuation(
-        self, messages: Sequence[Message], leading_system: int
-    ) -> _ContinuationPoint | None:
+    def find_continuation(self, said: Sequence[Message], lead: int) -> _ContinuationPoint | None:
         """Return where ``messages`` continue this conversation, or None if they do not.
 
         ``leading_system`` is the number of system messages at the beginning of ``messages``. The
@@ -97,23 +93,21 @@ class _Conversation(Generic[_FrameworkMessage]):
         """
         sent, then = self.last_sent
         as_sent = [*sent, *self.received[then:]]
-        for start, before, whole in (
-            (leading_system, self.received, True),
-            (leading_system - _count_leading_system(sent), as_sent, False),
-        ):
+        lead_sent = lead - _count_leading_system(sent)
+        for start, before, whole in ((lead, self.received, True), (lead_sent, as_sent, False)):
             stop = start + len(before)
-            if before and start >= 0 and messages[start:stop] == before:
+            if before and start >= 0 and said[start:stop] == before:
                 return _ContinuationPoint(start, stop, whole)
         return None
 
-    def to_outgoing(self, entry: Entry) -> OutgoingMessage[_FrameworkMessage]:
+    def to_outgoing(self, entry: Entry) -> OutgoingMessage[_Theirs]:
         """Return an entry with the framework message that it stands for."""
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)
 
 
-class ConversationPool(Generic[_FrameworkMessage]):
+class ConversationPool(Generic[_Theirs]):
     """Context managers for the conversations that a framework holds.
 
     There is one manager per conversation and model. A request continues a known conversation if it
@@ -150,16 +144,16 @@ class ConversationPool(Generic[_FrameworkMessage]):
         self._model, self._max_conversations = model, max_conversations
         # Report invalid options here, not at the first call.
         self._make_manager(model=model or DEFAULT_MODEL)
-        self._conversations = list[_Conversation[_FrameworkMessage]]()
+        self._conversations = list[_Conversation[_Theirs]]()
         self._lock = threading.Lock()
         self._missing_model_warned = False
 
     def prepare_messages(
         self,
-        conversation: Sequence[tuple[Message, _FrameworkMessage]],
+        conversation: Sequence[tuple[Message, _Theirs]],
         tools: Sequence[Mapping[str, Any]] = (),
         model: str | None = None,
-    ) -> list[OutgoingMessage[_FrameworkMessage]]:
+    ) -> list[OutgoingMessage[_Theirs]]:
         """Return the messages to send for a conversation.
 
         Parameters
@@ -191,9 +185,7 @@ class ConversationPool(Generic[_FrameworkMessage]):
                 if place is not None:
                     return _prepare_request(known, conversation, place, tools)
 
-    def _find_or_create(
-        self, said: list[Message], lead: int, model: str
-    ) -> _Conversation[_FrameworkMessage]:
+    def _find_or_create(self, said: list[Message], lead: int, model: str) -> _Conversation[_Theirs]:
         """Return the conversation that the messages continue, or a new one."""
         with self._lock:
             for known in reversed(self._conversations):
@@ -201,12 +193,12 @@ class ConversationPool(Generic[_FrameworkMessage]):
                     self._conversations.remove(known)
                     self._conversations.append(known)
                     return known
-            made = _Conversation[_FrameworkMessage](model, self._make_manager(model=model))
+            made = _Conversation[_Theirs](model, self._make_manager(model=model))
             self._warn_restart(made, said[lead:])
             self._conversations = [*self._conversations, made][-self._max_conversations :]
             return made
 
-    def _warn_restart(self, made: _Conversation[_FrameworkMessage], said: list[Message]) -> None:
+    def _warn_restart(self, made: _Conversation[_Theirs], said: list[Message]) -> None:
         """Log a warning if a conversation restarts and the strategy loses state."""
         for known in reversed(self._conversations):
             sent, then = known.last_sent
@@ -227,11 +219,11 @@ class ConversationPool(Generic[_FrameworkMessage]):
 
 
 def _prepare_request(
-    known: _Conversation[_FrameworkMessage],
-    conversation: Sequence[tuple[Message, _FrameworkMessage]],
+    known: _Conversation[_Theirs],
+    conversation: Sequence[tuple[Message, _Theirs]],
     place: _ContinuationPoint,
     tools: Sequence[Mapping[str, Any]],
-) -> list[OutgoingMessage[_FrameworkMessage]]:
+) -> list[OutgoingMessage[_Theirs]]:
     fixed = [OutgoingMessage(said, theirs, True) for said, theirs in conversation[: place.start]]
     for message, theirs in conversation[place.first_new :]:
         known.manager.append(message)

@@ -10,14 +10,8 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    SystemMessage,
-    ToolMessage,
-    convert_to_messages,
-    convert_to_openai_messages,
-)
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.messages.utils import convert_to_messages, convert_to_openai_messages
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ctxlab.adapters.base import ConversationPool

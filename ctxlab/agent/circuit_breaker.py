@@ -57,10 +57,8 @@ class CircuitBreaker:
         """
         if not self.max_failures or self.failure_counts.get(name, 0) < self.max_failures:
             return None
-        error = (
-            f"Tool '{name}' has failed {self.max_failures} times consecutively. "
-            "Please try a different approach or tool."
-        )
+        what = f"Tool '{name}' has failed {self.max_failures} times consecutively."
+        error = f"{what} Please try a different approach or tool."
         return failed_result(error, "circuit_breaker", tool_name=name, duration_ms=0)
 
     def record(self, name: str, result: ToolResult) -> None:

@@ -121,11 +121,7 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
             named = {"type": "tool_result", "id": call.id, "name": call.name}
             return named | result.to_dict()
         case TurnFinished(done):
-            return {
-                "type": "done",
-                "text": done.text,
-                "finish": done.finish,
-                "iterations": done.iterations,
-                "usage": msgspec.to_builtins(done.usage),
-                "usd": None if math.isnan(done.usd) else done.usd,
-            }
+            ended = {"text": done.text, "finish": done.finish, "iterations": done.iterations}
+            usd = None if math.isnan(done.usd) else done.usd
+            spent = {"usage": msgspec.to_builtins(done.usage), "usd": usd}
+            return {"type": "done", **ended, **spent}

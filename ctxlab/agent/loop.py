@@ -414,7 +414,8 @@ class Agent:
             with defer_signals():
                 self._store_and_append(message)
                 self._pieces.clear()
-            usage, usd = _add_usage(usage, reply.usage), usd + reply.usd
+            counts = map(msgspec.structs.astuple, (usage, reply.usage))
+            usage, usd = Usage(*map(operator.add, *counts)), usd + reply.usd
             if message.text or not calls:
                 text = message.text
             if message.text and not shown:
@@ -460,10 +461,9 @@ class Agent:
         prompts = (each for each in history.entries if each.message.role == "system")
         room = max(0, budget.available - sum(each.tokens for each in prompts))
         if (needed := history.counter.count_message(user)) > room:
-            raise SpecError(
-                f"the message has {needed:,} tokens, but the window of {budget.limit:,} has room for "
-                f"{room:,}; shorten it, refer to a file instead, or set a larger limit"
-            )
+            held = f"the window of {budget.limit:,} has room for {room:,}"
+            advice = "shorten it, refer to a file instead, or set a larger limit"
+            raise SpecError(f"the message has {needed:,} tokens, but {held}; {advice}")
 
     def _raise_if_stopped(self) -> None:
         if self._stop_requested:
@@ -528,8 +528,3 @@ class Agent:
         if not found:
             raise LookupError(f"there is no turn {number}")
         return found
-
-
-def _add_usage(one: Usage, other: Usage) -> Usage:
-    fields = map(msgspec.structs.astuple, (one, other))
-    return Usage(*map(operator.add, *fields))

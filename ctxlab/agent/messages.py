@@ -50,9 +50,7 @@ def replace_surrogates(message: Message) -> Message:
     return message.replace(content=said)
 
 
-def message_from_reply(
-    reply: Reply, known_ids: Container[str]
-) -> tuple[Message, tuple[ToolCall, ...]]:
+def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tuple[ToolCall, ...]]:
     """Convert a reply to the assistant's message to store and the tool calls to run.
 
     The stored calls have unique ids, names of the characters that providers allow, and one JSON
@@ -63,7 +61,7 @@ def message_from_reply(
     ----------
     reply : Reply
         The model's reply.
-    known_ids : container of str
+    taken : container of str
         Ids of tool calls that the conversation already contains; the new ids differ from them.
 
     Returns
@@ -77,7 +75,7 @@ def message_from_reply(
     for call in said.tool_calls:
         wanted = id = repair_surrogates(call.id) or "call_0"
         number = 0
-        while id in kept or id in known_ids:
+        while id in kept or id in taken:
             id, number = f"{wanted}_{number}", number + 1
         meant.append(ToolCall(id, repair_surrogates(call.name), repair_surrogates(call.arguments)))
         name = _INVALID_NAME_CHARS.sub("_", call.name)[:64] or "unnamed"

@@ -355,10 +355,8 @@ class Context(Ledger):
         if self.history_length == len(self.history):
             self.history.append(message)
         elif self.history[self.history_length] is not message:
-            raise EditError(
-                f"expected message {self.history_length} of the replayed history, got another "
-                "message; append messages in order"
-            )
+            expected = f"expected message {self.history_length} of the replayed history"
+            raise EditError(f"{expected}, got another message; append messages in order")
         self.advance(self.history_length + 1)
 
     def advance(self, length: int) -> None:
@@ -539,10 +537,8 @@ class Context(Ledger):
         """
         going = stop - start - len(entries)
         if not 0 <= start <= stop <= len(self.entries) or going < 0:
-            raise EditError(
-                f"expected at most {stop - start} entries for the range {start} to {stop} of "
-                f"{len(self.entries)}, got {len(entries)}"
-            )
+            where = f"the entries {start} to {stop} of {len(self.entries)}"
+            raise EditError(f"expected at most {stop - start} for {where}, got {len(entries)}")
         first = start
         if not going:  # find the first entry that differs
             changed = list(map(is_not, self.entries[start:stop], entries))

@@ -218,8 +218,7 @@ class History(Sequence[Message]):
         key = (getattr(function, "__func__", function), owner)
         known = self._rewrite_caches.get(key)
         if known is None:
-            first = self._parent
-            shared = None if first is None else first.get_rewrite_cache(function)
+            shared = None if self._parent is None else self._parent.get_rewrite_cache(function)
             known = self._rewrite_caches[key] = RewriteCache(function, self, shared)
         return known
 
@@ -277,13 +276,11 @@ class RewriteCache:
         The rewrite.
     history : History
         The history.
-    parent : RewriteCache, optional
+    parent : RewriteCache or None
         Cache of the history that this one was copied from; used for the messages that both share.
     """
 
-    def __init__(
-        self, function: Rewrite, history: History, parent: RewriteCache | None = None
-    ) -> None:
+    def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:
         self._function, self._history, self._parent = function, history, parent
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 

@@ -10,14 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 from typing_extensions import override
 
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
-from ctxlab.llm import (
-    DEFAULT_CACHE_FOLDER,
-    MAX_CONCURRENT_CALLS,
-    CachedClient,
-    CacheMode,
-    CostLimitedClient,
-    LiteLLMClient,
-)
+from ctxlab.llm import DEFAULT_CACHE_FOLDER, CachedClient, CacheMode, LiteLLMClient
 from ctxlab.llm.base import (
     BaseClient,
     Client,
@@ -30,7 +23,8 @@ from ctxlab.llm.base import (
     complete_each,
     complete_in_order,
 )
-from ctxlab.llm.costs import worst_case_cost
+from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS
+from ctxlab.llm.costs import CostLimitedClient, worst_case_cost
 from ctxlab.tokens.counter import get_counter
 
 

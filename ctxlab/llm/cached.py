@@ -193,13 +193,9 @@ class CachedClient(BaseClient, Embedder):
             run_uninterrupted(functools.partial(self._store, new))
             found |= new
         used = [found[key] for key in known]
-        return Embedding(
-            [found[key].vector for key in keys],
-            Usage(sum(each.tokens for each in used)),
-            sum(each.usd for each in used),
-            attempts,
-            not missing,
-        )
+        vectors = [found[key].vector for key in keys]
+        usage, usd = Usage(sum(each.tokens for each in used)), sum(each.usd for each in used)
+        return Embedding(vectors, usage, usd, attempts, not missing)
 
     def _complete_each(self, requests: Sequence[Request]) -> Replies:
         indices: dict[str, list[int]] = {}
@@ -271,13 +267,9 @@ class CachedClient(BaseClient, Embedder):
 
             try:
                 _create_private_cache(self.folder)
-                self._disk = diskcache.Cache(
-                    str(self.folder),
-                    disk=_disk_class(),
-                    disk_min_file_size=_MIN_FILE_BYTES,
-                    eviction_policy="none",
-                    cull_limit=0,
-                )
+                keep_all = {"eviction_policy": "none", "cull_limit": 0}
+                options = {"disk": _disk_class(), "disk_min_file_size": _MIN_FILE_BYTES, **keep_all}
+                self._disk = diskcache.Cache(str(self.folder), **options)
             except (OSError, sqlite3.Error) as error:
                 message = f"cannot open the cache {self.folder}: {error}"
                 raise ModelRequestRejected(message) from error

@@ -245,17 +245,13 @@ def worst_case_cost(request: Request) -> float:
     >>> worst_case_cost(request), worst_case_cost(Request("gpt-4o", ()))
     (0.00102, nan)
     """
-    prices = find_model(request.model).prices
-    if not prices.known or request.max_tokens is None:
+    prices, most = find_model(request.model).prices, request.max_tokens
+    if not prices.known or most is None:
         return math.nan
     counter = get_counter(request.model)
     prompt = counter.count_request(request.messages, request.tools) * _count_margin(counter)
-    tiers = [tier for tier in prices.above if tier.start * _TIER_TOLERANCE <= prompt]
-    return max(
-        prompt * max(rates.input, rates.cache_write, rates.cache_read)
-        + request.max_tokens * rates.output
-        for rates in (prices, *tiers)
-    )
+    rates = [prices, *(tier for tier in prices.above if tier.start * _TIER_TOLERANCE <= prompt)]
+    return max(prompt * max(r.input, r.cache_write, r.cache_read) + most * r.output for r in rates)
 
 
 def max_token_count(model: str, text: str) -> float:

@@ -63,7 +63,9 @@ outcome='interrupted', retry_after=0.0)
     status = getattr(error, "status_code", None)
     headers = _find_response_headers(chain)
     # litellm invents a status if there was no response, so omit it then.
-    reason = _format_reason(_unwrap_error(error), status if headers is not None else None)
+    inner = getattr(error, "original_exception", None)  # the error of a stream that broke
+    told = inner if isinstance(inner, Exception) else error
+    reason = _format_reason(told, status if headers is not None else None)
     if headers is not None:
         if names & _DECLINED_ERRORS:
             return CallFailure(reason, "declined", "failed")
@@ -71,7 +73,9 @@ outcome='interrupted', retry_after=0.0)
             return CallFailure(reason, "transient", "failed", _parse_retry_after(headers))
         return CallFailure(reason, "refused", "failed")
     if names & _CONNECTION_ERRORS:
-        return CallFailure(_format_reason(_find_root_cause(chain)), "transient", "interrupted")
+        # litellm reports connection errors as server errors, so give the innermost error's text.
+        root = next((each for each in reversed(chain) if str(each).strip()), error)
+        return CallFailure(_format_reason(root), "transient", "interrupted")
     if event := _find_openai_error(chain, "APIError"):  # the class of errors within a stream
         if (names | _error_codes(event)) & _DECLINED_ERRORS:
             return CallFailure(_format_reason(event), "declined", "interrupted")
@@ -83,12 +87,6 @@ outcome='interrupted', retry_after=0.0)
     if no_key or _is_retryable_status(status) is False or isinstance(error, ImportError):
         return CallFailure(reason, "refused", "unsent")
     return CallFailure(reason, "declined", "interrupted")
-
-
-def _unwrap_error(error: Exception) -> Exception:
-    """Return the error that litellm wraps when a stream breaks."""
-    inner = getattr(error, "original_exception", None)
-    return inner if isinstance(inner, Exception) else error
 
 
 def _find_openai_error(chain: list[BaseException], name: str) -> BaseException | None:
@@ -119,11 +117,6 @@ def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _find_root_cause(chain: list[BaseException]) -> BaseException:
-    """Return the innermost error with a text; litellm reports connection errors as server errors."""
-    return next((each for each in reversed(chain) if str(each).strip()), chain[0])
 
 
 def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | None:

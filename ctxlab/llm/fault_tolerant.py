@@ -70,7 +70,6 @@ class FaultTolerantClient(Client, Embedder):
         except ModelRequestRejected as error:
             if not self._logged:
                 self._logged = True
-                _log.error(
-                    "the strategy continues without its model, which rejected a request: %s", error
-                )
+                text = "the strategy continues without its model, which rejected a request: %s"
+                _log.error(text, error)
             raise ModelUnavailable(str(error)) from error

@@ -32,8 +32,7 @@ from ctxlab.llm.costs import (
     worst_case_cost,
 )
 from ctxlab.llm.error_classification import CallFailure, classify_error
-from ctxlab.llm.lazy_litellm import load_litellm as _load_litellm
-from ctxlab.llm.lazy_litellm import start_import as _start_import
+from ctxlab.llm.lazy_litellm import load_litellm, start_import
 from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
 from ctxlab.messages.types import Usage
@@ -158,17 +157,17 @@ class LiteLLMClient(CostAwareClient):
 
     def warm_up(self) -> None:
         """Start the import of litellm in the background, so that the first call need not wait for it."""
-        _start_import()
+        start_import()
 
     @override
     def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
         if requests:
-            _load_litellm()
+            load_litellm()
         yield from map_unordered(self._complete, requests, self.concurrency, on_reply)
 
     @override
     def stream(self, request: Request, /) -> Generator[str | Reply, None, None]:
-        _load_litellm()
+        load_litellm()
 
         def ask(channel: StreamChannel) -> ReplyOrError:
             return self._complete(request, channel.cancelled, channel)
@@ -179,16 +178,13 @@ class LiteLLMClient(CostAwareClient):
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
         batches = list(_split_batches(texts))
         if batches:
-            _load_litellm()
+            load_litellm()
         ask = functools.partial(self._embed, model)
         replies = sorted(map_unordered(ask, batches, self.concurrency), key=itemgetter(0))
         parts = [embedding for _, embedding in replies]
-        return Embedding(
-            [vector for part in parts for vector in part.vectors],
-            Usage(sum(part.usage.input for part in parts)),
-            sum(part.usd for part in parts),
-            sum(part.attempts for part in parts),
-        )
+        vectors = [vector for part in parts for vector in part.vectors]
+        usage, usd = Usage(sum(part.usage.input for part in parts)), sum(part.usd for part in parts)
+        return Embedding(vectors, usage, usd, sum(part.attempts for part in parts))
 
     def _complete(
         self, request: Request, cancelled: threading.Event, channel: StreamChannel | None = None
@@ -205,7 +201,7 @@ class LiteLLMClient(CostAwareClient):
         sent = {name: value for name, value in wanted.items() if value is not None}
 
         def send() -> Reply:
-            response = self._send(_load_litellm().completion, sent)
+            response = self._send(load_litellm().completion, sent)
             if channel is None:
                 return parse_reply(prices, response)
             return parse_stream(prices, channel, response)
@@ -221,7 +217,7 @@ class LiteLLMClient(CostAwareClient):
         price = _find_embedding_price(model)
 
         def send() -> Embedding:
-            response = self._send(_load_litellm().embedding, {"model": model, "input": texts})
+            response = self._send(load_litellm().embedding, {"model": model, "input": texts})
             return parse_embedding(len(texts), price, response)
 
         worst = price * sum(max_token_count(model, text) for text in texts)
@@ -318,7 +314,7 @@ class LiteLLMClient(CostAwareClient):
 def _find_embedding_price(model: str) -> float:
     """Return the price of a token from litellm's table; ``find_model`` knows chat models only."""
     try:
-        return float(_load_litellm().get_model_info(model)["input_cost_per_token"])
+        return float(load_litellm().get_model_info(model)["input_cost_per_token"])
     except Exception:  # litellm raises a plain Exception for an unknown model
         return math.nan
 

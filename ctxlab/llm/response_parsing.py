@@ -36,10 +36,8 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
         raise ValueError("the response has no choices")
     choice = response.choices[0]
     said = choice.message
-    calls = [
-        {"id": call.id, "name": call.function.name, "arguments": call.function.arguments}
-        for call in said.tool_calls or ()
-    ]
+    named = ((call.id, call.function) for call in said.tool_calls or ())
+    calls = [{"id": id, "name": f.name, "arguments": f.arguments} for id, f in named]
     thoughts = getattr(said, "reasoning_content", None)
     data = {"content": said.content, "tool_calls": calls, "reasoning": thoughts}
     return build_reply(prices, data, choice.finish_reason, getattr(response, "usage", None))

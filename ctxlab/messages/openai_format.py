@@ -203,10 +203,9 @@ give calls in tool_calls, and each result in a message of role tool
         kind = part_type(part) if isinstance(part, Mapping) else None
         if kind and (kind in _TOOL_TYPES or kind.endswith(("tool_use", "tool_result"))):
             whose = f" ({api})" if (api := guess_api([kind])) else ""
-            raise ValueError(
-                f"expected OpenAI's chat format, got a block of type {kind}{whose}; give calls in "
-                "tool_calls, and each result in a message of role tool"
-            )
+            what = f"expected OpenAI's chat format, got a block of type {kind}{whose}"
+            advice = "give calls in tool_calls, and each result in a message of role tool"
+            raise ValueError(f"{what}; {advice}")
 
 
 def tool_call_from_dict(data: Any) -> ToolCall:

@@ -151,18 +151,18 @@ def calibrate(
     figures = _fit_weights(known)
     if figures is None:
         others = f" ({', '.join(skipped)})" if skipped else ""
-        raise SpecError(
-            f"expected at least {_MIN_DIFFERENCES} differences between bills of {key}, got "
-            f"{len(_diff_requests(known)[1])}; give more recordings with the provider's usage{others}"
-        )
+        what = f"expected at least {_MIN_DIFFERENCES} differences between bills of {key}"
+        advice = f"give more recordings with the provider's usage{others}"
+        raise SpecError(f"{what}, got {len(_diff_requests(known)[1])}; {advice}")
     if not figures[:2].sum() > 0:
         raise SpecError("the bills do not grow with the messages; give the usage of whole requests")
     sessions, off = [], []
     for cluster in dict.fromkeys(bill.cluster for bill in known):
         others_fit = _fit_weights([bill for bill in known if bill.cluster != cluster])
         best = _build_profile(figures if others_fit is None else others_fit)
+        weights = [getattr(best, name) for name in _WEIGHTS]
         for bill in (bill for bill in known if bill.cluster == cluster):
-            expected = _predict_tokens(bill, best)
+            expected = bill.counts @ weights + bill.images + best.billed_tokens(bill.fixed, 0)
             sessions.append(build_billed_session(bill.recording, expected, bill.compacted))
             if others_fit is not None:
                 off.append(relative_errors(expected, bill.billed))
@@ -246,9 +246,3 @@ def _build_profile(figures: FloatArray, basis: TokenProfile = UNCALIBRATED) -> T
     known = [getattr(basis, name) for name in _WEIGHTS]
     weights = np.where(np.isnan(figures), known, figures).tolist()
     return TokenProfile(**dict(zip(_WEIGHTS, map(round, weights, _DIGITS), strict=True)))
-
-
-def _predict_tokens(bill: _BilledRequests, profile: TokenProfile) -> FloatArray:
-    known = bill.counts @ [getattr(profile, name) for name in _WEIGHTS] + bill.images
-    expected: FloatArray = known + profile.billed_tokens(bill.fixed, 0)
-    return expected

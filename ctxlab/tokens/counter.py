@@ -145,13 +145,14 @@ class TokenCounter:
         total = chars = images = 0
         if content or not calls:
             header = message.role if message.name is None else f"{message.role}:{message.name}"
-            body = content if isinstance(content, str) else _content_text(message)
+            if isinstance(content, tuple):
+                shown = [part for part in content if is_image_part(part)]
+                images = sum(count_image_tokens(part, self.family) for part in shown)
+                body = "\n".join(map(_part_text, content))
+            else:
+                body = content or ""
             total = 3 + self._count_cached(header) + (self._count_raw(body) if body else 0)
             chars = len(body)
-            if isinstance(content, tuple):
-                images = sum(
-                    count_image_tokens(p, self.family) for p in content if is_image_part(p)
-                )
         for call in calls:
             header = f"assistant to=functions.{call.name}"
             total += 3 + self._count_cached(header) + self._count_raw(call.arguments)
@@ -297,15 +298,7 @@ def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None)
     return _cached_counter(model, find_profile(model) if profile is None else profile)
 
 
-@lru_cache(maxsize=16)
-def _cached_counter(model: str, profile: TokenProfile) -> TokenCounter:
-    return TokenCounter(model, profile)
-
-
-def _content_text(message: Message) -> str:
-    """Return the content as text, one part per line; a part of unknown type as JSON."""
-    content = message.content or ""
-    return content if isinstance(content, str) else "\n".join(map(_part_text, content))
+_cached_counter = lru_cache(maxsize=16)(TokenCounter)
 
 
 def _part_text(part: Mapping[str, Any]) -> str:

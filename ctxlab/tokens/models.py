@@ -378,8 +378,6 @@ def _build_cache_policy(provider: str, name: str, minimum: float | None = None) 
 
 
 def _build_default_model(name: str, reason: str = "neither litellm nor ctxlab knows it") -> Model:
-    warning = (
-        f"model {name!r}: {reason}; assuming a limit of {_DEFAULT_LIMIT:,} tokens, no prices and no "
-        "prompt cache. Give the name that its provider lists, or a limit in tokens."
-    )
-    return Model(name, warning=warning)
+    assumed = f"a limit of {_DEFAULT_LIMIT:,} tokens, no prices and no prompt cache"
+    advice = "Give the name that its provider lists, or a limit in tokens."
+    return Model(name, warning=f"model {name!r}: {reason}; assuming {assumed}. {advice}")

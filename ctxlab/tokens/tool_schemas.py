@@ -79,11 +79,8 @@ def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     schema = body.get("parameters") or body.get("input_schema") or {}
     about = {"description": str(body["description"])} if body.get("description") else {}
     # Built-in tools of a provider, such as {"type": "web_search"}, have a type but no name.
-    return {
-        "name": str(body.get("name") or body.get("type") or ""),
-        **about,
-        "input_schema": schema,
-    }
+    name = str(body.get("name") or body.get("type") or "")
+    return {"name": name, **about, "input_schema": schema}
 
 
 def _render_function(tool: dict[str, Any]) -> str:

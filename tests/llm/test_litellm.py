@@ -564,8 +564,8 @@ def refuse(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from ctxlab.llm import LiteLLMClient
 assert "litellm" not in sys.modules and "tenacity" not in sys.modules
-from ctxlab.llm.litellm import _load_litellm
-_load_litellm()
+from ctxlab.llm.lazy_litellm import load_litellm
+load_litellm()
 assert "litellm" in sys.modules
 """
 

@@ -30,20 +30,18 @@ class UnreadableText(Exception):
     """A file that cannot be read or searched as text, with the reason."""
 
 
-def read_lines(
-    file_fd: int, start: int, stop: int, requested_end: int | None = None
-) -> tuple[list[str], str | None]:
+def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[str], str | None]:
     """Return lines of a text file, as many as fit into a result.
 
     Parameters
     ----------
-    file_fd : int
+    fd : int
         File descriptor of the file.
     start : int
         First line, from 1.
     stop : int
         Last line to return.
-    requested_end : int, optional
+    end : int or None
         Last line that the caller asked for; None for the end of the file.
 
     Returns
@@ -59,7 +57,7 @@ def read_lines(
         If the first line is too far into the file to be reached in time.
     """
     until = time.monotonic() + _SEEK_TIMEOUT
-    with io.BufferedReader(io.FileIO(file_fd, closefd=False)) as reader:
+    with io.BufferedReader(io.FileIO(fd, closefd=False)) as reader:
         _check_is_text(reader.peek(8192))
         text = io.TextIOWrapper(reader, "utf-8", "replace", newline="\n")
         lines: list[str] = []
@@ -81,7 +79,7 @@ def read_lines(
         if number < start:
             size = "is empty" if number == 0 else f"ends with line {number}"
             return [], f"the file {size}"
-        if requested_end is not None and number >= requested_end:
+        if end is not None and number >= end:
             return lines, None
         if text.readline(1):
             return lines, f"lines {start}-{number}; the file continues: use start={number + 1}"

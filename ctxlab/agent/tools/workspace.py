@@ -38,6 +38,11 @@ _INVALID_PATH_ERRNOS = {
 }
 
 
+_Glob = Annotated[str, Field(max_length=500)]
+_Number = Annotated[int, Field(ge=1)]
+_Words = Annotated[str, Field(min_length=1)]
+
+
 def workspace_tools(
     root: str | Path, processes: ProcessManager, *, timeout: float = 60.0, writable: bool = True
 ) -> tuple[Tool, ...]:
@@ -82,11 +87,7 @@ def workspace_tools(
     opened = SafeRoot(root)
 
     @_errors_as_results
-    def list_files(
-        folder: str = ".",
-        glob: Annotated[str, Field(max_length=500)] = "",
-        depth: Annotated[int, Field(ge=1)] = 3,
-    ) -> str:
+    def list_files(folder: str = ".", glob: _Glob = "", depth: _Number = 3) -> str:
         """List files and folders of the workspace, sorted; hidden ones are left out.
 
         Args:
@@ -109,9 +110,9 @@ def workspace_tools(
 
     @_errors_as_results
     def search_files(
-        text: Annotated[str, Field(min_length=1)],
+        text: _Words,
         folder: str = ".",
-        glob: Annotated[str, Field(max_length=500)] = "",
+        glob: _Glob = "",
         regex: bool = False,
         ignore_case: bool = False,
     ) -> str:
@@ -150,10 +151,7 @@ def workspace_tools(
 
     @_errors_as_results
     def read_file(
-        path: str,
-        start: Annotated[int, Field(ge=1)] = 1,
-        end: int | None = None,
-        numbered: bool = False,
+        path: str, start: _Number = 1, end: int | None = None, numbered: bool = False
     ) -> str:
         """Read a text file of the workspace, or some of its lines.
 
@@ -168,7 +166,7 @@ def workspace_tools(
         last = start + _MAX_LINES - 1
         stop = min(end or last, last)
         with opened.open_file(path) as number:
-            lines, note = read_lines(number, start, stop, requested_end=end)
+            lines, note = read_lines(number, start, stop, end)
         if numbered:
             lines = [f"{start + place:>6}\t{line}" for place, line in enumerate(lines)]
         return _with_notes(["".join(lines)] if lines else [], [note] if note else [])
@@ -187,8 +185,7 @@ def workspace_tools(
 
     @_errors_as_results
     def run_command(
-        command: Annotated[str, Field(min_length=1)],
-        timeout: Annotated[float | None, Field(gt=0)] = None,
+        command: _Words, timeout: Annotated[float | None, Field(gt=0)] = None
     ) -> ToolResult:
         """Run a shell command in the root of the workspace; returns its output and exit code.
 
