@@ -23,7 +23,7 @@ from ctxlab.errors import CtxlabError, SpecError, StrategyError
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.llm.base import Client
-from ctxlab.messages.missing_calls import missing_calls_warning
+from ctxlab.messages.content_parts import missing_calls_warning
 from ctxlab.messages.types import Message, Probe, Recording, message_text
 from ctxlab.messages.validation import find_violations, is_valid
 from ctxlab.strategies.base import Strategy
