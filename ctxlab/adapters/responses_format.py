@@ -147,18 +147,17 @@ def _item_to_message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Messa
     if _item_type(item).endswith(_OUTPUT_SUFFIXES):
         # Older local_shell_call_output items name the id of the call's item.
         own = item.get("call_id") or item.get("approval_request_id") or str(item.get("id"))
-        return Message("tool", _join_parts(_output_parts(item)), tool_call_id=calls.get(own, own))
+        output = item.get("output")
+        content = _to_content(_payload_json(item) if output is None else output)
+        return Message("tool", content, tool_call_id=calls.get(own, own))
     role = item.get("role")
     if role in ("user", "system", "developer"):
-        parts = [_to_chat_part(part) for part in _as_list(item.get("content"))]
-        return Message("user" if role == "user" else "system", _join_parts(parts))
+        return Message("user" if role == "user" else "system", _to_content(item.get("content")))
     return Message("user", dump_json(item))  # items of other kinds count as JSON
 
 
-def _output_parts(item: Mapping[str, Any]) -> list[ContentPart]:
-    output = item.get("output")
-    said = _payload_json(item) if output is None else output
-    return [_to_chat_part(part) for part in _as_list(said)]
+def _to_content(content: Any) -> str | tuple[ContentPart, ...]:
+    return _join_parts([_to_chat_part(part) for part in _as_list(content)])
 
 
 def _as_list(content: Any) -> list[Any]:

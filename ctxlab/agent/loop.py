@@ -31,15 +31,7 @@ from ctxlab.agent.events import (
     collect_result,
 )
 from ctxlab.agent.manager import ContextManager
-from ctxlab.agent.messages import (
-    BROKEN_OFF_MARKER,
-    CANCELLED_MARKER,
-    LIMIT_MARKER,
-    message_from_reply,
-    partial_answer,
-    replace_surrogates,
-    result_message,
-)
+from ctxlab.agent.messages import LIMIT_MARKER, message_from_reply, partial_answer, result_message
 from ctxlab.agent.plan import plan_tool
 from ctxlab.agent.tools.result import ToolResult, cancelled_result
 from ctxlab.agent.tools.tool import Tool, call_tool, tool_not_found, tools_by_name
@@ -439,7 +431,7 @@ class Agent:
         """Yield the reply's text as events and return the reply."""
         if self._client is None:
             self._client = LiteLLMClient()
-        messages = [replace_surrogates(entry.message) for entry in self.manager.request_entries()]
+        messages = [_replace_surrogates(entry.message) for entry in self.manager.request_entries()]
         limits = self.max_tokens, self.temperature
         request = Request(self.model, tuple(messages), self.manager.tools, *limits)
         if not isinstance(self._client, Streamer):
@@ -509,11 +501,10 @@ class Agent:
                 self.processes.kill_all()
             except Exception:
                 _LOG.exception("cannot end the processes that tools started")
-        marker = CANCELLED_MARKER if stopped else BROKEN_OFF_MARKER
         with defer_signals():
             try:
                 self._cancel_open_calls()
-                if (message := partial_answer(self._pieces, marker)) is not None:
+                if (message := partial_answer(self._pieces, stopped)) is not None:
                     self._store_and_append(message)
             except SessionError:
                 pass  # the session was closed or continued elsewhere: it ends without the rest
@@ -528,3 +519,11 @@ class Agent:
         if not found:
             raise LookupError(f"there is no turn {number}")
         return found
+
+
+def _replace_surrogates(message: Message) -> Message:
+    """Replace lone surrogates in a message's text, which a strategy that decodes JSON may add."""
+    content = message.content
+    if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
+        return message
+    return message.replace(content=said)

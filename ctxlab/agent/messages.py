@@ -31,25 +31,6 @@ EMPTY_ANSWER = "[The model gave an empty answer]"
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def replace_surrogates(message: Message) -> Message:
-    """Replace lone surrogates in a message's text, which a strategy that decodes JSON may add.
-
-    Parameters
-    ----------
-    message : Message
-        The message.
-
-    Returns
-    -------
-    Message
-        The message itself if it has no lone surrogates.
-    """
-    content = message.content
-    if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
-        return message
-    return message.replace(content=said)
-
-
 def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tuple[ToolCall, ...]]:
     """Convert a reply to the assistant's message to store and the tool calls to run.
 
@@ -97,15 +78,15 @@ def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tu
     return message, tuple(meant)
 
 
-def partial_answer(deltas: list[str], marker: str) -> Message | None:
+def partial_answer(deltas: list[str], stopped: bool) -> Message | None:
     """Build the message for an answer that was cut off.
 
     Parameters
     ----------
     deltas : list of str
         Pieces of the text so far.
-    marker : str
-        Appended to the text.
+    stopped : bool
+        True if the user stopped it, False if it failed; a marker at the end of the text tells which.
 
     Returns
     -------
@@ -113,6 +94,7 @@ def partial_answer(deltas: list[str], marker: str) -> Message | None:
         The message; None if there is no text.
     """
     text = repair_surrogates("".join(deltas))
+    marker = CANCELLED_MARKER if stopped else BROKEN_OFF_MARKER
     return Message("assistant", text + marker, time=time.time()) if text.strip() else None
 
 

@@ -315,9 +315,8 @@ class Context(Ledger):
         bool
             True if they can.
         """
-        if index >= len(self.entries):
-            return True
-        return self._is_unit_boundary(self.entries[index].start)
+        entries = self.entries
+        return index >= len(entries) or self._is_unit_boundary(entries[index].start)
 
     def next_safe_cut(self, index: int) -> int:
         """Return the first safe cut at or after an index.

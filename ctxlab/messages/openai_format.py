@@ -134,13 +134,11 @@ def row_from_message(message: Message) -> dict[str, Any]:
         # Every provider reports the other four counts; few report reasoning.
         counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
         row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
-    if message.time is not None and (isinstance(message.time, int) or math.isfinite(message.time)):
-        row["time"] = message.time
-    if message.file is not None:
-        row["file"] = message.file
-    if message.extra:
-        row["extra"] = message.extra
-    return row
+    time = message.time
+    if isinstance(time, float) and not math.isfinite(time):  # JSON has no infinity
+        time = None
+    beside = {"time": time, "file": message.file, "extra": message.extra or None}
+    return row | {key: value for key, value in beside.items() if value is not None}
 
 
 def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:

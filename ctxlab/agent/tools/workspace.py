@@ -226,8 +226,7 @@ def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
         except PermissionError as error:
             return failed_result(_os_error_text(error), "permission_denied")
         except OSError as error:
-            invalid = error.errno in _INVALID_PATH_ERRNOS
-            kind = "invalid_args" if invalid else "execution_error"
+            kind = "invalid_args" if error.errno in _INVALID_PATH_ERRNOS else "execution_error"
             return failed_result(_os_error_text(error), kind)
         except (ValueError, UnreadableText) as error:
             return failed_result(str(error), "invalid_args")
