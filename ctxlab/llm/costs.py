@@ -14,7 +14,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from typing_extensions import override
 
@@ -74,16 +74,16 @@ class UsageTracker:
         self._lock = threading.Lock()
         self._calls_without_reply = 0
 
-    def add_attempt(self, attempt: UsageTotals) -> None:
+    def add_attempt(self, **figures: Any) -> None:
         """Add an attempt to the totals.
 
         Parameters
         ----------
-        attempt : UsageTotals
-            Totals of this attempt alone.
+        **figures : int or float
+            Totals of this attempt alone, by their names in ``UsageTotals``.
         """
         with self._lock:
-            self.totals = UsageTotals(*map(operator.add, self.totals, attempt))
+            self.totals = UsageTotals(*map(operator.add, self.totals, UsageTotals(1, **figures)))
 
     def end_call(self, *, reached: bool) -> int:
         """Count a call, after all its attempts.
@@ -278,10 +278,18 @@ def _count_margin(counter: TokenCounter) -> float:
 
 
 class CostAwareClient(BaseClient, Embedder, Streamer):
-    """A client that pays for each of its HTTP requests separately, such as ``LiteLLMClient``."""
+    """A client that counts and pays each of its HTTP requests, such as ``LiteLLMClient``."""
 
     cost_limit: CostLimit | None = None
     "limit that pays for each HTTP request; None for no limit"
+
+    def __init__(self) -> None:
+        self._usage = UsageTracker()
+
+    @property
+    def totals(self) -> UsageTotals:
+        """Totals of all calls of this client; a copy in another process counts its own calls."""
+        return self._usage.totals
 
     def with_cost_limit(self, cost_limit: CostLimit) -> Self:
         """Return a view of this client, which shares its state and pays from a limit.

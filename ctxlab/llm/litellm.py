@@ -23,14 +23,7 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable
 from ctxlab.llm.base import Embedding, OnReply, Replies, Reply, ReplyOrError, Request
 from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, map_unordered
-from ctxlab.llm.costs import (
-    CostAwareClient,
-    Reservation,
-    UsageTotals,
-    UsageTracker,
-    max_token_count,
-    worst_case_cost,
-)
+from ctxlab.llm.costs import CostAwareClient, Reservation, max_token_count, worst_case_cost
 from ctxlab.llm.error_classification import CallFailure, classify_error
 from ctxlab.llm.lazy_litellm import load_litellm, start_import
 from ctxlab.llm.response_parsing import parse_embedding, parse_reply
@@ -119,6 +112,7 @@ class LiteLLMClient(CostAwareClient):
         patience: int = 5,
         **options: Any,
     ) -> None:
+        super().__init__()
         self.api_base = api_base
         self.api_key = api_key
         self.timeout = timeout
@@ -129,7 +123,6 @@ class LiteLLMClient(CostAwareClient):
         self.patience = patience
         self.options = options
         self._slots = threading.BoundedSemaphore(concurrency)
-        self._usage = UsageTracker()
 
     def __repr__(self) -> str:
         """Show the settings that differ from their defaults, without credentials."""
@@ -149,11 +142,6 @@ class LiteLLMClient(CostAwareClient):
         # With more workers than concurrent calls, each worker makes one call at a time.
         at_once = max(1, self.concurrency // workers)
         return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
-
-    @property
-    def totals(self) -> UsageTotals:
-        """Totals of all calls of this client; a copy in another process counts its own calls."""
-        return self._usage.totals
 
     def warm_up(self) -> None:
         """Start the import of litellm in the background, so that the first call need not wait for it."""
@@ -295,13 +283,13 @@ class LiteLLMClient(CostAwareClient):
             except Exception as error:
                 failure = classify_error(error)
                 if failure.outcome != "unsent":
-                    self._usage.add_attempt(UsageTotals(1, **{failure.outcome: 1}))
+                    self._usage.add_attempt(**{failure.outcome: 1})
                 if failure.outcome != "interrupted":
                     reservation.usd = 0.0
                 raise _AttemptFailed(failure) from error
             usage = reply.usage
-            billed = usage.total_input, usage.output, reply.usd
-            self._usage.add_attempt(UsageTotals(1, 1, 0, 0, *billed))
+            billed = {"prompt_tokens": usage.total_input, "completion_tokens": usage.output}
+            self._usage.add_attempt(answered=1, **billed, usd=reply.usd)
             if usage.total_input:  # 0: the provider reports no usage
                 reservation.usd = reply.usd
             return reply
