@@ -101,8 +101,16 @@ class _ClientModel:
 def _to_strands_message(block: Block) -> dict[str, Any]:
     message = block[0]
     if message.role == "tool":
-        pairs = [{"toolUseId": m.tool_call_id or "", "content": _to_items(m)} for m in block]
-        results = [{"toolResult": {**pair, "status": "success"}} for pair in pairs]
+        results = [
+            {
+                "toolResult": {
+                    "toolUseId": m.tool_call_id or "",
+                    "status": "success",
+                    "content": _to_items(m),
+                }
+            }
+            for m in block
+        ]
         return {"role": "user", "content": results}
     content = _to_items(message)
     for call in message.tool_calls:
