@@ -23,8 +23,9 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line in this process."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in this process, with the output width of a pipe."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist's workers have it
 
     def call(*arguments: object) -> Said:
         code = main([str(argument) for argument in arguments])

@@ -169,7 +169,7 @@ class Table:
     prose: bool = False
     "the cells that wrap are sentences, not names"
     least: int = 16
-    "width down to which sentences wrap before a column is left out; names may take a third of the room"
+    "width down to which sentences wrap before a column is left out; names may take a quarter of the room"
     room: int | None = None
     "columns of the terminal; None: those of the output"
     shown: list[Column] = field(init=False)
@@ -180,7 +180,7 @@ class Table:
         room = show.output_width() if self.room is None else self.room
         wrapped = self.columns[self.wrap]
         steps = [step for cell in wrapped.cells for step in re.split(_STEPS, cell)]
-        longest = 0 if self.prose else min(max(map(cell_len, steps), default=0), room // 3)
+        longest = 0 if self.prose else min(max(map(cell_len, steps), default=0), room // 4)
         least = min(wrapped.width, max(self.least, longest))
 
         def spare(columns: Iterable[Column]) -> int:
@@ -217,11 +217,13 @@ class Table:
 
     def _draw(self, text: Text, cells: Sequence[Sequence[str]], style: str) -> None:
         for n in range(max(map(len, cells))):
+            gap = ""
             for column, size, lines in zip(self.shown, self._sizes, cells, strict=True):
                 line = lines[n] if n < len(lines) else ""
                 space = " " * (size - cell_len(line))
                 padded = line + space if column.left else space + line
-                text.append(f"{padded} ", f"{style} {column.style}".strip())
+                text.append(gap + padded, f"{style} {column.style}".strip())
+                gap = " "
             text.append("\n")
 
     @property

@@ -74,14 +74,14 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     folder = saved(run, logs, tmp_path)
     for arguments, hint in (
         ((folder, *PAIR, *LIMIT), "so limits cannot be set"),
-        ((logs, "panic", *LIMIT), "at least two"),
+        ((logs, "panic", *LIMIT), "name two strategies"),
         ((logs, *PAIR, *LIMIT, "-l", "3k", "--equal-tokens"), "one limit"),
         ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
         ((folder, *PAIR, "--margin", "recall=-0.02"), "expected 0 or more for recall, got -0.02"),
         ((folder, *PAIR, "--out", tmp_path / "again"), "so out cannot be set"),
-        ((folder, *PAIR, "--resamples", "999"), "--resamples: expected at least 1,000, got 999"),
-        ((logs, "panic @ 4k", "panic @ 4k"), "at least two"),
-        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each strategy names its own limit"),
+        ((folder, *PAIR, "--resamples", "999"), "--resamples: expected 1,000 or more, got 999"),
+        ((logs, "panic @ 4k", "panic @ 4k"), "name two strategies"),
+        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each strategy has its own"),
         (
             (logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"),
             "remove their @ LIMIT",
