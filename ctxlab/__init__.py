@@ -4,8 +4,8 @@
 >>> ctxlab.count_tokens("hello world", "gpt-4o")
 2
 
-Importing the package prints nothing, reads no data and makes no network request. Submodules are loaded
-when a name is first used. ``__init__.pyi`` lists the public names.
+Importing the package prints nothing, reads no data and makes no network request. A submodule is imported
+when one of its names is first used. ``__init__.pyi`` lists the public names.
 """
 
 import lazy_loader

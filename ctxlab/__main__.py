@@ -1,4 +1,4 @@
-"""Run the command line with ``python -m ctxlab``, for when the script ``ctxlab`` is not on the path."""
+"""Run the command line with ``python -m ctxlab``, if the script ``ctxlab`` is not on the ``PATH``."""
 
 from ctxlab.cli.app import main
 

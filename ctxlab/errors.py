@@ -6,19 +6,19 @@
     ├── ReadError                   a recording cannot be read: file, line and reason
     │   └── UnknownFormat           no reader recognises the file
     ├── SpecError                   an invalid strategy, limit, option or experiment
-    │   └── UnknownName             an unknown name; the message suggests similar names
+    │   └── UnknownName             an unknown name; the message suggests valid names
     ├── EditError                   an invalid edit of a context
     ├── StrategyError               a strategy failed during a replay
     ├── ModelError                  a request to a model failed
-    │   ├── ModelRequestRejected    the request or the key was rejected; a retry would fail too
-    │   └── ModelUnavailable        no answer after all retries
+    │   ├── ModelRequestRejected    the provider rejected the request or the API key
+    │   └── ModelUnavailable        the model did not answer after all retries
     ├── SessionError                a session cannot be opened or written
-    │   ├── UnknownSession          no session with this id is stored
-    │   ├── UnknownTurn             the session has no turn with this number
+    │   ├── UnknownSession          no session with the requested id is stored
+    │   ├── UnknownTurn             the session has no turn with the requested number
     │   ├── SessionActive           another session of the workspace is active
-    │   └── SessionConflict         the session was continued elsewhere
+    │   └── SessionConflict         another process added messages to the session
     ├── SaveError                   results cannot be written
-    └── DataMissing                 required data is not on this machine
+    └── DataMissing                 required data is not downloaded or not installed
 
 Each message says what failed, where, and what to do about it.
 """
@@ -36,21 +36,25 @@ class CtxlabError(Exception):
     """Base class of all errors of ctxlab; the command line prints them without a traceback."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the message and the attributes, because constructors take other arguments."""
+        """Return how to pickle the error: by its message and attributes, without ``__init__``.
+
+        Subclasses have constructors with other arguments than the message, so the default would fail.
+        """
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class ReadError(CtxlabError):
-    """A recording cannot be read.
+    """A recording cannot be read; the message names the file, the line and the reason.
 
     Parameters
     ----------
     path : str or Path
-        The file, or the address of a remote file.
+        Path or URL of the file.
     line : int or None
-        The line, counted from 1. None if the error has no line, as in a file that is one JSON value.
+        Number of the line, counted from 1. None if the error does not belong to one line, for
+        example in a file that is one JSON value.
     reason : str
-        What is wrong.
+        Description of the error.
     """
 
     def __init__(self, path: str | Path, line: int | None, reason: str) -> None:
@@ -65,11 +69,11 @@ class UnknownFormat(ReadError):
     Parameters
     ----------
     path : str or Path
-        The file, or the address of a remote file.
+        Path or URL of the file.
     line : int or None
-        The line, counted from 1, or None.
+        Number of the line, counted from 1. None if the error does not belong to one line.
     reason : str
-        What is wrong.
+        Description of the error.
     """
 
 
@@ -78,41 +82,50 @@ class SpecError(CtxlabError):
 
 
 class UnknownName(SpecError):
-    """A name is unknown; the message suggests similar names, or else lists the known ones.
+    """A name is unknown. The message suggests similar names, or lists all names if none is similar.
 
     Parameters
     ----------
     kind : str
-        Kind of the name, such as ``"strategy"``, for the message.
+        Kind of object that the name should refer to, such as ``"strategy"``. Shown in the message.
     name : str
         The unknown name.
     known : iterable of str
-        The known names of this kind.
+        The valid names.
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         close = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(self.known)}"
-        super().__init__(f"no {kind} is called {name!r}; {hint}")
+        hint = (
+            f"did you mean {' or '.join(close)}?"
+            if close
+            else f"choose from {', '.join(self.known)}"
+        )
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return a name if it is one of the known ones, else raise ``UnknownName``.
+    """Return ``name`` unchanged if it is one of the known names.
 
     Parameters
     ----------
     kind : str
-        Kind of the name, for the message.
+        Kind of object that the name refers to, such as ``"strategy"``. Shown in the error message.
     name : str
-        The name.
+        The name to check.
     known : iterable of str
-        The known names of this kind.
+        The valid names.
 
     Returns
     -------
     str
-        The name.
+        ``name``.
+
+    Raises
+    ------
+    UnknownName
+        If the name is not one of the known names.
     """
     if name not in (names := list(known)):
         raise UnknownName(kind, name, names)
@@ -120,30 +133,30 @@ def require_known(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 class EditError(CtxlabError):
-    """An edit of a context is invalid, such as one of an empty range or of an index out of range."""
+    """An edit of a context is invalid, for example because its range is empty or out of bounds."""
 
 
 class StrategyError(CtxlabError):
-    """A strategy failed during a replay; the message names the recording and the position."""
+    """A strategy failed during a replay; the message names the recording and the request."""
 
 
 class ModelError(CtxlabError):
-    """A request to a model failed; the message names the model and says what to do."""
+    """A request to a model failed; the message names the model and a remedy."""
 
 
 class ModelRequestRejected(ModelError):
-    """The provider rejected the request or the API key; sending it again would fail too."""
+    """The provider rejected the request or the API key; a retry would fail too."""
 
 
 class ModelUnavailable(ModelError):
-    """A model did not answer a request after all retries: it was busy, unreachable, or it declined.
+    """A model did not answer after all retries: it was busy, unreachable or declined to answer.
 
     Parameters
     ----------
     reason : str
-        What happened and what to do.
+        The error message, with its remedy.
     attempts : int, optional
-        HTTP requests that were made.
+        Number of HTTP requests that were sent.
     """
 
     def __init__(self, reason: str, attempts: int = 1) -> None:
@@ -152,46 +165,48 @@ class ModelUnavailable(ModelError):
 
 
 class SessionError(CtxlabError):
-    """A session cannot be opened or written; the message says why and what to do."""
+    """A session cannot be opened or written; the message names the reason and a remedy."""
 
 
 class UnknownSession(SessionError):
-    """No session with this id is stored.
+    """No session with the requested id is stored.
 
     Parameters
     ----------
     id : str
         The requested id.
     where : object, optional
-        The store that was searched, for the message.
+        The store that was searched. Shown in the message.
     """
 
-    def __init__(self, id: str, where: object = "here") -> None:
+    def __init__(self, id: str, where: object = "this store") -> None:
         self.id, self.where = id, where
-        super().__init__(f"no session {id!r} in {where}; ctxlab sessions list shows the sessions")
+        super().__init__(f"no session {id!r} in {where}; run ctxlab sessions list to list the ids")
 
 
 class UnknownTurn(SessionError):
-    """A session has no turn with this number.
+    """A session has no turn with the requested number.
 
     Parameters
     ----------
     id : str
         Id of the session.
     turn : int
-        The requested turn.
+        The requested number.
     turns : int
-        Number of turns of the session.
+        Number of turns that the session has.
     """
 
     def __init__(self, id: str, turn: int, turns: int) -> None:
         self.id, self.turn, self.turns = id, turn, turns
-        there = f"its turns are numbered from 1 to {turns}" if turns else "it has no turns yet"
-        super().__init__(f"session {id!r} has no turn {turn}: {there}")
+        there = f"choose a turn from 1 to {turns}" if turns else "the session has no turns yet"
+        super().__init__(f"session {id!r} has no turn {turn}; {there}")
 
 
 class SessionConflict(SessionError):
-    """The stored session was continued elsewhere, so the new turn does not follow the last stored one.
+    """Another process added messages to the session, so the new turn cannot be stored.
+
+    The new turn would not follow the last stored turn. Resume the session to load the new messages.
 
     Parameters
     ----------
@@ -201,7 +216,7 @@ class SessionConflict(SessionError):
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f"session {id!r} was continued elsewhere; resume it to continue it here")
+        super().__init__(f"session {id!r} was continued elsewhere; resume it to load the new turns")
 
 
 class SessionActive(SessionError):
@@ -219,8 +234,8 @@ class SessionActive(SessionError):
 
 
 class SaveError(CtxlabError):
-    """Results cannot be written; the message names the folder and the reason."""
+    """Results cannot be written; the message names the output folder and the reason."""
 
 
 class DataMissing(CtxlabError):
-    """Required data is not on this machine; the message says how to get it."""
+    """Required data is missing, such as a data set; the message names the command that gets it."""

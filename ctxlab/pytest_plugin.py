@@ -1,7 +1,7 @@
-"""A pytest plugin that replays recordings and fails tests if a strategy breaks its bounds.
+"""A pytest plugin that replays recordings and fails a test if the scores of a strategy exceed bounds.
 
-pytest loads the plugin by itself if ctxlab is installed. The plugin imports the rest of ctxlab only
-when a test uses it::
+pytest loads the plugin automatically if ctxlab is installed. The plugin imports the rest of ctxlab
+only when a test uses the fixture or the marker::
 
     def test_masking_keeps_what_is_needed(ctxlab_replay):
         found = ctxlab_replay("logs/", "observation_mask(keep=10) | panic", 8000)
@@ -16,9 +16,10 @@ when a test uses it::
     def test_masking_holds():
         pass
 
-Paths are relative to pytest's root folder. ``pytest --ctxlab-update`` overwrites the baselines. If
-a bound cannot be checked, for example because data or a baseline is missing, the test has an error,
-not a failure.
+Paths are relative to the root folder of pytest. A baseline file stores the scores of an earlier run;
+``margin_SCORE`` bounds the change since then. ``pytest --ctxlab-update`` overwrites the baselines. If
+a bound cannot be checked, for example because data or a baseline is missing, pytest reports an error
+in the setup of the test instead of a failure.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ if TYPE_CHECKING:
 
 _MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
-    "margin_SCORE, strict, name): replay recordings and fail if a bound is broken"
+    "margin_SCORE, strict, name): replay recordings and fail if a score exceeds a bound"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that overwrites the baselines.
+    """Add the option ``--ctxlab-update``, which overwrites the baselines.
 
     Parameters
     ----------
     parser : pytest.Parser
-        Parser of the command line.
+        Parser of pytest's command line.
     """
     group = parser.getgroup("ctxlab")
     group.addoption(
@@ -57,12 +58,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, so that ``--strict-markers`` accepts it.
+    """Register the marker ``ctxlab_budget``, so that ``--strict-markers`` accepts it.
 
     Parameters
     ----------
     config : pytest.Config
-        Configuration of the session.
+        Configuration of the pytest session.
     """
     config.addinivalue_line("markers", _MARKER_HELP)
     config.stash[_REPLAY_CACHE] = {}
@@ -75,18 +76,18 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """Return a function that replays recordings through a strategy.
 
     ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0)`` returns ``ReplayScores``.
-    ``data`` is a path as for ``ctxlab eval``, a recording, or a list of either. A replay with equal
-    arguments runs only once per session.
+    ``data`` is a path as for ``ctxlab eval``, a recording, a list of paths or a list of recordings. A
+    second call with the same arguments returns the scores of the first call.
 
     Parameters
     ----------
     pytestconfig : pytest.Config
-        Configuration of the session.
+        Configuration of the pytest session.
 
     Returns
     -------
     callable
-        The function.
+        The function ``ctxlab_replay``.
     """
 
     def replay(
@@ -98,7 +99,7 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
 
 
 class ReplayScores:
-    """Scores of a strategy within a limit; each score of the leaderboard is an attribute.
+    """Scores of one strategy within one limit. Each column of the leaderboard is an attribute.
 
     Parameters
     ----------
@@ -108,13 +109,13 @@ class ReplayScores:
 
     def __init__(self, results: Results) -> None:
         self.results = results
-        "all results of the replay"
+        "complete results of the replay"
         row = results.leaderboard().iloc[0]
         self.scores: dict[str, Any] = {str(name): row[name] for name in row.index}
-        "the row of the leaderboard"
+        "row of the leaderboard: column name → value"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a score by its name."""
+        """Return the value of a leaderboard column, such as ``recall_far``."""
         figures = self.__dict__.get("scores", {})
         if name in figures:
             return figures[name]
@@ -125,7 +126,7 @@ class ReplayScores:
         raise AttributeError(str(UnknownName("score", name, figures)))
 
     def __repr__(self) -> str:
-        """Return the strategy and its scores that are not zero."""
+        """Return a one-line description: the strategy and all scores except those that are zero."""
         names = [score.name for score in self.results.scores]
         known = {name: self.scores[name] for name in names if self.scores[name] != 0}
         shown = ", ".join(f"{name}={v:.4g}" for name, v in known.items() if v == v)
@@ -139,7 +140,7 @@ _BROKEN_BOUNDS = pytest.StashKey[list[str]]()
 def _replay_once(
     config: pytest.Config, data: Any, strategy: Any, limit: float | str, model: str, reserve: int
 ) -> ReplayScores:
-    """Replay the recordings, or return the scores of an earlier replay with equal arguments."""
+    """Replay the recordings, or return the cached scores of a replay with the same arguments."""
     from pathlib import Path
 
     from ctxlab._utils.humanize import parse_limit
@@ -153,9 +154,9 @@ def _replay_once(
     several = [data] if isinstance(data, (str, Path, Recording)) else list(data)
     recordings = [each for each in several if isinstance(each, Recording)]
     if recordings and len(recordings) < len(several):
-        raise SpecError("data: expected either recordings or paths, got both")
+        raise SpecError("data: expected only paths or only recordings, got a list of both")
     chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-    # Recordings are compared by id, which stays valid because the cache keeps a reference to them.
+    # Recordings are compared by id(), which stays unique because the cache keeps a reference to them.
     which = tuple(str(id(one)) if recordings else str(one) for one in several)
     key = (which, chosen, parse_limit(limit), model, reserve)
     done = config.stash[_REPLAY_CACHE]
@@ -178,12 +179,15 @@ def _replay_once(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Replay the recordings of a test's markers; a bound that cannot be checked is an error of the test.
+    """Replay the recordings of a test's ``ctxlab_budget`` markers and check the bounds.
+
+    A broken bound is stored, and ``pytest_runtest_call`` reports it as a failure. A bound that cannot
+    be checked fails the setup, which pytest reports as an error.
 
     Parameters
     ----------
     item : pytest.Item
-        The test.
+        The test that is about to run.
     """
     bind_arguments = inspect.signature(_check_budget).bind
     broken: list[str] = []
@@ -210,12 +214,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fail the test before it runs if a bound is broken.
+    """Fail the test, without running it, if one of its markers has a broken bound.
 
     Parameters
     ----------
     item : pytest.Item
-        The test.
+        The test that is about to run.
     """
     if broken := item.stash.get(_BROKEN_BOUNDS, []):
         pytest.fail("\n".join(broken), pytrace=False)
@@ -235,7 +239,11 @@ def _check_budget(
     name: str = "",
     **bounds: Any,
 ) -> GateResults:
-    """Check the bounds of one marker, whose arguments these are; ``names`` are those seen before."""
+    """Check the bounds of one ``ctxlab_budget`` marker of a test.
+
+    The parameters from ``data`` on are the arguments of the marker. ``names`` are the ``name``
+    arguments of the test's earlier markers; the ``name`` of this marker is added.
+    """
     from pathlib import Path
 
     from ctxlab._utils.humanize import parse_limit
@@ -246,9 +254,9 @@ def _check_budget(
 
     table = _bounds_table(bounds)
     if bool(table["margin"]) != (baseline is not None):
-        raise SpecError("margin_… and baseline=… need each other; give both or neither")
+        raise SpecError("expected both margin_… and baseline=…, or neither; got only one of them")
     if name in names:
-        raise SpecError("a test with several budgets needs a different name=… for each")
+        raise SpecError(f"several budgets have name={name!r}; give each a different name")
     names.add(name)
     results = _replay_once(item.config, data, strategy, limit, model, reserve).results
     chosen = str(results.requests["strategy"].iloc[0])
@@ -267,7 +275,10 @@ def _check_budget(
 
 
 def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return bounds such as ``max_overflow_rate`` by kind and score, as in a budget file."""
+    """Convert keywords such as ``max_overflow_rate=0`` to the nested table of a budget file.
+
+    The result maps each kind of bound (``max``, ``min``, ``margin``) to its bounds by score.
+    """
     from ctxlab.errors import SpecError, UnknownName
     from ctxlab.evaluation.gate.config import BOUND_KINDS
 
@@ -279,5 +290,5 @@ def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
             raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
         table[kind][score] = value
     if not bounds:
-        raise SpecError("no bound is given; give max_…, min_… or margin_… of a score")
+        raise SpecError("expected a bound, got none; pass max_…, min_… or margin_… of a score")
     return table

@@ -52,7 +52,7 @@ def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], l
         word = left.pop(0)
         if not word.startswith("-"):
             if word not in names:
-                raise SpecError(f"no experiment is called {word!r}; known: {', '.join(names)}")
+                raise SpecError(f"unknown experiment {word!r}; choose from {', '.join(names)}")
             chosen.append(word)
             continue
         option, joined, _ = word.partition("=")

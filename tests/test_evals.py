@@ -122,9 +122,9 @@ def test_an_experiment_that_fails_is_not_hidden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["stres"], "no experiment is called 'stres'; known: coding-agents, customer-service"),
-        (["stress", "-l", "3k", "stres"], "no experiment is called 'stres'"),
-        (["stress", "--lmit", "3k"], "no option of ctxlab eval is called '--lmit'; did you mean"),
+        (["stres"], "unknown experiment 'stres'; choose from coding-agents, customer-service"),
+        (["stress", "-l", "3k", "stres"], "unknown experiment 'stres'"),
+        (["stress", "--lmit", "3k"], "unknown option of ctxlab eval '--lmit'; did you mean"),
     ],
 )
 def test_a_typo_is_an_error_before_anything_is_run(

@@ -114,14 +114,14 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
     assert "is not run" not in said
     assert "Traceback" not in said
     for words in (
-        "max: no score is called 'tokens_means'; did you mean tokens_mean",
-        "no key is called 'most_tokens_mean'; known: baseline, margin_SCORE, max_SCORE",
+        "max: unknown score 'tokens_means'; did you mean tokens_mean",
+        "unknown key 'most_tokens_mean'; choose from baseline, margin_SCORE, max_SCORE",
         "missing a required argument: 'limit'",
-        "no bound is given",
-        "margin_… and baseline=… need each other",
-        "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to write it",
+        "expected a bound, got none",
+        "expected both margin_… and baseline=…",
+        "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to add it",
         "nowhere: no such file or folder",
-        "needs a different name=… for each",
+        "give each a different name",
     ):
         assert f"{words}" in said
 

@@ -1,1 +1,1 @@
-"""Helpers that do not depend on messages: JSON, numbers, progress, signals, tables, private files."""
+"""Helpers for JSON, numbers, progress bars, signals, text tables and private files."""

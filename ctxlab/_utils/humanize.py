@@ -1,4 +1,4 @@
-"""Parse numbers as people write them (``16k``, ``1.5M``, ``20_000``, ``25%``), and format counts."""
+"""Parse numbers such as ``16k``, ``1.5M``, ``20_000`` and ``25%``, and format counts with nouns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MULTIPLIERS = {"k": 1e3, "m": 1e6}
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Format a count with its noun, in the plural unless the count is 1.
+    """Format a count and its noun. The noun gets a plural ``s`` unless the count is 1.
 
     >>> pluralize(1, "file"), pluralize(4164, "request")
     ('1 file', '4,164 requests')
@@ -22,7 +22,10 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def parse_quantity(text: str) -> tuple[int | float, str] | None:
-    """Return the number in a text and its unit (``"%"`` or ``""``), or None if the text is no number.
+    """Parse a number with an optional suffix ``k``, ``M`` or ``%``.
+
+    Return the number and its unit, or None if the string is not such a number. The suffixes ``k`` and
+    ``M`` are multiplied into the number, so the unit is ``"%"`` or ``""``.
 
     >>> parse_quantity("16k"), parse_quantity("2.5"), parse_quantity("25 %"), parse_quantity("many")
     ((16000, ''), (2.5, ''), (25, '%'), None)
@@ -38,9 +41,10 @@ def parse_quantity(text: str) -> tuple[int | float, str] | None:
 
 
 def parse_limit(limit: int | float | str) -> int | float:
-    """Return a limit in tokens (int), or as a share of a recording's length (float up to 1).
+    """Parse a limit: a number of tokens, or a share of a recording's length.
 
-    Raise ``SpecError`` if the value is neither.
+    A number of tokens is returned as an int, a share as a float of at most 1. Raise ``SpecError`` for
+    any other value.
 
     >>> [parse_limit(limit) for limit in (8000, "16k", 0.25, "25%", "1.5M", 4000.0)]
     [8000, 16000, 0.25, 0.25, 1500000, 4000]
@@ -58,12 +62,14 @@ def parse_limit(limit: int | float | str) -> int | float:
             return value
         if value == int(value):
             return int(value)
-    how = "write tokens (16000, 16k) or a share of each recording's length (0.25, 25%)"
-    raise SpecError(f"limits: {limit!r} is not a limit; {how}")
+    how = "tokens (16000, 16k) or a share of each recording's length (0.25, 25%)"
+    raise SpecError(f"limits: expected {how}, got {limit!r}")
 
 
 def split_limit(strategy_text: str) -> tuple[str, int | float | None]:
-    """Split a strategy text at its last ``@`` into the strategy and the limit; None if it has no limit.
+    """Split a strategy text such as ``"panic @ 16k"`` into the strategy and the limit.
+
+    The limit is None if the text has none.
 
     >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
     (('panic', 16000), ('tool_stubs | panic', None))

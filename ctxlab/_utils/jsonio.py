@@ -1,7 +1,8 @@
-"""Read and write JSON quickly, and tolerate the irregular JSON that logs contain.
+"""Read and write JSON quickly, including the irregular JSON of log files.
 
-Logs contain values that strict parsers reject: lone surrogates, ``NaN``, very long integers.
-``msgspec`` parses first; the standard library parses what ``msgspec`` rejects.
+Log files contain values that strict parsers reject: lone surrogates, ``NaN`` and very long integers.
+Each value is parsed with ``msgspec``. If ``msgspec`` rejects it, the slower parser of the standard
+library is used.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text.
+    """Parse a JSON document.
 
-    Raise ``ValueError`` (``json.JSONDecodeError`` or ``UnicodeDecodeError``) if the text is not
-    JSON, or if it is nested too deeply for the interpreter.
+    Raise ``ValueError`` (``json.JSONDecodeError`` or ``UnicodeDecodeError``) if the document is not
+    valid JSON, or if it is nested too deeply for the Python interpreter.
 
     >>> parse_json('{"a": [1, NaN]}')
     {'a': [1, nan]}
@@ -32,11 +33,14 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("JSON is nested too deeply") from None
+        raise ValueError("the JSON is nested too deeply to be parsed") from None
 
 
 def dump_json(value: Any) -> str:
-    """Return a value as one line of JSON, as UTF-8 text, or escaped if it contains a lone surrogate.
+    """Encode a value as compact JSON on a single line.
+
+    Non-ASCII characters are kept as they are. If the value contains a lone surrogate, which UTF-8
+    cannot encode, all non-ASCII characters are written as ``\\u`` escapes.
 
     >>> dump_json({"a": "é"}), dump_json("\\ud800")
     ('{"a":"é"}', '"\\\\ud800"')
@@ -48,7 +52,10 @@ def dump_json(value: Any) -> str:
 
 
 def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of each leaf of a JSON value, in order, without recursion.
+    """Yield the path and value of each leaf of a JSON value, in document order.
+
+    A leaf is a value that is neither an object nor a list. The function does not use recursion, so the
+    depth of the value is not limited.
 
     >>> list(iter_leaves({"a": [1, {"b": "x"}], "c": None}))
     [('a[0]', 1), ('a[1].b', 'x'), ('c', None)]
@@ -65,10 +72,10 @@ def iter_leaves(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def repair_surrogates(text: str) -> str:
-    """Make a text encodable as UTF-8: join surrogate pairs and replace lone surrogates.
+    """Make a string encodable as UTF-8: join surrogate pairs and replace lone surrogates.
 
-    Logs and models write characters outside of the Basic Multilingual Plane as two ``\\u`` escapes,
-    and sometimes truncate between the two.
+    Logs and models write characters outside of the Basic Multilingual Plane as two ``\\u`` escapes. A
+    string that was truncated between the two escapes ends with a lone surrogate.
 
     >>> repair_surrogates("\\ud83d\\ude00 \\ud83d")
     '😀 �'

@@ -1,9 +1,9 @@
 """Create files and folders that only their owner can read, regardless of the umask.
 
-Stores, reply caches and input histories contain conversations, so other users of the machine must not
-be able to read them. The mode is set when a file is created: the file is never readable by others, not
-even briefly. The umask is not changed, because it applies to the whole process and other threads create
-files too. Existing folders keep their mode.
+Session stores, reply caches and input histories contain conversations, so other users of the machine
+must not be able to read them. The mode is set when a file is created, so other users cannot read the
+file even for a moment. The umask is not changed, because it applies to the whole process and other
+threads create files too. Existing folders keep their mode.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its missing parents, each readable by its owner only.
+    """Create a folder and its missing parents, each with access for its owner only.
 
     Parameters
     ----------
     path : Path
-        The folder. Nothing is done if it exists.
+        The folder to create. An existing folder is left unchanged.
 
     Raises
     ------
     OSError
-        If the folder cannot be made, or if the path is a file.
+        If the folder cannot be created, or if the path is a file.
 
     Examples
     --------
@@ -50,37 +50,39 @@ def make_folder(path: Path) -> None:
 
 
 def create_file(path: Path) -> None:
-    """Make an empty file that only its owner can read; leave an existing file unchanged.
+    """Create an empty file that only its owner can read. An existing file is left unchanged.
 
-    Call this before code that opens the file itself and does not set a mode. SQLite uses the mode of a
-    database for its journal and its write-ahead log.
+    Call this function before a library opens the file without setting a mode, as SQLite does. SQLite
+    gives its journal and its write-ahead log the mode of the database file.
 
     Parameters
     ----------
     path : Path
-        The file. Its folder must exist.
+        The file to create. Its folder must exist.
 
     Raises
     ------
     OSError
-        If the file cannot be made.
+        If the file cannot be created.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
 
 
 def open_for_writing(path: Path) -> BinaryIO:
-    """Open a file for overwriting, readable by its owner only, even if it existed with another mode.
+    """Open a file for overwriting and restrict its access to its owner.
+
+    The mode of an existing file is changed, too.
 
     Parameters
     ----------
     path : Path
-        The file. Its folder must exist.
+        The file to open. Its folder must exist.
 
     Returns
     -------
     BinaryIO
-        The open file, empty.
+        The open file. It is empty.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, shown on a terminal and in a notebook, but not in a pipe."""
+"""Progress bars on standard error. They are shown in a terminal or a notebook, and not in a pipe."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
-"seconds between two redraws"
+"Minimum time between two redraws of a bar."
 
 
 def track(
     items: Iterable[_Item], description: str, total: int | None = None, show: bool | None = None
 ) -> Iterator[_Item]:
-    """Yield the items and show a progress bar, which disappears at the end.
+    """Yield the items and show a progress bar, which disappears after the last item.
 
-    ``total`` is the number of items; None uses the length of a sequence, and shows no total for other
-    iterables. ``show=None`` shows the bar if standard error is a terminal or in a notebook.
+    ``total`` is the number of items. If it is None, the length of ``items`` is used; the bar has no
+    total if ``items`` has no length. If ``show`` is None, the bar is shown in a notebook, or if standard
+    error is a terminal.
     """
     if not (_is_interactive() if show is None else show):
         yield from items
         return
     if total is None and isinstance(items, Sequence):
         total = len(items)
-    # auto_refresh would start a thread, which makes forking unsafe and slows down the work.
+    # auto_refresh would start a thread, which makes os.fork unsafe and slows down the main thread.
     with _make_bar("MofNCompleteColumn", "TimeElapsedColumn", auto_refresh=False) as progress:
         task, last_refresh = progress.add_task(description, total=total), 0.0
         for item in items:
@@ -42,10 +43,11 @@ def track(
 def track_bytes(
     chunks: Iterable[bytes], description: str, total: int, completed: int, show: bool | None
 ) -> Iterator[bytes]:
-    """Yield the chunks of a transfer and show a progress bar in bytes.
+    """Yield the chunks of a download and show a progress bar in bytes.
 
-    ``total`` is the size of the whole transfer and ``completed`` the part that was transferred
-    earlier, both in bytes. ``show`` works as in ``track``.
+    ``total`` is the size of the whole file. ``completed`` is the number of bytes that an earlier,
+    interrupted download transferred. If ``show`` is None, the bar is shown in a notebook, or if standard
+    error is a terminal.
     """
     if not (_is_interactive() if show is None else show):
         yield from chunks
@@ -58,7 +60,7 @@ def track_bytes(
 
 
 def _make_bar(*columns: str, auto_refresh: bool = True) -> rich.progress.Progress:
-    """Return a progress bar that shows the named columns of ``rich.progress`` after the bar."""
+    """Create a progress bar with a description, the bar, and the named columns of ``rich.progress``."""
     import rich.console
     import rich.progress as kit
 

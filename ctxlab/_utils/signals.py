@@ -1,4 +1,4 @@
-"""Handle Ctrl+C and SIGTERM: stop cleanly, and do not interrupt work that must be done as a whole."""
+"""Handle Ctrl+C and SIGTERM, so that cleanup code runs and critical sections are not interrupted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_keyboard_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt for SIGTERM within the block, so that cleanup code runs."""
+    """Raise ``KeyboardInterrupt`` if SIGTERM arrives within the block, so that cleanup code runs."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
@@ -27,10 +27,11 @@ def sigterm_as_keyboard_interrupt() -> Iterator[None]:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer Ctrl+C, and SIGTERM if it has a handler, to the end of the block.
+    """Defer Ctrl+C to the end of the block, and also SIGTERM if it has a Python handler.
 
-    A second signal takes effect at once, so that a block that hangs can still be interrupted.
-    Outside of the main thread nothing is done, because Python does not interrupt other threads.
+    The second signal takes effect immediately, so that a block that hangs can still be interrupted. In
+    other threads than the main thread the block runs unchanged, because Python delivers signals only to
+    the main thread.
 
     >>> with defer_signals():
     ...     done = "whole"
@@ -48,7 +49,7 @@ def defer_signals() -> Iterator[None]:
         if not over:
             waiting.append((number, frame))
         if over or len(waiting) > 1:
-            # The handler may raise before the finally clause restores it, so restore it here.
+            # The handler may raise before the finally clause restores it, so restore it first.
             signal.signal(number, before[number])
             before[number](number, frame)
 

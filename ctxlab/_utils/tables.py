@@ -1,4 +1,4 @@
-"""Format tables of text as Markdown, LaTeX or HTML, with markup in the cells escaped."""
+"""Format tables as Markdown, LaTeX or HTML. Markup characters in the cells are escaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMERIC_CELL = re.compile(r"[$+−\-–<>]?[\d.,]+( ?%)?[kMG]?(\s.*)?|–?")
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a table in GitHub's Markdown.
+    r"""Format a table as GitHub Flavored Markdown. Columns of numbers are right-aligned.
 
     >>> print(markdown_table(["strategy", "far"], [["tool_stubs | panic", ".81"]]))
     | strategy | far |
@@ -29,7 +29,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``.
+    r"""Format a table as a LaTeX ``tabular`` with the rules of the package ``booktabs``.
 
     >>> print(latex_table(["strategy", "far"], [["tool_stubs", "81 %"]]))
     \begin{tabular}{lr}
@@ -50,7 +50,7 @@ def latex_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table, for notebooks.
+    """Format a table as HTML, for notebooks.
 
     >>> html_table(["a"], [["<b>"]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
@@ -66,6 +66,6 @@ def _join_whitespace(text: str) -> str:
 
 
 def _find_numeric_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Tell for each column if all its cells are numbers; such columns are right-aligned."""
+    """Return for each column whether it has rows and all its cells are numbers."""
     columns = [[row[i] for row in rows] for i in range(len(headers))]
     return [bool(c) and all(_NUMERIC_CELL.fullmatch(cell) for cell in c) for c in columns]

@@ -1,7 +1,8 @@
-"""Agents: tools, a loop with an iteration limit, and conversations that are stored as they proceed.
+"""Agents that call a model and tools in a loop, and can store their conversation.
 
-A tool is a typed function. The model is told what its types and its docstring say. In this example
-a script replies instead of a model; without ``client`` the provider is called through litellm.
+A tool is a Python function with type annotations. The model receives a description of the tool,
+which is built from the annotations and the docstring. In the following example, a scripted client
+replaces the model. Without ``client``, the agent calls the model's provider through litellm.
 
 >>> from ctxlab.agent import Agent, ToolCallFinished, TurnFinished
 >>> from ctxlab.messages.types import Message, ToolCall
@@ -27,8 +28,8 @@ It has 42 lines. 2
 >>> [message.role for message in agent.manager.history]
 ['system', 'user', 'assistant', 'tool', 'assistant']
 
-``AgentSession.start(store, agent)`` stores the conversation as it proceeds, and
-``AgentSession.resume(store, id, agent)`` continues a stored one.
+``AgentSession.start(store, agent)`` stores each message of the conversation when it is added.
+``AgentSession.resume(store, id, agent)`` continues a stored conversation.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Public names of `ctxlab.agent`; `__init__.py` loads each of them on first access."""
+"""Public names of `ctxlab.agent`. `__init__.py` imports each name on first access."""
 
 from .events import AgentEvent as AgentEvent
 from .events import TextDelta as TextDelta

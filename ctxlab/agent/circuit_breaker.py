@@ -15,7 +15,7 @@ class CircuitBreaker:
     Parameters
     ----------
     max_failures : int, optional
-        Number of consecutive failures after which a tool is blocked; 0 never blocks.
+        Number of consecutive failures after which a tool is blocked. With 0, no tool is blocked.
 
     Raises
     ------
@@ -40,10 +40,10 @@ class CircuitBreaker:
             raise SpecError(f"Expected max_failures of 0 or more, got {max_failures}")
         self.max_failures = max_failures
         self.failure_counts: dict[str, int] = {}
-        "failures of each tool since its last success in this turn"
+        "number of failures of each tool since its last success in this turn, by name of the tool"
 
     def blocked_result(self, name: str) -> ToolResult | None:
-        """Return the result for a call of a blocked tool.
+        """Return the error that a call of this tool receives if the tool is blocked.
 
         Parameters
         ----------
@@ -53,7 +53,7 @@ class CircuitBreaker:
         Returns
         -------
         ToolResult or None
-            The result; None if the tool may be called.
+            Failed result of type ``circuit_breaker``; None if the tool is not blocked.
         """
         if not self.max_failures or self.failure_counts.get(name, 0) < self.max_failures:
             return None
@@ -62,17 +62,19 @@ class CircuitBreaker:
         return failed_result(error, "circuit_breaker", tool_name=name, duration_ms=0)
 
     def record(self, name: str, result: ToolResult) -> None:
-        """Count a failure of a tool; a success resets its count.
+        """Update the number of consecutive failures of a tool after a call.
+
+        A failed call increases the number by one. A successful call sets it to 0.
 
         Parameters
         ----------
         name : str
             Name of the tool.
         result : ToolResult
-            Result of the call.
+            Result of the tool call.
         """
         self.failure_counts[name] = 0 if result.ok else self.failure_counts.get(name, 0) + 1
 
     def reset(self) -> None:
-        """Reset all counts, at the start of a turn."""
+        """Set the failure counts of all tools to 0, at the start of a turn."""
         self.failure_counts.clear()

@@ -1,4 +1,4 @@
-"""Events of an agent's turn, in order: text, tool calls, tool results, and the final result."""
+"""Events that an agent yields during a turn: text, tool calls, tool results and the end of the turn."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from ctxlab.agent.tools.result import ToolResult
 from ctxlab.messages.types import Message, ToolCall, Usage
 
 FinishReason: TypeAlias = Literal["answered", "limit"]
-"""How a turn ended: with an answer, or at the limit of model calls."""
+"""How a turn ended: the agent answered, or it reached the maximum number of model calls."""
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """Result of a turn."""
+    """Answer of an agent to a user's message, with the cost of the turn."""
 
     text: str
-    "the answer; at the limit, the partial answer with its marker"
+    "text of the answer; if ``finish`` is ``limit``, the partial answer and a marker at its end"
     finish: FinishReason
-    "how the turn ended"
+    "``answered``, or ``limit`` if the maximum number of model calls was reached"
     iterations: int
-    "number of model calls"
+    "number of model calls during the turn"
     messages: tuple[Message, ...] = field(repr=False)
     "all messages that the turn added to the conversation, in order"
     usage: Usage = field(default_factory=Usage)
-    "sum over all replies; the strategy's own model calls are in ``manager.model_calls``"
+    "billed tokens of all replies, without the model calls listed in ``ContextManager.model_calls``"
     usd: float = 0.0
-    "cost of all replies in USD; nan if no price is known"
+    "cost of all replies in US dollars; nan if the price of a reply is unknown"
 
 
 @dataclass(frozen=True)
 class TextDelta:
-    """A piece of the assistant's text."""
+    """A piece of the text that the agent writes during a turn."""
 
     text: str
-    "the piece"
+    "the text of this piece only"
 
 
 @dataclass(frozen=True)
 class ToolCallStarted:
-    """A tool is about to be called."""
+    """Event that is sent before a tool is called."""
 
     call: ToolCall
     "the tool call"
@@ -53,17 +53,17 @@ class ToolCallStarted:
 
 @dataclass(frozen=True)
 class ToolCallFinished:
-    """A tool has returned, or its call was blocked."""
+    """Event that is sent after a tool has returned or its call was blocked."""
 
     call: ToolCall
     "the tool call"
     result: ToolResult
-    "the tool result"
+    "result of the tool call"
 
 
 @dataclass(frozen=True)
 class TurnFinished:
-    """The turn is over; this is its last event."""
+    """Last event of a turn, with its result."""
 
     result: TurnResult
     "result of the turn"
@@ -73,17 +73,17 @@ AgentEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallFinished | TurnFin
 
 
 def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
-    """Run a turn to its end and return its result.
+    """Consume all events of a turn and return its result.
 
     Parameters
     ----------
     events : generator of AgentEvent
-        Events of the turn.
+        Events of the turn, none of which has been consumed. The generator is closed at the end.
 
     Returns
     -------
     TurnResult
-        The result.
+        Result of the turn, which its last event contains.
     """
     with closing(events):
         *_, last = events
@@ -92,17 +92,17 @@ def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
 
 
 def event_to_dict(event: AgentEvent) -> dict[str, Any]:
-    """Convert an event to plain JSON data.
+    """Convert an event to a dict that can be written as JSON.
 
     Parameters
     ----------
     event : AgentEvent
-        The event.
+        Event to convert.
 
     Returns
     -------
     dict
-        Its ``type`` is text, tool_call, tool_result or done.
+        Fields of the event. The key ``type`` is text, tool_call, tool_result or done.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The agent loop: call the model, run the tool calls of its reply, repeat until it answers.
+"""Agent loop: call the model and run the tool calls of its reply, until a reply has no tool calls.
 
-Whatever happens on the way, including an interruption, the conversation stays valid for providers:
-every tool call gets a result, and no text is lost.
+The conversation stays valid for model providers even if a turn fails or is interrupted. Each tool
+call gets a result, and text that the model has already sent is kept.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ DEFAULT_STRATEGY = (
 )
 """Default strategy of an agent.
 
-It keeps one session per file that the user opens, cuts tool results at 4000 characters and replaces
-them with stubs once the turn is over, summarizes older messages, and makes each request fit."""
+It keeps a separate conversation for each file that the user opens. It cuts tool results at 4,000
+characters and replaces them with stubs after the turn. It summarizes older messages. If a request
+is still too large, messages are shortened or dropped until it fits."""
 
 MAX_ITERATIONS = 10
 """Maximum number of model calls in one turn."""
@@ -59,39 +60,39 @@ _LOG = logging.getLogger("ctxlab.agent")
 
 
 class SupportsKillAll(Protocol):
-    """Owner of the child processes that tools start, such as ``ctxlab.agent.ProcessManager``."""
+    """Object that ends the child processes of tools, such as ``ctxlab.agent.ProcessManager``."""
 
     def kill_all(self) -> object:
-        """End all processes and their children."""
+        """End all child processes and their descendants."""
 
 
 class ConversationObserver(Protocol):
-    """Receives an agent's conversation as it proceeds, such as ``ctxlab.agent.AgentSession``.
+    """Object that receives each message and plan of an agent, such as ``ctxlab.agent.AgentSession``.
 
-    An exception raised here ends the turn, and the messages or the plan are not added to the
-    conversation.
+    If ``on_messages`` or ``on_plan`` raises an exception, the turn ends. The messages or the plan
+    are then not added to the conversation.
     """
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        """Receive messages before they are added to the conversation and have any effect.
+        """Receive new messages before they are added to the conversation.
 
         Parameters
         ----------
         messages : tuple of Message
-            The messages, in order.
+            New messages, in the order of the conversation.
         """
 
     def on_plan(self, plan: AgentPlan | None) -> None:
-        """Receive a plan before it replaces the current one.
+        """Receive a new plan before it replaces the agent's current plan.
 
         Parameters
         ----------
         plan : AgentPlan or None
-            The new plan; None if there is none.
+            New plan; None if the agent drops its plan.
         """
 
     def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        """Return all messages of a turn, for the tool ``get_turn``.
+        """Return all messages of a turn; the tool ``get_turn`` calls this method.
 
         Parameters
         ----------
@@ -101,52 +102,54 @@ class ConversationObserver(Protocol):
         Returns
         -------
         list of dict
-            Messages in OpenAI's format.
+            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
         """
 
 
 class Agent:
-    """A model with tools and a conversation, which a strategy keeps within the budget.
+    """Agent that answers a user's messages by calling a model and tools.
 
-    An agent runs one turn at a time, in any thread. If the strategy contains ``contents``, the
-    agent gets the tool ``get_turn``, unless ``tools`` has one. ``ctxlab.agent.AgentSession`` stores
-    the conversation as it proceeds.
+    A context strategy keeps each request within the model's context window. An agent runs one turn
+    at a time; a turn can run in any thread. If the strategy contains ``contents``, the agent also
+    gets the tool ``get_turn``, unless ``tools`` contains a tool with that name. Use
+    ``ctxlab.agent.AgentSession`` to store the conversation.
 
     Parameters
     ----------
     model : str
-        Name of the model.
+        Name of the model, such as ``"gpt-4o"``.
     tools : iterable of Tool or callable, optional
-        The tools; functions are converted by ``tool_from_function``.
+        Tools that the model may call. Functions are converted by ``tool_from_function``.
     client : Client, optional
-        Client for the agent and for a strategy that calls a model; None calls the provider through
-        litellm.
+        Client that sends requests to the model, both for the agent and for the strategy. None calls
+        the model's provider through litellm.
     strategy : Strategy, str or callable, optional
-        The strategy.
+        Context strategy that decides which messages each request contains.
     system : str, optional
-        The system prompt.
+        System prompt.
     limit : int or str, optional
-        The model's context window in tokens; see ``ContextManager``.
+        Size of the model's context window in tokens; see ``ContextManager``.
     reserve : int or str, optional
-        Tokens kept for the reply; None uses ``max_tokens`` if that is given.
+        Number of tokens kept free for the reply. None uses ``max_tokens``; if that is None as well,
+        the default of ``ContextManager``.
     max_iterations : int, optional
         Maximum number of model calls in one turn.
     max_tool_failures : int, optional
-        Number of consecutive failures after which a tool is blocked for the rest of the turn; 0
-        never blocks.
+        Number of consecutive failures after which a tool is blocked for the rest of the turn. With
+        0, no tool is blocked.
     max_tokens : int, optional
-        Maximum tokens of each reply.
+        Maximum number of tokens of each reply.
     temperature : float, optional
         Sampling temperature; None uses the provider's default.
     processes : SupportsKillAll, optional
-        Processes that are ended when the user interrupts a turn.
+        Owner of the child processes that tools start. It ends them when a turn is interrupted.
     enable_planning : bool, optional
-        True adds the tool ``update_plan``, with which the agent writes down its plan.
+        If True, the agent gets the tool ``update_plan``, with which it writes down its plan.
 
     Raises
     ------
     SpecError
-        If a parameter is not valid.
+        If a parameter is invalid.
     """
 
     def __init__(
@@ -176,11 +179,11 @@ class Agent:
         self.processes = processes
         self.breaker = CircuitBreaker(max_tool_failures)
         self.observer: ConversationObserver | None = None
-        "the attached observer; None if the conversation is not stored"
+        "observer that receives new messages and plans; None if none is attached"
         self._plan: AgentPlan | None = None
         self._client = client
         self.tools = tools_by_name(tools)
-        "tools by name"
+        "tools that the model may call, by name"
         if enable_planning:
             planning = plan_tool(lambda: self.plan, self.set_plan)
             self.tools = tools_by_name([*self.tools.values(), planning])
@@ -192,10 +195,10 @@ class Agent:
             self.tools.setdefault("get_turn", tool)
         self.manager.set_fixed(tools=self.tool_definitions)
         self._call_ids: set[str] = set()
-        self._open_calls: dict[str, ToolCall] = {}  # calls that have no result yet
-        self._unstored: list[Message] = []  # the system prompt, until the first turn
+        self._open_calls: dict[str, ToolCall] = {}  # tool calls without a result, by id
+        self._unstored: list[Message] = []  # the system prompt, until the first turn stores it
         self._said: list[Message] = []  # messages that the current turn added
-        self._pieces: list[str] = []  # text of the reply that is arriving
+        self._pieces: list[str] = []  # text of an incomplete reply, received so far
         self._running_turn: weakref.ref[Generator[AgentEvent, None, None]] | None = None
         self._stop_requested = False
         if system:
@@ -203,36 +206,36 @@ class Agent:
             self._append_message(self._unstored[0])
 
     def __repr__(self) -> str:
-        """Show the model, the number of tools and the manager."""
+        """Show the model, the number of tools and the context manager."""
         return f"<Agent {self.model}: {len(self.tools)} tools, {self.manager!r}>"
 
     @property
     def has_started(self) -> bool:
-        """True after the first message; a system prompt alone does not count."""
+        """True if the conversation contains more than the agent's system prompt."""
         return len(self.manager.history) > len(self._unstored)
 
     @property
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
-        """Definitions of the tools in OpenAI's format."""
+        """Tool definitions in OpenAI's format, as sent to the model."""
         return tuple([tool.definition for tool in self.tools.values()])
 
     @property
     def plan(self) -> AgentPlan | None:
-        """The agent's plan and its current step."""
+        """Current plan of the agent; None if it has no plan."""
         return self._plan
 
     def attach(self, observer: ConversationObserver, *, plan: AgentPlan | None = None) -> None:
-        """Attach an observer, which receives messages and plans before they take effect.
+        """Attach an observer that receives messages and plans before they take effect.
 
-        The observer also answers the tool ``get_turn``. Without one, ``get_turn`` covers the
-        messages that this agent has seen.
+        The tool ``get_turn`` then reads turns from the observer. Without an observer, it reads them
+        from the messages in the agent's memory.
 
         Parameters
         ----------
         observer : ConversationObserver
-            The observer.
+            Observer to attach.
         plan : AgentPlan, optional
-            Plan of the stored conversation.
+            Plan with which the agent continues.
 
         Raises
         ------
@@ -244,24 +247,27 @@ class Agent:
         self.observer, self._plan = observer, plan
 
     def set_plan(self, plan: AgentPlan | None) -> None:
-        """Replace the plan.
+        """Replace the agent's plan and pass the new plan to the observer.
 
         Parameters
         ----------
         plan : AgentPlan or None
-            The new plan; None drops the current one.
+            New plan; None drops the current plan.
         """
         if self.observer is not None:
             self.observer.on_plan(plan)
         self._plan = plan
 
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
-        """Record how a turn left the current step of the plan; the observer is not called.
+        """Mark the current step of the plan as waiting or paused after a turn.
+
+        Nothing happens if the agent has no plan or the plan has no current step. The observer is
+        not called.
 
         Parameters
         ----------
         awaiting_continuation : bool, optional
-            True if the turn reached the limit of model calls.
+            True if the turn reached the maximum number of model calls.
         paused : bool, optional
             True if the turn was interrupted or failed.
         """
@@ -269,15 +275,15 @@ class Agent:
             self._plan = replace(plan, awaiting_continuation=awaiting_continuation, paused=paused)
 
     def load_history(self, messages: Iterable[Message]) -> None:
-        """Load a conversation to continue; the observer is not called.
+        """Load an earlier conversation, which the next turn continues.
 
-        If the agent has a system prompt, it replaces the system messages at the start of the
-        conversation.
+        If the agent has a system prompt, the system messages at the start of ``messages`` are
+        skipped. The observer is not called.
 
         Parameters
         ----------
         messages : iterable of Message
-            The conversation so far.
+            Messages of the earlier conversation, in order.
 
         Raises
         ------
@@ -294,14 +300,14 @@ class Agent:
         self._unstored.clear()
 
     def run(self, text: str, *, file: str | None = None) -> TurnResult:
-        """Run a turn to its end; see ``stream``.
+        """Run a turn and return its result; see ``stream``.
 
         Parameters
         ----------
         text : str
-            The user's message.
+            Text of the user's message.
         file : str, optional
-            File that the user has open.
+            Path of the file that the user has open.
 
         Returns
         -------
@@ -311,21 +317,24 @@ class Agent:
         return collect_result(self.stream(text, file=file))
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
-        """Run a turn and yield its events; it starts when the first event is requested.
+        """Run a turn and yield its events; the turn starts when the first event is requested.
 
-        If the model does not reply, ``ModelUnavailable`` or ``ModelRequestRejected`` is raised by
-        the iterator. The user's message stays, and the next turn continues from there. On
-        ``KeyboardInterrupt`` managed processes are ended, open tool calls are answered as
-        cancelled, partial text is stored with "[Cancelled]", and the interruption is passed on.
-        Closing the iterator early does the same and raises nothing. A turn that was left in the
-        middle is closed first.
+        If the model does not reply, the iterator raises ``ModelUnavailable`` or
+        ``ModelRequestRejected``. The user's message stays in the conversation, and the next turn
+        continues after it.
+
+        On ``KeyboardInterrupt``, the child processes of tools are ended. Each tool call without a
+        result gets a result that says it was cancelled. Text that the model has already sent is
+        stored, followed by "[Cancelled]". Then the exception is raised again. Closing the iterator
+        early has the same effects, without an exception. If the iterator of the previous turn was
+        not run to its end, it is closed first.
 
         Parameters
         ----------
         text : str
-            The user's message.
+            Text of the user's message.
         file : str, optional
-            File that the user has open.
+            Path of the file that the user has open.
 
         Returns
         -------
@@ -339,7 +348,7 @@ class Agent:
             running.
         """
         if not text.strip():
-            raise SpecError("Expected a message with text, got an empty one")
+            raise SpecError(f"Expected a non-empty message, got {text!r}")
         self.cancel()
         user = Message("user", repair_surrogates(text), time=time.time(), file=file)
         self._refuse_too_large(user)
@@ -348,37 +357,42 @@ class Agent:
         return turn
 
     def cancel(self) -> None:
-        """End a turn that was left in the middle, as closing its iterator does.
+        """Cancel a turn whose iterator was not run to its end, by closing the iterator.
 
         Raises
         ------
         SpecError
-            If the turn is running, in a tool or in another thread.
+            If the turn is running at this moment, in another thread or in a tool that calls this
+            method.
         """
         turn = None if self._running_turn is None else self._running_turn()
         if turn is not None:
             try:
                 turn.close()
             except ValueError:
-                raise SpecError("the agent is running a turn; wait for its end") from None
+                raise SpecError("the agent is running a turn; wait until it ends") from None
 
     def stop(self) -> None:
-        """End a turn that runs in another thread, as Ctrl+C would.
+        """Stop a turn that runs in another thread, with the same effects as Ctrl+C.
 
-        The turn ends at its next step; managed processes are ended now.
+        The child processes of tools are ended at once. The turn itself ends when the next piece of
+        text arrives or the current tool call returns.
         """
         self._stop_requested = True
         if self.processes is not None:
             self.processes.kill_all()
 
     def context_breakdown(self) -> dict[str, int]:
-        """Return the tokens of the next request by part; see ``ContextManager.context_breakdown``.
+        """Return the number of tokens of each part of the next request.
+
+        ``ContextManager.context_breakdown`` describes the parts.
 
         Returns
         -------
         dict of str to int
-            Tokens of system, tools, summary, messages, reserve and free, which add up to the last
-            entry, ``limit``. ``free`` is negative if the request does not fit.
+            Numbers of tokens with the keys ``system``, ``tools``, ``summary``, ``messages``,
+            ``reserve`` and ``free``, and their sum with the key ``limit``. ``free`` is negative if
+            the request does not fit.
         """
         return self.manager.context_breakdown()
 
@@ -417,7 +431,7 @@ class Agent:
             for call in calls:
                 yield ToolCallStarted(call)
                 result = self._call_tool(call)
-                self._raise_if_stopped()  # discard the output of a tool that was stopped
+                self._raise_if_stopped()  # the output of a stopped tool is discarded
                 self._store_and_append(result_message(call, result))
                 yield ToolCallFinished(call, result)
         if finish == "limit":
@@ -428,7 +442,7 @@ class Agent:
         return TurnResult(text, finish, iterations, tuple(self._said), usage, usd)
 
     def _request_reply(self) -> Generator[AgentEvent, None, Reply]:
-        """Yield the reply's text as events and return the reply."""
+        """Request a reply from the model, yield its text as events, and return the reply."""
         if self._client is None:
             self._client = LiteLLMClient()
         messages = [_replace_surrogates(entry.message) for entry in self.manager.request_entries()]
@@ -445,15 +459,15 @@ class Agent:
                 if piece:
                     self._pieces.append(piece)
                     yield TextDelta(piece)
-        raise ModelUnavailable(f"{self.model}: the stream ended before the reply was complete")
+        raise ModelUnavailable(f"{self.model}: the stream ended within the reply; try again")
 
     def _refuse_too_large(self, user: Message) -> None:
-        """Raise for a message that no strategy would shorten and a provider would reject."""
+        """Raise ``SpecError`` if a user's message does not fit, since no strategy shortens it."""
         history, budget = self.manager.history, self.manager.budget
         prompts = (each for each in history.entries if each.message.role == "system")
         room = max(0, budget.available - sum(each.tokens for each in prompts))
         if (needed := history.counter.count_message(user)) > room:
-            held = f"the window of {budget.limit:,} has room for {room:,}"
+            held = f"the context window of {budget.limit:,} has room for {room:,}"
             advice = "shorten it, refer to a file instead, or set a larger limit"
             raise SpecError(f"the message has {needed:,} tokens, but {held}; {advice}")
 
@@ -470,12 +484,12 @@ class Agent:
         return result
 
     def _store_and_append(self, *messages: Message) -> None:
-        """Let the observer store the messages, then append them; Ctrl+C cannot split this."""
+        """Pass messages to the observer, then append them; Ctrl+C is delayed until both are done."""
         with defer_signals():
             if self.observer is not None:
                 self.observer.on_messages(messages)
             for message in messages:
-                if message in self._unstored:  # already part of the conversation
+                if message in self._unstored:  # __init__ has appended it
                     self._unstored.remove(message)
                 else:
                     self._append_message(message)
@@ -490,12 +504,12 @@ class Agent:
             self._call_ids.update(self._open_calls)
 
     def _cancel_open_calls(self) -> None:
-        """Add a result to each open tool call, in order, that says it was cancelled."""
+        """Add a result to each tool call without one, saying that the call was cancelled."""
         for call in list(self._open_calls.values()):
             self._store_and_append(result_message(call, cancelled_result(call.name)))
 
     def _clean_up(self, stopped: bool) -> None:
-        """Make the conversation valid after a turn failed or the user stopped it."""
+        """Add missing tool results and partial text after a turn failed or was stopped."""
         if stopped and self.processes is not None:
             try:
                 self.processes.kill_all()
@@ -507,9 +521,9 @@ class Agent:
                 if (message := partial_answer(self._pieces, stopped)) is not None:
                     self._store_and_append(message)
             except SessionError:
-                pass  # the session was closed or continued elsewhere: it ends without the rest
+                pass  # the session was closed or continued elsewhere, so the rest is not stored
             except Exception:
-                # The caller gets the first error; the next turn answers open tool calls.
+                # The caller receives the first error. The next turn adds missing tool results.
                 _LOG.exception("cannot store the end of an interrupted turn")
             self._pieces.clear()
 
@@ -522,7 +536,7 @@ class Agent:
 
 
 def _replace_surrogates(message: Message) -> Message:
-    """Replace lone surrogates in a message's text, which a strategy that decodes JSON may add."""
+    """Replace lone surrogates in a message's text; strategies that decode JSON may produce them."""
     content = message.content
     if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
         return message

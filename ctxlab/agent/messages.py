@@ -1,7 +1,7 @@
 """Convert a model's replies and tool results to messages that every provider accepts.
 
-The conversation is sent again with each request. A single tool call with a name that no provider
-accepts, or with arguments that are not JSON, would make every later request fail.
+Each request contains the conversation so far. If a single tool call had an invalid name, or
+arguments that are not JSON, providers would reject every later request.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, ToolCall
 
 LIMIT_MARKER = "\n\n[Tool call limit reached]"
-"""Marks the answer of a turn that reached the limit of model calls."""
+"""Text that is appended to the answer if a turn reaches the maximum number of model calls."""
 
 CANCELLED_MARKER = "\n\n[Cancelled]"
-"""Marks the partial answer of a turn that the user interrupted."""
+"""Text that is appended to a partial answer if the user interrupts the turn."""
 
 BROKEN_OFF_MARKER = "\n\n[The answer broke off]"
-"""Marks the partial answer of a turn that failed."""
+"""Text that is appended to a partial answer if the turn fails."""
 
 EMPTY_ANSWER = "[The model gave an empty answer]"
-"""Replaces an answer without text and tool calls, which providers reject in a request."""
+"""Text that replaces a reply without text and tool calls, which providers would reject."""
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tuple[ToolCall, ...]]:
-    """Convert a reply to the assistant's message to store and the tool calls to run.
+    """Convert a model's reply to a message that is stored and to tool calls that are run.
 
-    The stored calls have unique ids, names of the characters that providers allow, and one JSON
-    object as arguments. The calls to run have the same ids, with name and arguments as the model
-    wrote them.
+    In the stored message, each tool call has a unique id, a name of characters that all providers
+    allow, and a JSON object as arguments. The tool calls to run have the same ids, but the names
+    and arguments are those that the model wrote.
 
     Parameters
     ----------
     reply : Reply
         The model's reply.
     taken : container of str
-        Ids of tool calls that the conversation already contains; the new ids differ from them.
+        Ids of the tool calls in the conversation so far, which are not used again.
 
     Returns
     -------
     tuple of Message and tuple of ToolCall
-        The message to store and the calls to run.
+        Message to store, and tool calls to run.
     """
     said = reply.message
     kept: dict[str, ToolCall] = {}
@@ -64,7 +64,7 @@ def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tu
     content = said.content
     if isinstance(content, str):
         content = repair_surrogates(content) if content.strip() else None
-    # The cost, if it is known, is stored and never sent.
+    # The cost is stored with the message but not sent to the model.
     cost = {"usd": reply.usd} if reply.usd and math.isfinite(reply.usd) else {}
     message = said.replace(
         role="assistant",
@@ -79,19 +79,20 @@ def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tu
 
 
 def partial_answer(deltas: list[str], stopped: bool) -> Message | None:
-    """Build the message for an answer that was cut off.
+    """Build a message from the text of an incomplete answer.
 
     Parameters
     ----------
     deltas : list of str
-        Pieces of the text so far.
+        Pieces of text that the model has sent so far.
     stopped : bool
-        True if the user stopped it, False if it failed; a marker at the end of the text tells which.
+        True if the user stopped the turn, False if the turn failed. The marker at the end of the
+        message depends on it.
 
     Returns
     -------
     Message or None
-        The message; None if there is no text.
+        Message of the assistant; None if the model has sent no text.
     """
     text = repair_surrogates("".join(deltas))
     marker = CANCELLED_MARKER if stopped else BROKEN_OFF_MARKER
@@ -99,19 +100,19 @@ def partial_answer(deltas: list[str], stopped: bool) -> Message | None:
 
 
 def result_message(call: ToolCall, result: ToolResult) -> Message:
-    """Build the message to store and send for a tool result.
+    """Build the tool message for the result of a tool call.
 
     Parameters
     ----------
     call : ToolCall
-        The call.
+        Tool call that the message answers.
     result : ToolResult
-        Its result.
+        Result of the tool call.
 
     Returns
     -------
     Message
-        The tool message.
+        Message to store and to send to the model.
     """
     notes = {
         "is_error": None if result.ok else True,
@@ -125,7 +126,7 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
 
 
 def _ensure_json_object(call: ToolCall) -> str:
-    """Return the arguments as one JSON object, which some providers require; wrap other values."""
+    """Return the arguments as a JSON object, as some providers require; wrap any other value."""
     if not call.arguments.strip():
         return "{}"
     if isinstance(value := call.parse_arguments(), dict):

@@ -1,7 +1,7 @@
-"""A tool with which an agent writes down its plan, step by step.
+"""Tool with which an agent writes down the steps of its plan.
 
-The session stores the steps, the current step, and whether the work waits or is paused, so that a
-resumed session continues from there.
+The session stores the steps, the current step, and whether the work is waiting or paused. A resumed
+session continues with this plan.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _Steps = Annotated[list[str], Field(max_length=MAX_STEPS)]
 def plan_tool(
     get_plan: Callable[[], AgentPlan | None], set_plan: Callable[[AgentPlan | None], object]
 ) -> Tool:
-    """Build the tool ``update_plan``.
+    """Build the tool ``update_plan``, with which an agent replaces its plan.
 
     Parameters
     ----------
     get_plan : callable
-        Returns the current plan, or None.
+        Function that returns the current plan, or None if there is no plan.
     set_plan : callable
-        Called with the new plan, or with None to drop it.
+        Function that is called with the new plan, or with None to drop the plan.
 
     Returns
     -------
     Tool
-        The tool.
+        Tool with the parameters ``steps`` and ``current``.
 
     Examples
     --------

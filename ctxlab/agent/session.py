@@ -1,7 +1,7 @@
-"""Live sessions: agents whose conversation is stored as it proceeds.
+"""Sessions that store the conversation of a live agent, message by message.
 
-A message is on disk before anything depends on it, so a killed process loses nothing that was
-shown.
+Each message is stored before it takes effect. If the process is killed, only an incomplete reply or
+an unfinished tool call is lost.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ctxlab.sessions.resume_messages import MessageUnit, build_resumed_messages,
 
 _LOG = logging.getLogger("ctxlab.agent")
 _MAX_OPENING_MESSAGES = 4
-"number of messages at the start of a transcript that are searched for its system prompt"
+"number of messages at the start of a stored session that may be system prompts"
 
 
 class TurnObserver(Protocol):
-    """Receives the end of each turn, such as ``ctxlab.sessions.BackgroundSummarizer``."""
+    """Object that is called after each turn, such as ``ctxlab.sessions.BackgroundSummarizer``."""
 
     def turn_completed(self, id: str) -> None:
-        """Receive the end of a turn, after all of it was stored.
+        """Handle the end of a turn, after all its messages were stored.
 
         Parameters
         ----------
@@ -40,25 +40,26 @@ class TurnObserver(Protocol):
 
 
 class AgentSession:
-    """An agent and the stored session of its conversation.
+    """Agent whose conversation is stored in a session.
 
-    Use ``start`` or ``resume`` with a new agent. Each message is appended to the store at once, and
-    ``SessionStore.save`` is called at the end of a turn, however it ends. If the session was
-    continued elsewhere, for instance in another process, ``SessionConflict`` is raised once and
-    nothing more is stored. The session is the agent's ``ConversationObserver``.
+    Create one with ``start`` or ``resume`` and a new agent. Each message is appended to the store
+    at once. ``SessionStore.save`` is called at the end of each turn, even if the turn fails. If the
+    session was continued elsewhere, for instance in another process, ``SessionConflict`` is raised
+    once, and nothing more is stored. An ``AgentSession`` is the ``ConversationObserver`` of its
+    agent.
 
     Parameters
     ----------
     store : SessionStore
-        The store.
+        Store that contains the session.
     session : Session
-        The session as it is in the store.
+        Metadata of the session, as currently stored.
     agent : Agent
-        The agent.
+        Agent that has loaded the conversation of the session.
     plan : AgentPlan, optional
         Plan of the stored session.
     summarizer : TurnObserver, optional
-        Called at the end of each turn.
+        Object that is called after each turn.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class AgentSession:
         self.id = session.id
         self.agent = agent
         self.file = session.file
-        "file of turns that name none"
+        "path of the file for turns that are started without ``file``"
         self.summarizer = summarizer
         self.closed = False
         self._stored_count = session.messages
@@ -104,29 +105,29 @@ class AgentSession:
         summarizer: TurnObserver | None = None,
         **create_options: Any,
     ) -> AgentSession:
-        """Create a session in the store.
+        """Create a session in a store and connect an agent to it.
 
         Parameters
         ----------
         store : SessionStore
-            The store.
+            Store in which the session is created.
         agent : Agent
-            An agent without a conversation.
+            Agent without a conversation.
         title : str, optional
             Title of the session.
         file : str, optional
-            File of turns that name none.
+            Path of the file for turns that are started without ``file``.
         agent_name : str, optional
             Name of the agent, which is stored with the session.
         summarizer : TurnObserver, optional
-            Called at the end of each turn.
+            Object that is called after each turn.
         **create_options : object
-            Further parameters of ``SessionStore.create``.
+            Further keyword arguments of ``SessionStore.create``.
 
         Returns
         -------
         AgentSession
-            The session.
+            New session of the agent.
 
         Raises
         ------
@@ -149,34 +150,35 @@ class AgentSession:
     def resume(
         cls, store: SessionStore, id: str, agent: Agent, *, summarizer: TurnObserver | None = None
     ) -> AgentSession:
-        """Continue a stored session where it was left, whatever its length.
+        """Load a stored session of any length into an agent, which continues it.
 
-        The agent starts with its system prompt, or with the stored one if it has none. Then follow
-        a message with summary and plan, which is not stored, and the newest messages. Tool calls
-        that a crash left without a result get one in the store. Turns keep their numbers.
+        The agent uses its own system prompt; if it has none, it uses the stored system prompt. The
+        next message contains the summary and the plan of the session and is not stored. The newest
+        messages of the session follow. If a crash left tool calls without a result, results that
+        report the interruption are added to the store. Turns keep their numbers.
 
         Parameters
         ----------
         store : SessionStore
-            The store.
+            Store that contains the session.
         id : str
             Id of the session.
         agent : Agent
-            An agent without a conversation.
+            Agent without a conversation.
         summarizer : TurnObserver, optional
-            Called at the end of each turn.
+            Object that is called after each turn.
 
         Returns
         -------
         AgentSession
-            The session.
+            Session that the agent continues.
 
         Raises
         ------
         SpecError
             If the agent already has a conversation.
         UnknownSession
-            If the store has no such session.
+            If the store has no session with this id.
         """
         _raise_if_started(agent)
         session, resumed = store.get(id), store.open(id)
@@ -188,12 +190,12 @@ class AgentSession:
 
     @property
     def session(self) -> Session:
-        """The session as the store knows it now."""
+        """Current metadata of the session, read from the store."""
         return self.store.get(self.id)
 
     @property
     def plan(self) -> AgentPlan | None:
-        """The agent's plan and its current step; setting it stores it."""
+        """Current plan of the agent; assigning a new plan also stores it."""
         return self.agent.plan
 
     @plan.setter
@@ -201,16 +203,17 @@ class AgentSession:
         self.agent.set_plan(plan)
 
     def stream(self, text: str, *, file: str | None = None) -> Generator[AgentEvent, None, None]:
-        """Run ``Agent.stream`` and store the turn; it is saved before ``TurnFinished`` is yielded.
+        """Run a turn, store its messages and yield its events; see ``Agent.stream``.
 
-        A session that was closed or archived in the store becomes active again.
+        The session is saved before ``TurnFinished`` is yielded. If the session was closed or
+        archived in the store, it becomes active again.
 
         Parameters
         ----------
         text : str
-            The user's message.
+            Text of the user's message.
         file : str, optional
-            File that the user has open; None uses the session's file.
+            Path of the file that the user has open; None uses the session's file.
 
         Returns
         -------
@@ -229,14 +232,14 @@ class AgentSession:
         return self._stream_and_save(turn)
 
     def run(self, text: str, *, file: str | None = None) -> TurnResult:
-        """Run a turn to its end; see ``stream``.
+        """Run a turn, store its messages and return its result; see ``Agent.run``.
 
         Parameters
         ----------
         text : str
-            The user's message.
+            Text of the user's message.
         file : str, optional
-            File that the user has open; None uses the session's file.
+            Path of the file that the user has open; None uses the session's file.
 
         Returns
         -------
@@ -246,12 +249,12 @@ class AgentSession:
         return collect_result(self.stream(text, file=file))
 
     def close(self) -> None:
-        """End a turn that was left in the middle and close the session; it can be resumed."""
+        """Cancel an unfinished turn and close the session, which can be resumed later."""
         self.agent.cancel()
         if self.closed:
             return
         self.store.save(self.id, plan=self.plan)
-        if self.session.status == "active":  # it may have been archived in the meantime
+        if self.session.status == "active":  # the store may have archived it in the meantime
             self.store.set_status(self.id, "closed")
         self.closed = True
 
@@ -262,34 +265,34 @@ class AgentSession:
         try:
             for event in turn:
                 if isinstance(event, TurnFinished):
-                    saved = True  # do not repeat a failed save: a resume reads the stored messages
+                    saved = True  # even if saving fails: the messages are stored already
                     self.agent.mark_plan(awaiting_continuation=event.result.finish == "limit")
                     self.store.save(self.id, plan=self.plan)
                     if self.summarizer is not None:
                         self.summarizer.turn_completed(self.id)
                 yield event
         finally:
-            turn.close()  # answers open tool calls, so do it before saving
+            turn.close()  # adds missing tool results, so close the turn before saving
             if not saved and not self.closed:
                 self.agent.mark_plan(paused=True)
                 try:
                     self.store.save(self.id, plan=self.plan)
                 except Exception:
-                    # The caller gets the error that ended the turn; all its messages are stored.
+                    # The caller receives the error that ended the turn. The messages are stored already.
                     _LOG.exception("session %s: cannot save an interrupted turn", self.id)
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        """Append messages to the stored session, before they take effect.
+        """Append new messages to the stored session, before the agent uses them.
 
         Parameters
         ----------
         messages : tuple of Message
-            The messages, in order.
+            New messages, in order.
 
         Raises
         ------
         SessionConflict
-            If the session was continued elsewhere.
+            If the session was continued elsewhere, for instance in another process.
         """
         self._raise_if_closed()
         try:
@@ -300,12 +303,12 @@ class AgentSession:
         self._stored_count += len(messages)
 
     def on_plan(self, plan: AgentPlan | None) -> None:
-        """Store a plan, before it takes effect.
+        """Store a new plan, before the agent uses it.
 
         Parameters
         ----------
         plan : AgentPlan or None
-            The new plan; None if there is none.
+            New plan; None if the agent drops its plan.
         """
         self._raise_if_closed()
         self.store.save(self.id, plan=plan)
@@ -321,7 +324,7 @@ class AgentSession:
         Returns
         -------
         list of dict
-            Messages in OpenAI's format.
+            Messages of the turn, in OpenAI's format.
         """
         return [message.to_dict() for message in self.store.read_turn(self.id, number)[1]]
 
@@ -336,7 +339,7 @@ def _raise_if_started(agent: Agent) -> None:
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
-    """Load the resumed conversation into the agent and keep the numbers of its turns."""
+    """Load a stored conversation into an agent, whose turns keep their stored numbers."""
     opening: list[Message] = []
     if agent.system is None:
         stored = store.read_messages(id, 0, _MAX_OPENING_MESSAGES)
@@ -353,7 +356,7 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
 
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
-    """Return results for the newest tool calls of a transcript that a crash left without one."""
+    """Build results for the last tool calls of a session that have none, because of a crash."""
     last = MessageUnit(Message("user", ""))
     for message in store.read_turn(id, store.count_turns(id))[1]:
         if message.role != "tool":

@@ -1,1 +1,1 @@
-"""Replay recordings through strategies, measure each request, and compare the results."""
+"""Replay recordings through context strategies, measure each request, and compare the results."""

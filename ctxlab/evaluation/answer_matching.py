@@ -1,20 +1,22 @@
 """Compare replies with reference answers: exact match, token F1 and containment.
 
-Texts are normalized as in SQuAD's script: lower case, no punctuation, no articles (a, an, the),
-single spaces. Cases that SQuAD does not define are handled as follows:
+Strings are normalized as in SQuAD's script: they are lowercased, punctuation and articles (a, an,
+the) are removed, and words are separated by single spaces. Cases that SQuAD does not define are
+handled as follows:
 
-- Unicode: compatible forms are equal (NFKC, case folded), and punctuation of every script is
-  removed. Dashes between clauses, and runs of points or hyphens, separate words. Other marks are
-  removed, as in SQuAD (``well-known`` becomes ``wellknown``).
-- Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5``, as in SQuAD. The point in ``3.5`` is kept, and
-  any other mark between digits separates them: ``3.5`` is not ``35``, and ``10:30`` is not
-  ``1030``.
-- An answer that consists only of articles keeps them: the grade ``A`` is an answer.
-- Scripts without spaces are compared by character, as in MLQA.
+- Unicode: strings are compared after NFKC normalization and case folding. Punctuation of every
+  script is removed. Dashes between clauses, and runs of periods or hyphens, separate words. Other
+  punctuation is removed without a space, as in SQuAD (``well-known`` becomes ``wellknown``).
+- Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5``, as in SQuAD. The decimal point in ``3.5`` is
+  kept, and any other punctuation between digits is replaced by a space: ``10:30`` becomes
+  ``10 30``.
+- If an answer consists only of articles, they are kept: the grade ``A`` is an answer.
+- Scripts that do not separate words by spaces are compared by character, as in MLQA.
 
-LoCoMo's own scoring differs: it stems words (Porter), also removes ``and``, and for multi-hop
-questions splits reply and answer at commas and averages the best F1 of each part. F1 is therefore
-somewhat lower here than in its script and cannot be compared with published figures.
+LoCoMo's own scoring differs. It stems words (Porter) and also removes ``and``. For multi-hop
+questions it splits reply and answer at commas, takes the best F1 of each piece, and averages. The
+F1 computed in this module is therefore somewhat lower than that of LoCoMo's script, and it cannot be
+compared with published figures.
 
 References
 ----------
@@ -36,13 +38,13 @@ _WORD_SEPARATORS = re.compile(r"\.{2,}|-{2,}|[—―⸺⸻]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _MARKS_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?!\.\d)(?:[^\w\s]|_)+(?=\d)")
 _NON_DECIMAL_POINT = re.compile(r"\.(?!(?<=\d\.)\d)")
-# Thai, Lao, Burmese, Khmer, kana, Han; and Hangul, whose particles are attached to words.
+# Thai, Lao, Burmese, Khmer, kana and Han; also Hangul, because particles are attached to words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 class _PunctuationTable(dict[int, int | None]):
-    """For ``str.translate``: remove punctuation and currency signs, keep the point for a later rule."""
+    """Table for ``str.translate`` that removes punctuation and currency signs, but not periods."""
 
     def __missing__(self, code: int) -> int | None:
         sign = chr(code)
@@ -56,17 +58,17 @@ _PUNCTUATION = _PunctuationTable()
 
 
 def normalize_answer(text: str) -> str:
-    """Return a text in lower case without punctuation and articles, with single spaces.
+    """Normalize a string: lowercase, without punctuation and articles, with single spaces.
 
     Parameters
     ----------
     text : str
-        The text.
+        The string to normalize.
 
     Returns
     -------
     str
-        The normalized text.
+        Normalized words, separated by single spaces.
 
     Examples
     --------
@@ -83,19 +85,19 @@ def normalize_answer(text: str) -> str:
 
 
 def contains_answer(text: str, answer: str) -> bool:
-    """Check if a text contains an answer as whole words, both normalized.
+    """Check if a string contains an answer as whole words, after both are normalized.
 
     Parameters
     ----------
     text : str
-        The text.
+        The string to search.
     answer : str
-        The answer; an empty one is never contained.
+        The answer to find. An empty answer is never found.
 
     Returns
     -------
     bool
-        True if the text contains the answer.
+        True if the words of the answer occur in the string, adjacent and in order.
 
     Examples
     --------
@@ -109,17 +111,17 @@ def contains_answer(text: str, answer: str) -> bool:
 
 
 def padded_words(text: str) -> str:
-    """Return the normalized words of a text, padded with spaces so that ``in`` finds whole words.
+    """Normalize a string and pad it with spaces, so that ``in`` matches whole words only.
 
     Parameters
     ----------
     text : str
-        The text.
+        The string to normalize.
 
     Returns
     -------
     str
-        The words between spaces; empty if there are none.
+        Normalized words with a space before and after each; empty if there are no words.
 
     Examples
     --------
@@ -136,14 +138,14 @@ def exact_match(reply: str, answers: Sequence[str]) -> bool:
     Parameters
     ----------
     reply : str
-        The reply.
+        Reply of the model.
     answers : sequence of str
         Acceptable answers.
 
     Returns
     -------
     bool
-        True if it does.
+        True if the reply equals an acceptable answer after normalization.
 
     Examples
     --------
@@ -157,21 +159,22 @@ def exact_match(reply: str, answers: Sequence[str]) -> bool:
 
 
 def token_f1(reply: str, answers: Sequence[str]) -> float:
-    """Compute the F1 of the words shared by reply and answer, for the best answer.
+    """Compute the token F1 of a reply: the highest F1 over all acceptable answers.
 
-    As in SQuAD, if reply or answer has no words, F1 is 1 if both have none, else 0.
+    F1 is the harmonic mean of the precision and recall of the shared words. As in SQuAD, if the
+    reply or the answer has no words, F1 is 1 if neither has any, and 0 otherwise.
 
     Parameters
     ----------
     reply : str
-        The reply.
+        Reply of the model.
     answers : sequence of str
         Acceptable answers.
 
     Returns
     -------
     float
-        From 0 to 1; 0 without answers.
+        F1 from 0 to 1; 0 if there are no acceptable answers.
 
     Examples
     --------

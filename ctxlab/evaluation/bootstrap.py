@@ -1,15 +1,20 @@
 """Cluster bootstrap intervals and permutation tests for ratios of sums.
 
 Recordings of one task are not independent, so whole clusters are resampled with replacement. A
-figure is a ratio of sums over clusters. Its interval is symmetric and studentized: each resample is
-measured in its own standard errors, which weigh dominant clusters as a jackknife would. With
-clusters of very different sizes this covers 95 %, where the percentile interval of the same
-resamples covers 80 to 90 % (see the simulation in ``tests/evaluation/test_bootstrap.py``). A
-resample in which all clusters agree counts as a large deviation, but not as an infinite one. Two
-configurations are compared on the same clusters and tested by swapping them within clusters.
+figure is a ratio of sums over clusters. Its interval is symmetric and studentized: the deviation of
+each resample is divided by the standard error of this resample. The standard errors (HC3) give
+dominant clusters more weight, as a jackknife does. With clusters of very different sizes the
+intervals cover the true value in 95 % of simulations. Percentile intervals of the same resamples
+cover it in 80 to 90 % (see the simulation in ``tests/evaluation/test_bootstrap.py``). The standard
+error of a resample has a lower bound, so that a resample in which all clusters agree counts as a
+large deviation and not as an infinite one.
 
-If all clusters agree there is no interval, because clusters that might differ were not observed.
-Shares near 0 or 1 are covered less often: about 91 % of the time.
+Two configurations are compared on the same clusters. The permutation test swaps them within
+clusters.
+
+If all clusters have the same ratio, there is no interval, because the data does not show how much
+clusters can differ. Intervals of shares near 0 or 1 cover the true value less often, about 91 % of
+the time.
 
 References
 ----------
@@ -29,37 +34,37 @@ import numpy as np
 import numpy.typing as npt
 
 MIN_CLUSTERS = 5
-"""Minimum number of clusters of an interval; fewer have too few distinct resamples."""
+"""Minimum number of clusters for an interval. Fewer clusters have too few distinct resamples."""
 
 _MAX_EXACT_CLUSTERS = 12
-"number of clusters up to which the test enumerates all swaps"
+"maximum number of clusters for which the permutation test enumerates all swaps"
 _MIN_VARIANCE_SHARE = 0.25
-"share of one cluster's variance; a resample's variance never falls below it"
+"lower bound of a resample's variance, as a share of the variance that one cluster contributes"
 _ROUNDING_TOLERANCE = 1e-13
-"share of its squared terms below which a variance is treated as 0"
+"a variance below this share of the squares it is computed from is rounding error, treated as 0"
 _ZERO_TOLERANCE = 1e-12
 _MAX_CELLS = 4_000_000
-"resamples × clusters held in memory at a time"
+"maximum number of resamples × clusters in memory at a time"
 
 _Array = npt.NDArray[np.float64]
 
 
 class RatioDifference(NamedTuple):
-    """Difference of one figure between two configurations on the same clusters: first minus second."""
+    """Difference of a ratio of sums between two configurations (first minus second), with a test."""
 
     estimate: float
-    "the difference, or the relative change"
+    "the difference, or the relative change if one was requested"
     low: float
     """lower bound of the interval; nan with fewer than five informative clusters, or if all of them
-    agree"""
+    have the same difference"""
     high: float
-    "upper bound of the interval"
+    "upper bound of the interval; nan in the same cases"
     p_value: float
     "two-sided p-value of the sign-flip permutation test; nan without informative clusters"
     effect_size: float
-    "the difference in standard deviations between clusters (paired, Cohen's d_z)"
+    "the difference divided by its standard deviation between clusters (Cohen's d_z for paired data)"
     clusters: int
-    "number of informative clusters: those in which both denominators are positive"
+    "number of informative clusters: clusters in which both denominators are positive"
 
 
 def ratio_interval(
@@ -72,9 +77,9 @@ def ratio_interval(
 ) -> tuple[_Array, _Array]:
     """Compute intervals of ``sum(numerators) / sum(denominators)`` over clusters.
 
-    The bounds are nan with fewer than ``MIN_CLUSTERS`` clusters whose denominator is positive, and
-    if all clusters agree. Clusters with nan are left out. Bounds are clipped at 0 if no numerator
-    is negative, and at 1 if no numerator exceeds its denominator.
+    The bounds are nan if fewer than ``MIN_CLUSTERS`` clusters have a positive denominator, or if all
+    clusters have the same ratio. Clusters with nan are left out. Bounds are clipped at 0 if no
+    numerator is negative, and at 1 if no numerator exceeds its denominator.
 
     Parameters
     ----------
@@ -92,7 +97,7 @@ def ratio_interval(
     Returns
     -------
     low, high : numpy.ndarray of shape (configurations,)
-        Bounds of the intervals.
+        Lower and upper bound of each configuration's interval.
 
     Examples
     --------
@@ -127,10 +132,11 @@ def ratio_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> RatioDifference:
-    """Compare two ratios of sums, paired by cluster: ``a`` minus ``b``.
+    """Compute the difference of two ratios of sums over the same clusters: ``a`` minus ``b``.
 
-    Clusters in which a denominator is 0 are left out. The test enumerates all swaps of ``a`` and
-    ``b`` within up to twelve clusters, and draws ``resamples`` random ones for more.
+    Clusters in which a denominator is 0 are left out. The permutation test swaps ``a`` and ``b``
+    within clusters. It enumerates all swaps of up to twelve clusters. For more clusters it draws
+    ``resamples`` random swaps.
 
     Parameters
     ----------
@@ -139,12 +145,12 @@ def ratio_difference(
     b_numerators, b_denominators : numpy.ndarray of shape (clusters,)
         Sums of the second configuration in each cluster.
     relative : bool, default False
-        Return the change as a share of ``b``. The interval is that of the log ratio; it is nan
+        Return the change relative to ``b``. The interval is computed on the log ratio, and is nan
         unless both ratios are positive.
     level : float, default 0.95
         Coverage of the interval.
     resamples : int, default 10000
-        Number of bootstrap resamples and of random swaps.
+        Number of bootstrap resamples, and of random swaps for more than twelve clusters.
     seed : int, default 0
         Seed of the bootstrap and of the swaps.
 
@@ -172,17 +178,17 @@ def ratio_difference(
 
 
 def holm_correction(p_values: _Array) -> _Array:
-    """Adjust the p-values of a family of tests for multiple comparisons.
+    """Adjust p-values for multiple comparisons by the Holm-Bonferroni method.
 
     Parameters
     ----------
     p_values : numpy.ndarray of shape (n,)
-        P-values; nan values are not part of the family.
+        P-values of a family of tests. Tests with nan do not count as members of the family.
 
     Returns
     -------
     numpy.ndarray of shape (n,)
-        Adjusted p-values; nan values stay nan.
+        Adjusted p-values, nan for each test with nan.
 
     References
     ----------
@@ -201,10 +207,10 @@ def holm_correction(p_values: _Array) -> _Array:
 
 
 class _PairedRatios:
-    """Two ratios of sums over the same clusters, stored as sums of products.
+    """Two ratios of sums over the same clusters, stored as products of their terms per cluster.
 
-    A resample of clusters, or a swap within clusters, is a weighted sum of the rows of ``moments``.
-    The estimate and standard error of each one follow from these sums.
+    ``moments`` has one row per cluster. A resample of clusters, or a swap within clusters, is a
+    weighted sum of its rows. The estimate and its standard error are computed from these sums.
     """
 
     def __init__(self, a: _Array, b: _Array, c: _Array, d: _Array, relative: bool = False) -> None:
@@ -233,7 +239,7 @@ class _PairedRatios:
         return np.stack([u, b, v, d, *(self.cluster_weights * each for each in squares)], axis=1)
 
     def _estimate_and_error(self, sums: _Array, relative: bool) -> tuple[_Array, _Array]:
-        """Return estimate and standard error of each row of sums; nan if a denominator is 0."""
+        """Compute the estimate and standard error of each row of sums; nan if a denominator is 0."""
         u, b, v, d, uu, ub, bb, vv, vd, dd, uv, ud, bv, bd = sums.T
         with np.errstate(invalid="ignore", divide="ignore"):
             r, s = u / b, v / d
@@ -249,13 +255,13 @@ class _PairedRatios:
                 estimate = np.where((second > self.zero_tolerance) & ~known, -np.inf, estimate)
                 one, two = 1 / first, -1 / second
             square = one**2 * own + two**2 * other + 2 * one * two * both
-            # The remainder of large squares that cancel is rounding error.
+            # If large squares cancel, the remainder is rounding error.
             large = one**2 * (uu + r * r * bb) / b**2 + two**2 * (vv + s * s * dd) / d**2
             error = np.sqrt(np.where(square > _ROUNDING_TOLERANCE * large, square, 0.0))
         return estimate, np.where(np.isnan(estimate), np.nan, error)
 
     def half_width(self, level: float, resamples: int, seed: int) -> float:
-        """Return half the width of the interval; nan if it is unknown."""
+        """Return half the width of the interval; nan if it cannot be computed."""
         n = self.clusters
         if n < MIN_CLUSTERS or not self.error > 0 or np.isinf(self.estimate):
             return np.nan
@@ -272,7 +278,7 @@ class _PairedRatios:
         return float(np.quantile(steps, level, method="higher")) * self.error
 
     def p_value(self, resamples: int, seed: int) -> float:
-        """Return the share of swaps with at least the observed difference, in standard errors."""
+        """Return the share of swaps whose studentized difference reaches the observed one."""
         n = self.clusters
         if not n:
             return np.nan
@@ -293,21 +299,21 @@ class _PairedRatios:
 
     @property
     def effect_size(self) -> float:
-        """The difference in standard deviations between clusters."""
+        """Difference divided by its standard deviation between clusters (Cohen's d_z)."""
         if not self.clusters or not self.error > 0 or np.isinf(self.estimate):
             return 0.0 if self.estimate == 0 else np.nan
         return self.estimate / (self.error * sqrt(self.clusters))
 
 
 def _studentize(estimate: _Array, error: _Array) -> _Array:
-    """Return the distance from 0 in standard errors; an estimate of 0 has the distance 0."""
+    """Return the absolute estimate divided by its standard error; 0 if the estimate is 0."""
     size = np.abs(estimate)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(size > _ZERO_TOLERANCE, size / error, np.where(np.isnan(size), np.nan, 0.0))
 
 
 def _iter_resamples(clusters: int, resamples: int, seed: int) -> Iterable[_Array]:
-    """Yield how often each cluster is drawn in each resample, in chunks."""
+    """Iterate over chunks of resamples: how often each cluster is drawn, one row per resample."""
     if resamples * clusters <= _MAX_CELLS:
         return _cached_resamples(clusters, resamples, seed)
     return _generate_resamples(clusters, resamples, seed)
@@ -321,7 +327,7 @@ def _generate_resamples(clusters: int, resamples: int, seed: int) -> Iterator[_A
 
 @lru_cache(maxsize=2)
 def _cached_resamples(clusters: int, resamples: int, seed: int) -> tuple[_Array, ...]:
-    """Return all resamples; they are the slowest part of an interval and the same for all figures."""
+    """Return all resamples, cached because drawing them is slow and all figures use the same ones."""
     return tuple(_generate_resamples(clusters, resamples, seed))
 
 

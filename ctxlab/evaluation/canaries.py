@@ -1,14 +1,16 @@
-"""Canaries: seeded statements planted in a copy of a recording, whose survival can be measured.
+"""Canaries: facts planted in a copy of a recording, to measure if a strategy keeps them.
 
-A canary is a sentence appended to an existing message, so roles, calls, order, validity and the
-number of requests stay as recorded. Its value consists of ordinary words that occur nowhere else in
-the recording, so a summary keeps them only if it keeps the statement. Paths are the exception:
-anything that collects names by their form finds them. This contrast is intended.
+A canary is a sentence appended to an existing message. Roles, tool calls, the order of messages,
+validity and the number of requests stay as recorded. The value of a canary consists of two ordinary
+words that occur nowhere else in the recording, so that a summary contains them only if it keeps the
+fact. Canaries of the kind ``path`` are an exception: strategies that collect names by their form can
+find the value without the sentence. The contrast to the other kinds is intended.
 
-A depth is a share of the text, in characters, before the last request. It is close to the share of
-tokens, but the same for every tokenizer. (Messages differ in size by three orders of magnitude, so
-their number would say little.) No canary is planted in the system prompt or the first user message,
-because no strategy drops them.
+The depth of a canary is the share of the text, in characters, that precedes it, relative to the text
+before the last request. This is close to the share of tokens, but does not depend on the tokenizer.
+(A share of the messages would be misleading, because sizes of messages differ by three orders of
+magnitude.) No canary is planted in the system prompt or the first user message, because no strategy
+drops them.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ ADJECTIVES: tuple[str, ...] = _split_words(
     wild winter wooden yellow
     """
 )
-"""First words of values."""
+"""First words of canary values."""
 NOUNS: tuple[str, ...] = _split_words(
     """
     acorn almond anchor antler apricot badger bamboo barrel basket beacon beaver beetle blossom bonfire
@@ -62,14 +64,14 @@ NOUNS: tuple[str, ...] = _split_words(
     zebra
     """
 )
-"""Second words of values."""
+"""Second words of canary values."""
 THINGS: tuple[str, ...] = _split_words(
     """
     alarm attic boiler calendar cellar chimney corridor entrance fountain garden gate heating kitchen
     ledger lift mailbox noticeboard parking pantry roof staircase terrace workshop
     """
 )
-"""Things that canaries are about."""
+"""Things that canaries state a fact about, such as the attic."""
 PLACES: tuple[str, ...] = _split_words(
     """
     abbey bakery barracks brewery casino chapel clinic college dairy embassy gallery hostel hotel
@@ -77,24 +79,24 @@ PLACES: tuple[str, ...] = _split_words(
     shipyard spa stadium tannery theatre vicarage winery
     """
 )
-"""Places of these things."""
+"""Places that the things belong to, such as the brewery."""
 DEFAULT_DEPTHS: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Default depths, as shares of the text before the last request."""
+"""Default depths of canaries, as shares of the text before the last request."""
 
 
 class CanaryKind(NamedTuple):
-    """Templates of a kind of canary, and the messages it fits in."""
+    """Sentence templates of one kind of canary, and the roles of the messages it suits."""
 
     statement: str
-    "the planted sentence"
+    "template of the planted sentence"
     question: str
-    "the question asked about it later"
+    "template of the probe's question about the value"
     roles: tuple[str, ...]
-    "roles as ``_canary_role`` returns them"
+    "roles of suitable messages, as ``_canary_role`` returns them"
     superseded_statement: str = ""
-    "the earlier sentence, if the value supersedes another one"
+    "template of the earlier sentence with the older value; empty if there is no older value"
     value_format: str = "{} {}"
-    "format of the two words of a value"
+    "format string for the two words of a value"
 
 
 _INPUT_ROLES = ("user", "output")
@@ -127,56 +129,57 @@ CANARY_KINDS: dict[str, CanaryKind] = {
         "The {thing} of the {place} is looked after by the {value} group.",
     ),
 }
-"""Kinds of canaries by name. Values are two plain words, except for ``path``:
-``plans/velvet_harbour.md``."""
+"""Kinds of canaries by name. A value consists of two words, such as ``velvet harbour``. For ``path``
+it is a file name, such as ``plans/velvet_harbour.md``."""
 _META_KEY = "canaries"
 _TOPICS = [*product(THINGS, PLACES)]
 _DEPTH_TOLERANCE = 0.1
-"distance from its depth within which a message of a fitting role is preferred to a nearer one"
+"within this distance from the depth, a message of a suitable role is preferred to a nearer one"
 
 
 class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A planted canary: its value and position; also stored in ``Recording.meta``."""
+    """A planted canary: its value and position. ``Recording.meta`` contains all canaries."""
 
     id: str
     "id of the canary and of its probe"
     kind: str
-    "name of its kind"
+    "name of the kind, from ``CANARY_KINDS``"
     value: str
-    "the value that must stay in view"
+    "value that a strategy should keep in view"
     position: int
-    "position of the message that ends with it"
+    "position of the message to which the canary was appended"
     role: str
-    "role of that message"
+    "role of this message"
     at: float
-    "actual depth: share of the text before the last request"
+    "actual depth, as a share of the text before the last request"
     depth: float
-    "the requested depth nearest to it"
+    "requested depth that is nearest to the actual depth"
     old: str | None = None
-    "the superseded value, if there is one"
+    "older value that the canary supersedes, if any"
     old_position: int | None = None
-    "position of the message with the superseded value"
+    "position of the message with the older value, if any"
 
 
 @dataclass(frozen=True)
 class CanaryPlanter:
-    """Plants canaries: called with a recording, it returns a copy that contains them.
+    """Callable that returns a copy of a recording with canaries.
 
-    Kinds alternate, and each kind goes through all depths. The first depth differs between
-    recordings, so no kind is deeper than another on average. (If ``n`` is kinds × depths, each kind
-    is at each depth once.) Each canary has a message of its own: one with a fitting role near its
-    depth, else the nearest one. A superseded value is planted at half the depth. Raises
-    ``SpecError`` if kinds or depths are not valid.
+    Kinds alternate, and each kind is planted at all depths in turn. The first depth is random for
+    each recording, so that all kinds have the same depth on average. (If ``n`` is the number of
+    kinds times the number of depths, each kind is planted once at each depth.) Each canary is
+    appended to a different message. This is a message with a suitable role near the depth or, if
+    there is none, the message nearest to the depth. A superseded value is planted at half the depth.
+    Raises ``SpecError`` if the settings are invalid.
     """
 
     n: int = 10
-    "canaries per recording"
+    "number of canaries per recording"
     kinds: tuple[str, ...] = tuple(CANARY_KINDS)
-    "kinds of canaries"
+    "kinds of canaries, from ``CANARY_KINDS``"
     depths: tuple[float, ...] = DEFAULT_DEPTHS
-    "depths as shares of the text before the last request"
+    "depths of canaries, as shares of the text before the last request"
     seed: int = 0
-    "seed of words and order"
+    "seed for choosing words and depths"
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -189,12 +192,12 @@ class CanaryPlanter:
             if not is_number or not 0 <= share <= 1:
                 raise SpecError(f"depths: expected shares from 0 to 1, got {share!r}")
         if not self.kinds or not self.depths:
-            raise SpecError("expected at least one kind of canary and one depth")
+            raise SpecError("expected at least one kind of canary and one depth, got an empty list")
 
     def __call__(self, recording: Recording) -> Recording:
-        """Return a copy of a recording with canaries.
+        """Return a copy of a recording with canaries and a probe for each.
 
-        Raises ``SpecError`` if the recording has canaries already, or too few messages.
+        Raises ``SpecError`` if the recording already has canaries, or too few messages.
         """
         if not isinstance(recording, Recording):
             raise SpecError(
@@ -202,15 +205,15 @@ class CanaryPlanter:
                 "[plant_canaries(each) for each in recordings]"
             )
         if _META_KEY in recording.meta:
-            raise SpecError(f"{recording.id}: has canaries already; use the original recording")
+            raise SpecError(f"{recording.id}: already has canaries; use the original recording")
         free, random = _FreeMessages(recording), _seeded_random(recording.id, self.seed)
         shift = random.randrange(len(self.depths))
         turns = [self._kind_and_depth(number, shift) for number in range(self.n)]
         wanted = self.n + sum(bool(CANARY_KINDS[name].superseded_statement) for name, _ in turns)
         if wanted > len(free.positions):
             raise SpecError(
-                f"{recording.id}: {self.n} canaries need {wanted} messages before the last request, "
-                f"and there are {len(free.positions)}; plant fewer, or leave the recording out"
+                f"{recording.id}: {self.n} canaries need {wanted} suitable messages before the last "
+                f"request, got {len(free.positions)}; plant fewer, or leave the recording out"
             )
         values, topics = _unused_values(recording, random), random.sample(_TOPICS, self.n)
         messages, probes, made = list(recording.messages), list(recording.probes), []
@@ -222,7 +225,7 @@ class CanaryPlanter:
             old = old_position = None
             if not kind.superseded_statement:
                 position = free.take_nearest(free.positions, depth, kind.roles)
-            else:  # leave a message for the older value, which is said first
+            else:  # keep an earlier message for the older value
                 position = free.take_nearest(free.positions[1:], depth, kind.roles)
                 earlier = free.positions[: bisect_left(free.positions, position)]
                 old, old_position = next(values), free.take_nearest(earlier, depth / 2, kind.roles)
@@ -253,33 +256,33 @@ def plant_canaries(
     depths: float | Iterable[float] = DEFAULT_DEPTHS,
     seed: int = 0,
 ) -> Recording:
-    """Return a copy of a recording with canaries, each with a probe that asks for its value.
+    """Plant canaries in a copy of a recording, each with a probe that asks for its value.
 
-    The same recording and seed give the same canaries; another id or seed gives others. See
-    ``CanaryPlanter`` for where they are planted.
+    The canaries depend only on the recording, its id and the seed. ``CanaryPlanter`` describes at
+    which depths and in which messages they are planted.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording to copy.
     n : int, default 10
         Number of canaries.
     kinds : str or iterable of str, optional
-        Kinds of canaries; all if left out.
+        Kinds of canaries, from ``CANARY_KINDS``; all kinds if left out.
     depths : float or iterable of float, optional
-        Depths as shares of the text before the last request.
+        Depths of the canaries, as shares of the text before the last request.
     seed : int, default 0
-        Seed of words and order.
+        Seed for choosing words and depths.
 
     Returns
     -------
     Recording
-        The copy.
+        Copy with canaries and probes.
 
     Raises
     ------
     SpecError
-        If an argument is not valid, or the recording has canaries already or too few messages.
+        If an argument is invalid, the recording already has canaries, or it has too few messages.
 
     Examples
     --------
@@ -301,23 +304,23 @@ def make_planter(
     Parameters
     ----------
     n : int
-        Canaries per recording.
+        Number of canaries per recording.
     kinds : str or iterable of str
-        One or several kinds.
+        One or several kinds from ``CANARY_KINDS``; duplicates are removed.
     depths : float or iterable of float
-        One or several depths.
+        One or several depths from 0 to 1; duplicates are removed.
     seed : int
-        Seed of words and order.
+        Seed for choosing words and depths.
 
     Returns
     -------
     CanaryPlanter
-        The planter, with duplicates removed.
+        Planter with these settings.
 
     Raises
     ------
     SpecError
-        If an argument is not valid.
+        If an argument is invalid.
     """
     names = (kinds,) if isinstance(kinds, str) else kinds
     shares = depths if isinstance(depths, Iterable) else (depths,)
@@ -325,37 +328,37 @@ def make_planter(
 
 
 def read_canaries(recording: Recording) -> tuple[Canary, ...]:
-    """Return the canaries of a recording, as stored in its ``meta``.
+    """Read the canaries of a recording from its ``meta``.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with or without canaries.
 
     Returns
     -------
     tuple of Canary
-        The canaries; empty if none were planted.
+        Canaries in the order of planting; empty if none were planted.
 
     Raises
     ------
     SpecError
-        If ``meta`` does not describe valid canaries.
+        If ``meta`` contains malformed canaries or a position outside of the recording.
     """
     try:
         found = msgspec.convert(recording.meta.get(_META_KEY, ()), tuple[Canary, ...])
     except msgspec.ValidationError as error:
-        raise SpecError(f"{recording.id}: its meta has invalid canaries: {error}") from None
+        raise SpecError(f"{recording.id}: meta has invalid canaries: {error}") from None
     for canary in found:
         for position in (canary.position, canary.old_position):
             if position is not None and not 0 <= position < len(recording.messages):
-                where = f"is at position {position}, which does not exist"
-                raise SpecError(f"{recording.id}: {canary.id} {where}")
+                where = f"expected a position below {len(recording.messages)}, got {position}"
+                raise SpecError(f"{recording.id}: {canary.id}: {where}")
     return found
 
 
 class _FreeMessages:
-    """The messages that can still hold a canary, and the depths of their ends."""
+    """Messages to which a canary can still be appended, with the depth at which each ends."""
 
     def __init__(self, recording: Recording) -> None:
         messages, last = recording.messages, max(recording.request_positions, default=0)
@@ -363,17 +366,17 @@ class _FreeMessages:
         sizes = [len(message_text(message)) for message in messages[head:last]]
         whole = max(sum(sizes), 1)
         self.depth_by_position = {head + i: end / whole for i, end in enumerate(accumulate(sizes))}
-        "position → where the message ends, as a share of the text"
+        "depth at which each message ends, as a share of the text, by position"
         self.role_by_position = {
             i: role for i in self.depth_by_position if (role := _canary_role(messages[i]))
         }
         if head in self.role_by_position and messages[head].role == "user":
             del self.role_by_position[head]
         self.positions = sorted(self.role_by_position)
-        "free positions"
+        "positions of messages without a canary, in ascending order"
 
     def take_nearest(self, free: Sequence[int], depth: float, roles: Sequence[str]) -> int:
-        """Take the message nearest to a depth, if possible one with a fitting role."""
+        """Remove and return the position nearest to a depth, if possible one with a suitable role."""
 
         def away(position: int) -> tuple[float, int]:
             return abs(self.depth_by_position[position] - depth), position
@@ -386,10 +389,13 @@ class _FreeMessages:
 
 
 def _canary_role(message: Message) -> str | None:
-    """Return a message's role for canaries; None if it cannot hold one.
+    """Classify a message by role; None if no canary can be appended to it.
 
-    A sentence in an empty message could make an invalid request valid, and one in JSON would break
-    the JSON.
+    The roles are ``user``, ``assistant``, ``calls`` (tool calls without text), ``output`` (plain
+    tool results) and ``data`` (tool results that are empty or JSON). No kind of canary lists
+    ``data`` as suitable, because a sentence would make JSON malformed. System prompts are excluded.
+    So are empty messages of users and assistants, because a sentence could make an invalid request
+    valid.
     """
     if message.role == "system":
         return None
@@ -401,7 +407,7 @@ def _canary_role(message: Message) -> str | None:
 
 
 def _append_sentence(message: Message, sentence: str) -> Message:
-    """Append a sentence to the text of a message."""
+    """Return a copy of a message with a sentence appended to its text."""
     content = message.content
     if not content:
         return message.replace(content=sentence)
@@ -418,7 +424,7 @@ def _append_sentence(message: Message, sentence: str) -> Message:
 
 
 def _join_sentence(text: str, sentence: str) -> str:
-    """Append a sentence to prose on the same line, and to text with lines on a new line."""
+    """Append a sentence on the same line, or on a new line if the text has several lines."""
     if text[-1:].isspace():
         return text + sentence
     return f"{text}\n{sentence}" if "\n" in text else f"{text} {sentence}"
@@ -430,7 +436,7 @@ def _seeded_random(id: str, seed: int) -> Random:
 
 
 def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
-    """Yield values that are not in the recording. Raises ``SpecError`` if none are left."""
+    """Yield values that do not occur in the recording. Raise ``SpecError`` if none is left."""
     said = [message_text(message) for message in recording.messages]
     said += [compaction.summary for compaction in recording.compactions if compaction.summary]
     said.append(dump_json(recording.tools))
@@ -441,4 +447,4 @@ def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     for first, second in pairs:
         if f"{first}{second}" not in together:
             yield f"{first} {second}"
-    raise SpecError(f"{recording.id}: no unused words left; plant fewer canaries")
+    raise SpecError(f"{recording.id}: all value words occur in the recording; plant fewer canaries")

@@ -1,4 +1,4 @@
-"""Describe recordings before any replay: their size, references to earlier messages, and bills."""
+"""Describe recordings without replaying them: size, references to earlier messages, and bills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RecordingDescription: TypeAlias = dict[str, Any]
-"""Facts about one recording, by name."""
+"""Description of one recording. The keys are listed under ``iter_descriptions``."""
 
 _MAX_LARGEST_RESULTS = 3
 
@@ -33,24 +33,24 @@ def describe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Describe recordings, one row each: content, size, references to earlier messages, and bills.
+    """Describe recordings in a table: content, size, references to earlier messages, and bills.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings to describe.
     model : str, optional
         Model whose tokenizer counts. None takes the model of each recording, or ``DEFAULT_MODEL``
-        if it names none.
+        if the recording does not name one.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
 
     Returns
     -------
     pandas.DataFrame
-        One row per recording; the columns are the keys of ``iter_descriptions``.
+        One row per recording. The columns are listed under ``iter_descriptions``.
 
     Raises
     ------
@@ -71,39 +71,43 @@ def iter_descriptions(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> Iterator[RecordingDescription]:
-    """Yield the facts of each recording, one by one.
+    """Describe recordings one at a time, without keeping them in memory.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings; a stream of any length.
+        Recordings to describe. An iterator may have any length.
     model : str, optional
         Model whose tokenizer counts. None takes the model of each recording.
     project : Path, optional
-        Folder whose stored calibration is used; the current folder if left out.
+        Folder with the stored calibration to use; the current folder if left out.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
 
     Returns
     -------
     iterator of dict
-        Facts with these keys:
+        One description per recording, with these keys among others:
 
-        - ``recording``, ``cluster``, ``source``, ``format``, ``model``, ``counted_as``,
-          ``messages``, ``requests``, ``tokens``, ``valid``, ``skipped``
-        - ``warning``: set if tool calls were probably not read, see ``missing_calls``; usually None
-        - ``tool_tokens``; ``largest``: the largest tool results as ``{message, tool, tokens}``
-        - ``reasoning_tokens``: hidden reasoning, as billed or else as recorded; not part of other
-          figures
-        - ``longest_request``: tokens if the full history is sent
-        - ``needs``, ``far_needs``: uses in tool calls of entities mentioned before, and over 4,000
-          tokens before
-        - ``compactions``: compactions by the product itself
-        - ``faults``: rule of ``validity`` → number of violations in the recording
+        - ``recording``, ``cluster``, ``source``, ``format``, ``model``: metadata of the recording
+        - ``counted_as``: model whose tokenizer counted
+        - ``messages``, ``requests``, ``tokens``: size of the whole recording
+        - ``valid``: True if the recorded messages follow the rules of the provider
+        - ``skipped``: number of skipped lines or messages by reason
+        - ``warning``: warning that tool calls were probably not read; None in most cases
+        - ``tool_tokens``: number of tokens of all tool results
+        - ``largest``: the largest tool results as ``{message, tool, tokens}``
+        - ``reasoning_tokens``: hidden reasoning, as billed if known and otherwise as recorded; not
+          included in other token counts
+        - ``longest_request``: tokens of the longest request if the full history is sent
+        - ``needs``: number of uses in tool calls of entities mentioned before
+        - ``far_needs``: number of needs last mentioned more than 4,000 tokens before
+        - ``compactions``: compactions that the recorded product made
+        - ``faults``: number of violations in the recording by rule of the metric ``validity``
         - ``billed``: ``billing.BilledSession`` as a dict; None if no usage is recorded
-        - ``strategy``: the strategy that managed the recorded session; None if unknown
+        - ``strategy``: strategy that managed the recorded session; None if unknown
     """
     check_recordings(recordings)
     describe_one = partial(_describe_recording, model=model, project=project)

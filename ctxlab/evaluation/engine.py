@@ -1,9 +1,9 @@
 """Replay a recording through a strategy, request by request.
 
-Before each recorded model call the strategy builds the request that it would have sent. The replay
-is off-policy: the agent's next message is always the recorded one, even if the strategy dropped the
-information behind it. ``replay_trace`` is the only loop; metrics are computed from the trace that
-it returns.
+Before each recorded model call, the strategy builds the request that it would have sent. The replay
+is off-policy: the agent's next message is always the recorded one, even if the strategy dropped
+information that it depends on. ``replay_trace`` contains the only loop over requests. It returns a
+trace, from which metrics are computed.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from ctxlab.tokens.tool_schemas import render_tools
 _POSITION = attrgetter("position")
 
 RequestObserver = Callable[[Context], Any]
-"""Called with each request before it is sent; the results are stored in ``Trace.observations``."""
+"""Function called with each request that a strategy built; ``Trace.observations`` has the results."""
 ProbeFormatter = Callable[[Probe], Message]
-"""Turns a probe into the user message that is appended to the request."""
+"""Function that converts a probe to the user message that asks its question."""
 
 
 def probe_to_message(probe: Probe) -> Message:
-    """Return the question of a probe as a user message.
+    """Create a user message with the question of a probe.
 
     Parameters
     ----------
     probe : Probe
-        The probe.
+        Probe to ask.
 
     Returns
     -------
     Message
-        A message with the question only.
+        User message that contains only the question.
 
     Examples
     --------
@@ -63,18 +63,18 @@ def probe_to_message(probe: Probe) -> Message:
 
 
 class PreparedRecording:
-    """A recording prepared for replay: messages are counted once and shared by all configurations.
+    """A recording with its token counts, ready to be replayed through any number of configurations.
 
     Parameters
     ----------
     recording : Recording
-        The recording to replay.
+        Recording to replay.
     counter : TokenCounter
         Counts the tokens of messages and tools.
     client : Client, optional
-        Answers the model calls of strategies.
+        Client for the model calls of strategies.
     format_probe : callable, optional
-        Turns a probe into the message that asks it. None leaves out all probes.
+        Converts a probe to the message that asks its question. None leaves out all probes.
     model : Model, optional
         Model whose prices, cache rules and validity rules apply. None takes the model of
         ``counter``.
@@ -93,34 +93,34 @@ class PreparedRecording:
         self.history = History(counter, recording.messages, model)
         self.model = self.history.model
         self.provider = rules_provider(self.model.name)
-        "provider whose validity rules a request must keep"
+        "provider whose validity rules apply to the requests"
         self.history.client = client
         self.history.oracle_info = self
         self.history.compactions = tuple(sorted(recording.compactions, key=_POSITION))
         self.request_positions = recording.request_positions
         "positions of the recorded model calls"
         self.fixed_tokens = counter.count_tools(recording.tools) + counter.REPLY_TOKENS
-        "tokens of each request that are not messages: tool definitions and reply framing"
+        "tokens of each request that are not in messages: tool definitions and reply framing"
         self.last_request = self.request_positions[-1] if self.request_positions else 0
         "position of the last recorded model call; 0 if there is none"
         before_last = recording.messages[: self.last_request]
         self.valid = not before_last or is_valid(before_last, self.provider)
         "True if the recorded messages, up to the last request, are a valid conversation"
         self.probes: tuple[Probe, ...] = recording.probes if format_probe else ()
-        "the probes that are asked"
+        "probes to ask; empty if ``format_probe`` is None"
         self.probe_messages = [format_probe(probe) for probe in self.probes] if format_probe else []
-        "the message that asks each probe"
+        "message that asks the question of each probe"
 
     @cached_property
     def needs(self) -> NeedIndex:
-        """Entities that each request's next action uses and that were mentioned before."""
+        """Index of the needs: entities that a recorded action uses and that were mentioned before it."""
         return NeedIndex(self.history, render_tools(list(self.recording.tools)))
 
     @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
-        """Map each request to the numbers of the probes asked before it.
+        """Indices of the probes that are asked before each request, by request number.
 
-        Probes after the last request have the number of requests as their key.
+        The key of probes after the last request is the number of requests.
         """
         found: dict[int, list[int]] = {}
         for number in sorted(range(len(self.probes)), key=self.probe_position):
@@ -129,61 +129,61 @@ class PreparedRecording:
         return found
 
     def probe_position(self, number: int) -> int:
-        """Return how many messages precede a probe.
+        """Return the number of messages that precede a probe.
 
         Parameters
         ----------
         number : int
-            Index of the probe.
+            Index of the probe in ``probes``.
 
         Returns
         -------
         int
-            A position from 0 to the number of messages; the latter if the probe has no position.
+            Number of messages before the probe: all messages if the probe has no position.
         """
         position, messages = self.probes[number].position, len(self.history)
         return messages if position is None else min(max(position, 0), messages)
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """Return what the message at ``position`` will use; controls that know the future read it.
+        """Return the needs of a recorded model call, for controls such as ``oracle``.
 
         Parameters
         ----------
         position : int
-            Position of a recorded model call.
+            Position of the recorded model call.
 
         Returns
         -------
         sequence of (int, str)
-            Position of the last mention and text of each entity.
+            For each entity that the call uses: the position of its last mention, and its text.
         """
         return self.needs.needed(position)
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line of a message that contains a text.
+        """Return the line of a message that contains an entity.
 
         Parameters
         ----------
         position : int
             Position of the message.
         text : str
-            The text to find.
+            Text of the entity.
 
         Returns
         -------
         str
-            The line, shortened if it is long.
+            Line with the entity, shortened if it is long.
         """
         return self.needs.passage(position, text)
 
     @property
     def longest_request_tokens(self) -> int:
-        """Tokens of the longest request if the full history is sent."""
+        """Number of tokens of the longest request if the full history is sent."""
         return self.history.tokens_before[self.last_request] + self.fixed_tokens
 
     @property
     def description(self) -> dict[str, Any]:
-        """Facts of the recording for listings; ``tokens`` counts the whole recording."""
+        """Metadata and size of the recording, as shown in tables of recordings, by name."""
         recording = self.recording
         return {
             "recording": recording.id,
@@ -202,17 +202,17 @@ class PreparedRecording:
 
     @cached_property
     def bills(self) -> BilledSession | None:
-        """The provider's bills compared with the counts; None if the recording has no usage."""
+        """Token counts compared with the provider's bills; None if the recording has no usage data."""
         counts = [entry.tokens for entry in self.history.entries]
         return compare_counts_with_bills(self.recording, counts, self.counter)
 
     @property
     def manifest_entry(self) -> dict[str, Any]:
-        """The description with billed tokens and a digest, for the manifest.
+        """The entry of the recording in a manifest: ``description``, unlogged tokens and a digest.
 
         ``unlogged`` is the number of tokens per request that were billed but are not in the
-        recording. It is None if unknown, for example if the recording's model is of another family
-        than the counter's.
+        recording. It is None if it is unknown, or if the models of the recording and the counter
+        belong to different families.
         """
         model = self.recording.model
         same_family = model is not None and profile_key(model) == profile_key(self.counter.model)
@@ -228,22 +228,22 @@ class PreparedRecording:
         Parameters
         ----------
         limit : float
-            Tokens, or a fraction of the longest request if it is a float of at most 1.
+            Number of tokens, or a fraction of the longest request if it is a float of at most 1.
         reserve : int, default 0
-            Tokens kept for the reply.
+            Tokens of the limit kept for the reply.
 
         Returns
         -------
         Budget
-            The budget of each request.
+            Budget of each request of this recording.
 
         Raises
         ------
         SpecError
-            If ``limit`` is not a positive finite number.
+            If ``limit`` is not positive or not finite.
         """
         if not 0 < limit < math.inf:
-            raise SpecError(f"limit must be a positive number, got {limit}")
+            raise SpecError(f"limit: expected a finite number above 0, got {limit}")
         is_share = isinstance(limit, float) and limit <= 1
         tokens = int(limit * self.longest_request_tokens if is_share else limit)
         return Budget(max(tokens, 1), reserve, self.fixed_tokens)
@@ -251,34 +251,38 @@ class PreparedRecording:
 
 @dataclass
 class Trace:
-    """The result of a replay: the size of each request, and the history of edits in ``context``."""
+    """Result of replaying one recording through one strategy under one budget.
+
+    The lists have one element per request unless their description says otherwise.
+    """
 
     strategy: Strategy
-    "the strategy that was replayed"
+    "strategy that was replayed"
     budget: Budget
-    "the budget of each request"
+    "budget of each request"
     context: Context
-    "the context after the last request; it records when each message was dropped or edited"
+    "context after the last request, which records when each message was dropped or edited"
     tokens: list[int] = field(default_factory=list)
     "tokens of each request"
     message_counts: list[int] = field(default_factory=list)
     "number of messages of each request"
     unchanged_prefix_tokens: list[int] = field(default_factory=list)
-    "tokens of the leading messages that are the same as in the previous request"
+    "tokens of the leading messages that are equal to those of the previous request"
     system_prompt_tokens: list[int] = field(default_factory=list)
     "tokens of the leading system messages"
     last_message_tokens: list[int] = field(default_factory=list)
     "tokens of the last message"
     violation_counts: list[int] = field(default_factory=list)
-    "number of violations of the provider's rules (``validity``) in each request"
+    "number of violations of the provider's rules in each request (see metric ``validity``)"
     forked_requests: dict[int, list[Entry]] = field(default_factory=dict)
-    "entries of the requests that the strategy built on a fork, by request"
+    """entries of the requests that the strategy built on a copy of the context (``Context.fork``), by
+    request number"""
     observations: dict[str, list[Any]] = field(default_factory=dict)
-    "return values of each observer, one per request"
+    "return values of each observer by name, one value per request"
     preview_entries: list[list[Entry]] = field(default_factory=list)
-    "entries of the request that would ask each probe; the probe comes last"
+    "for each probe: entries of the request that would ask it, with the question last"
     preview_ledgers: list[Ledger] = field(default_factory=list)
-    "events and model calls of the strategy for each probe; they are not part of the replay"
+    "for each probe: events and model calls of the strategy that are not part of the replay"
 
 
 def replay_trace(
@@ -289,26 +293,28 @@ def replay_trace(
 ) -> Trace:
     """Replay a recording through one strategy under one budget, and preview its probes.
 
+    A preview is the request that would ask a probe. It does not affect the replay.
+
     Parameters
     ----------
     prepared : PreparedRecording
-        The recording to replay.
+        Recording to replay.
     strategy : Strategy
         Builds each request.
     budget : Budget
-        Tokens that each request may take.
+        Number of tokens that each request may take.
     observers : mapping of str to callable, optional
-        Called with each request; the results are stored in ``Trace.observations``.
+        Functions called with each request; the results are stored in ``Trace.observations``.
 
     Returns
     -------
     Trace
-        One value per request, and one preview per probe.
+        Measurements of each request, and a preview of each probe.
 
     Raises
     ------
     StrategyError
-        If the strategy fails; the message names the recording and the position.
+        If the strategy fails. The message names the recording and the position.
     """
     context = Context(budget, prepared.history)
     observers = observers or {}
@@ -340,25 +346,25 @@ def replay_trace(
 
 
 class EvidenceOracleInfo:
-    """Oracle information about a probe: as much of its evidence as fits the budget.
+    """Information for ``oracle`` about a probe: the evidence messages that fit the budget.
 
-    The shortest messages are chosen first, so no other choice that fits contains more of them.
+    The shortest messages are chosen first, which maximizes the number of evidence messages.
 
     Parameters
     ----------
     context : Context
-        The context before the probe.
+        Context before the probe is asked.
     probe : Probe
-        The probe.
+        Probe with the positions of its evidence.
     question : Message
-        The message that asks it.
+        Message that asks the question of the probe.
     """
 
     def __init__(self, context: Context, probe: Probe, question: Message) -> None:
         self._context, self._probe, self._question = context, probe, question
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """Return the positions of the evidence that fits.
+        """Return the positions of the evidence messages that fit the budget.
 
         Parameters
         ----------
@@ -368,7 +374,8 @@ class EvidenceOracleInfo:
         Returns
         -------
         list of (int, str)
-            Positions in order; the text is empty because the whole message is needed.
+            Positions in ascending order, each with an empty string, because the whole message is
+            needed and not a single entity.
         """
         context, history = self._context, self._context.history
         room = context.available - history.tokens_before[history.head_length]
@@ -384,7 +391,7 @@ class EvidenceOracleInfo:
         return sorted(found)
 
     def passage(self, position: int, text: str) -> str:
-        """Return the text of a whole message.
+        """Return the whole text of a message.
 
         Parameters
         ----------
@@ -396,13 +403,13 @@ class EvidenceOracleInfo:
         Returns
         -------
         str
-            The text.
+            Text of the message without surrounding whitespace.
         """
         return message_text(self._context.history[position]).strip()
 
 
 def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
-    """Preview the requests of the probes that are due before the next request."""
+    """Preview the requests for all probes that are asked before the next recorded request."""
     context = trace.context
     for number in prepared.probes_by_request.get(context.request_index, ()):
         context.advance(prepared.probe_position(number))
@@ -417,11 +424,11 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
 
 
 def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Context:
-    """Return the request that the strategy builds; a failure names the recording and the position."""
+    """Apply a strategy to the context. Raise ``StrategyError`` with the position if it fails."""
     try:
         sent: object = strategy(context)
         if not isinstance(sent, Context):
-            raise TypeError(f"expected the context or a fork of it, got {sent!r}")
+            raise TypeError(f"expected it to return a Context, got {sent!r}")
     except CtxlabError:
         raise
     except Exception as error:
@@ -432,7 +439,7 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
 
 
 def _starts_validly(entries: Sequence[Entry], provider: str) -> bool:
-    """Check that a message follows the system prompt, and for Anthropic that it is the user's."""
+    """Check that there is a message after the system prompt, and for Anthropic that it is the user's."""
     for entry in entries:
         role = entry.message.role
         if role != "system":
@@ -448,19 +455,19 @@ def replay_traces(
 ) -> list[Trace]:
     """Replay a recording through each strategy under each budget.
 
-    A strategy that never reads its budget behaves the same under all of them, so it is replayed
-    once.
+    A strategy that never reads its budget builds the same requests under all budgets, so it is
+    replayed once.
 
     Parameters
     ----------
     prepared : PreparedRecording
-        The recording to replay.
+        Recording to replay.
     strategies : sequence of Strategy
-        The strategies to compare.
+        Strategies to replay the recording through.
     budgets : sequence of Budget
-        The budgets to compare.
+        Budgets to apply to each strategy.
     observers : mapping of str to callable, optional
-        Called with each request.
+        Functions called with each request; the results are stored in ``Trace.observations``.
 
     Returns
     -------
@@ -482,7 +489,9 @@ def replay_traces(
 
 
 def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
-    """Find the replays behind traces: one that never read its budget serves several budgets.
+    """Find traces that share a replay, so that measurements are computed once per replay.
+
+    A strategy that never reads its budget has one replay but one trace per budget.
 
     Parameters
     ----------
@@ -492,9 +501,9 @@ def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
     Returns
     -------
     replays : list of Trace
-        One trace per replay.
+        One trace of each distinct replay.
     order : list of int
-        Index of each trace's replay.
+        For each trace, the index of its replay in ``replays``.
     """
     traces = list(traces)
     replays = {id(trace.context): trace for trace in traces}

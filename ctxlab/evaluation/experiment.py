@@ -1,8 +1,8 @@
-"""Run an experiment: a grid of strategies × limits over recordings.
+"""Run an experiment: replay recordings through a grid of strategies × limits.
 
-Recordings are the outer loop. Each one is counted and indexed once, replayed through every
-configuration, and then released. Within a recording all strategies share the tokenizer and prices
-of one model, so that their figures are comparable.
+The outer loop is over recordings. The tokens of each recording are counted once. The recording is
+then replayed through every configuration and released from memory. All strategies use the tokenizer
+and prices of the same model for a recording, so that their figures are comparable.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from ctxlab.tokens.prices import Prices
 from ctxlab.tokens.profiles import TokenProfile
 
 StrategyLike: TypeAlias = Strategy | str | Callable[..., Any]
-"""A strategy as an object, as text, or as a user's function."""
+"""A strategy as an object, as a string such as ``"panic()"``, or as a user-defined function."""
 
 DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
-"""Fractions of each recording's length; a fixed limit would mean little for unknown data."""
+"""Default limits, as fractions of each recording's length. They suit recordings of any length."""
 
 
 def evaluate(
@@ -61,30 +61,31 @@ def evaluate(
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings. It may be an iterator of any length; one recording is held at a time.
+        Recordings to replay. An iterator may have any length, because recordings are processed one
+        at a time.
     strategies : Strategy, str, callable or iterable of them, optional
-        One or several strategies; the default lineup if left out.
+        One or several strategies to replay; the default lineup if left out.
     limits : float, str or iterable of them, optional
         One or several limits: tokens (``16000``, ``"16k"``), or fractions of each recording's
         length (floats up to 1, ``"25%"``).
     model : str, optional
         Model whose tokenizer, prices and rules apply. None takes the model of each recording, or
-        ``DEFAULT_MODEL`` if the recording names none.
+        ``DEFAULT_MODEL`` if the recording does not name one.
     reserve : int, default 0
-        Tokens kept for the reply.
+        Tokens of the limit kept for the reply.
     metrics : str, Metric or iterable of them, optional
         Metrics to compute; all built-in metrics if left out.
     data : sequence of str, optional
-        Where the recordings come from, for the manifest.
+        Paths or names of the data, stored in the manifest.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
         Calibration of token counts by model family. None takes the calibration stored in
         ``project``, or the built-in one.
     project : str or Path, optional
-        Folder whose stored calibration is used; the current folder if left out.
+        Folder with the stored calibration to use; the current folder if left out.
     client : Client, optional
         Answers the model calls of strategies. None calls the provider and caches replies in
         ``.ctxlab/calls``.
@@ -92,12 +93,12 @@ def evaluate(
     Returns
     -------
     Results
-        Figures of each request, and the leaderboard.
+        Measurements of each request, and the leaderboard.
 
     Raises
     ------
     SpecError
-        If an argument is not valid.
+        If an argument is invalid.
     StrategyError
         If a strategy fails.
     ModelError
@@ -121,22 +122,22 @@ def evaluate(
 
 @dataclass(frozen=True)
 class ExperimentGrid:
-    """The configurations of an experiment, to be run over one recording after another."""
+    """Strategies, limits, metrics and model settings of an experiment, for any number of recordings."""
 
     strategies: tuple[Strategy, ...]
-    "the strategies, without duplicates"
+    "strategies without duplicates"
     limits: tuple[float, ...]
-    "tokens, or fractions of each recording's length"
+    "limits in tokens, or as fractions of each recording's length"
     reserve: int
-    "tokens kept for the reply"
+    "tokens of the limit kept for the reply"
     model_choice: ModelChoice
-    "chooses the model and counter of each recording"
+    "chooses the model and the token counter of each recording"
     metrics: tuple[Metric, ...]
-    "the metrics to compute"
+    "metrics to compute"
     metric_names: tuple[str, ...]
     "name of each metric"
     client: Client | None = None
-    "answers the model calls of strategies"
+    "client for the model calls of strategies"
 
     @classmethod
     def from_arguments(
@@ -149,7 +150,7 @@ class ExperimentGrid:
         profile: TokenProfile | Iterable[TokenProfile] | None = None,
         project: str | Path = "",
     ) -> ExperimentGrid:
-        """Create a grid from user input; names are resolved and checked here.
+        """Create a grid from user input: check the values and look up strategies and metrics by name.
 
         Parameters
         ----------
@@ -160,23 +161,23 @@ class ExperimentGrid:
         model : str or None
             Model whose tokenizer, prices and rules apply. None takes the model of each recording.
         reserve : int
-            Tokens kept for the reply.
+            Tokens of the limit kept for the reply.
         metrics : str, Metric or iterable of them
             Metrics to compute.
         profile : TokenProfile or iterable of TokenProfile, optional
             Calibration of token counts by model family.
         project : str or Path, optional
-            Folder whose stored calibration is used if ``profile`` is None.
+            Folder with the stored calibration to use if ``profile`` is None.
 
         Returns
         -------
         ExperimentGrid
-            The grid, without duplicates.
+            Grid without duplicate strategies and limits.
 
         Raises
         ------
         SpecError
-            If an argument is not valid.
+            If an argument is invalid.
         """
         unique = tuple(dict.fromkeys(map(resolve_strategy, _as_list(strategies))))
         bounds = tuple(dict.fromkeys(map(parse_limit, _as_list(limits))))
@@ -184,9 +185,9 @@ class ExperimentGrid:
             raise SpecError("expected at least one strategy and one limit")
         for bound in bounds:
             if bound > 1 and reserve >= bound:
-                raise SpecError(f"reserve must be below the limit of {bound}, got {reserve}")
+                raise SpecError(f"reserve: expected less than the limit of {bound}, got {reserve}")
         if reserve < 0:
-            raise SpecError(f"reserve must be at least 0 tokens, got {reserve}")
+            raise SpecError(f"reserve: expected at least 0 tokens, got {reserve}")
         named: dict[str, Strategy] = {}
         for step in unique:
             if named.setdefault(repr(step), step) is not step:
@@ -201,51 +202,51 @@ class ExperimentGrid:
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
-        """``(strategy as text, limit)`` of each configuration, ordered by limit, then by strategy."""
+        """Strategy (as a string) and limit of each configuration, ordered by limit, then by strategy."""
         return [(repr(s), limit) for limit in self.limits for s in self.strategies]
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
-        """Models that the strategies call."""
+        """Names of the models that the strategies call."""
         return models_used(*self.strategies)
 
     @property
     def columns(self) -> list[str]:
-        """Column names of the metrics, in order."""
+        """Names of the columns that the metrics compute, in order."""
         return [column.name for metric in self.metrics for column in metric.columns]
 
     @property
     def scores(self) -> list[Any]:
-        """Scores of the leaderboard, in order."""
+        """Scores of all metrics, in the column order of the leaderboard."""
         return [score for metric in self.metrics for score in metric.scores]
 
     def evaluate_recording(self, recording: Recording) -> ReplayOutcome:
-        """Replay one recording through every configuration, and measure it.
+        """Replay one recording through every configuration, and compute the metrics.
 
         Parameters
         ----------
         recording : Recording
-            The recording to replay.
+            Recording to replay.
 
         Returns
         -------
         ReplayOutcome
-            Figures of each configuration and request.
+            Measurements of each configuration and request.
         """
         return self.measure_traces(*self.replay_recording(recording))
 
     def prepare_recording(self, recording: Recording) -> PreparedRecording:
-        """Prepare a recording for replay, counted and priced by its model.
+        """Prepare a recording for replay: count its tokens by the model chosen for it.
 
         Parameters
         ----------
         recording : Recording
-            The recording to replay.
+            Recording to replay.
 
         Returns
         -------
         PreparedRecording
-            The recording, with its probes if a metric needs them.
+            Recording with token counts, and with its probes if a metric needs them.
         """
         ask = probe_to_message if any(m.uses_probes for m in self.metrics) else None
         counter = self.model_choice.counter_for(recording)
@@ -257,12 +258,12 @@ class ExperimentGrid:
         Parameters
         ----------
         recording : Recording
-            The recording to replay.
+            Recording to replay.
 
         Returns
         -------
         prepared : PreparedRecording
-            The prepared recording.
+            Recording with its token counts.
         traces : list of Trace
             One trace per configuration; empty if the recording has no request.
         """
@@ -279,14 +280,14 @@ class ExperimentGrid:
         Parameters
         ----------
         prepared : PreparedRecording
-            The recording that was replayed.
+            Recording that was replayed.
         traces : sequence of Trace
             One trace per configuration.
 
         Returns
         -------
         ReplayOutcome
-            Figures of each configuration and request.
+            Measurements of each configuration and request.
         """
         columns = measure_metrics(self.metrics, prepared, traces) if traces else {}
         limits = [trace.budget.limit for trace in traces]
@@ -294,22 +295,23 @@ class ExperimentGrid:
         return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
 
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Describe the experiment so that it can be run again.
+        """Create the manifest: a description of the experiment with which it can be run again.
 
-        ``tokens`` says for each counting model how accurate its counts are. ``prices`` and
-        ``cache`` are those of each model, and ``profiles`` are the calibrations that were used.
+        By model that counted tokens, ``tokens`` describes the accuracy of the counts, and ``prices``
+        and ``cache`` contain the prices and the cache rules. ``profiles`` in ``spec`` are the
+        calibrations that were used.
 
         Parameters
         ----------
         data : sequence of str
-            Where the recordings come from.
+            Paths or names of the data.
         recordings : iterable of mapping
             Manifest entries of the recordings that were replayed.
 
         Returns
         -------
         dict
-            The manifest as JSON values.
+            Manifest as JSON values.
         """
         names = dict.fromkeys(recording["counted_as"] for recording in recordings)
         used = {name: find_model_without_warning(name) for name in names}
@@ -342,44 +344,44 @@ def measure_metrics(
     Parameters
     ----------
     metrics : iterable of Metric
-        The metrics.
+        Metrics to compute.
     prepared : PreparedRecording
-        The recording that was replayed.
+        Recording that was replayed.
     traces : sequence of Trace
         One trace per configuration.
 
     Returns
     -------
     dict of str to numpy.ndarray of shape (traces, requests)
-        Figures by column name.
+        Measurements by column name.
     """
     return {k: v for metric in metrics for k, v in metric.measure(prepared, traces).items()}
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
-    """Return prices as they are saved; ``above`` is left out if long prompts cost the same."""
+    """Convert prices to JSON values, without ``above`` if the price does not depend on the size."""
     figures: dict[str, Any] = msgspec.to_builtins(prices)
     above = list(figures.pop("above"))
     return {**figures, "above": above} if above else figures
 
 
 def _as_list(value: Any) -> Iterable[Any]:
-    """Wrap a single value in a list."""
+    """Wrap a single value or string in a list, and return any other iterable unchanged."""
     return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 
 def resolve_strategy(strategy: StrategyLike) -> Strategy:
-    """Return a strategy that may be given as text or as a function.
+    """Convert a strategy from a string or a function to a ``Strategy`` object.
 
     Parameters
     ----------
     strategy : Strategy, str or callable
-        The strategy.
+        A strategy object, which is returned unchanged, or a string or function to convert.
 
     Returns
     -------
     Strategy
-        The strategy as an object.
+        Strategy object.
     """
     return parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
 

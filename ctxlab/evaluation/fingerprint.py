@@ -1,4 +1,4 @@
-"""Digests of recordings, to check if two runs are over the same conversations."""
+"""Digests of recordings, used to check if two saved runs evaluated the same conversations."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from ctxlab.tokens.model_choice import ModelChoice
 
 
 def recording_digest(recording: Recording) -> str:
-    """Compute a digest of all parts of a recording that are measured.
+    """Compute a digest of everything in a recording that affects measurements.
+
+    The digest covers messages (with their times and call ids), tools, compactions and probes. It
+    does not cover the recording's id, cluster, source and model.
 
     Parameters
     ----------
     recording : Recording
-        The recording. The digest covers its messages with times and call ids, its tools,
-        compactions and probes, but not its id, cluster, source and model.
+        Recording to compute the digest of.
 
     Returns
     -------
     str
-        32 hexadecimal digits.
+        Digest as 32 hexadecimal digits.
 
     Examples
     --------
@@ -42,21 +44,22 @@ def recording_digest(recording: Recording) -> str:
 def identify_recordings(
     recordings: Iterable[Recording], model_choice: ModelChoice
 ) -> list[dict[str, str]]:
-    """Identify each recording by its digest, its cluster and the model that counts it.
+    """Identify each recording by its digest, its cluster and the model that counts its tokens.
 
-    Two runs with equal lists, in any order, are over the same recordings and models.
+    If the lists of two runs are equal apart from their order, both runs evaluated the same
+    recordings with the same models.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings to identify.
     model_choice : ModelChoice
-        Chooses the counting model of each recording.
+        Chooses the model that counts the tokens of each recording.
 
     Returns
     -------
     list of dict
-        The keys ``digest``, ``cluster`` and ``counted_as``, as in a manifest.
+        One dict per recording with the keys ``digest``, ``cluster`` and ``counted_as``.
     """
     return [
         {

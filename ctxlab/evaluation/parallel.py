@@ -1,8 +1,9 @@
-"""Run one task per recording on several processes.
+"""Run one task per recording in several worker processes.
 
-Results are returned in the order of the tasks. Only as many tasks as the workers need are in
-flight, so a stream of any length stays a stream. Each worker is a process with its own pipe.
-Workers share no lock and no queue, so any of them can be killed at any moment without a deadlock.
+Results are returned in the order of the tasks. Tasks are read from the iterator only as workers need
+them, so that an iterator of any length does not fill the memory. Each worker has its own pipe to the
+main process. Workers share no lock and no queue, so killing a worker at any time cannot cause a
+deadlock.
 """
 
 from __future__ import annotations
@@ -41,38 +42,38 @@ def map_parallel(
     workers: int | None = None,
     task_size: Callable[[_Task], int] | None = None,
 ) -> Iterator[_Answer]:
-    """Yield ``function(task)`` for every task, in order, computed on several processes.
+    """Compute ``function(task)`` for each task in worker processes, and yield the results in order.
 
-    No worker process outlives the iteration, even if this process is killed.
+    All workers are stopped when the iteration ends or the main process is killed.
 
     Parameters
     ----------
     function : callable
         Computes the result of one task.
     tasks : iterable
-        The tasks.
+        Arguments of ``function``.
     workers : int, optional
-        Number of processes. None takes every core if forking is cheap and safe, else only this
-        process.
+        Number of worker processes; 1 computes everything in the current process. None calls
+        ``default_worker_count``.
     task_size : callable, optional
-        Returns the relative duration of a task. If all tasks are known in advance, the longest
-        start first.
+        Estimates the relative duration of a task. If ``tasks`` is a sequence, tasks with a long
+        duration start first.
 
     Yields
     ------
     object
-        The result of each task.
+        Result of the next task.
 
     Raises
     ------
     SpecError
-        If ``workers`` is not positive, or a task cannot be sent to another process.
+        If ``workers`` is not positive, or if a task or result cannot be pickled.
     CtxlabError
-        If a worker process dies.
+        If a worker process ends unexpectedly.
     """
     count = default_worker_count() if workers is None else workers
     if count < 1:
-        raise SpecError(f"workers must be at least 1, got {workers}")
+        raise SpecError(f"workers: expected at least 1 process, got {workers}")
     if count == 1:
         yield from map(function, tasks)
         return
@@ -80,7 +81,7 @@ def map_parallel(
     numbered: Iterator[tuple[int, Any]] = enumerate(tasks)
     window = 2 * count
     if _START_METHOD == "fork" and isinstance(tasks, Sequence):
-        # Tasks that are known before the fork are inherited: send only their index.
+        # Forked workers inherit tasks that exist before the fork, so send only the index of a task.
         size = task_size or (lambda _: 0)
         order = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
         work = partial(_call_at, function, tasks)
@@ -105,14 +106,17 @@ def map_parallel(
 
 
 def default_worker_count() -> int:
-    """Return the default number of processes: all cores if forking is cheap and safe, else one.
+    """Return the default number of processes.
+
+    This is the number of available cores on Linux if the process has a single thread. Otherwise it
+    is 1, because forking would not be safe or starting a process would be slow.
 
     Returns
     -------
     int
-        Number of processes.
+        Number of processes, at least 1.
     """
-    # Another thread may hold a lock at the moment of the fork; on macOS forking is not safe at all.
+    # Another thread may hold a lock at the time of the fork. On macOS forking is never safe.
     if sys.platform != "linux" or threading.active_count() > 1:
         return 1
     return len(os.sched_getaffinity(0))
@@ -123,14 +127,14 @@ def _call_at(function: Callable[[_Task], _Answer], known: Sequence[_Task], place
 
 
 def _iter_in_order(team: _Workers, tasks: Iterator[tuple[int, Any]], window: int) -> Iterator[Any]:
-    """Yield the result of each ``(place, task)`` by place, with at most ``window`` tasks in flight."""
-    ready: deque[tuple[int, Any]] = deque()  # tasks read in advance, so that no worker waits
+    """Yield results in the order of the task numbers, with at most ``window`` unfinished tasks."""
+    ready: deque[tuple[int, Any]] = deque()  # tasks read in advance, so that workers need not wait
     idle, busy = list(team), dict[Connection, int]()
     done: dict[int, tuple[bool, Any]] = {}
     begun = yielded = 0
     more = True
     while more or ready or busy or done:
-        # A worker gets its next task only after its answer is read, so both never block on writing.
+        # Send a worker its next task only after its result is read, so that neither blocks on writing.
         while ready and idle:
             place, task = ready.popleft()
             connection = idle.pop()
@@ -163,9 +167,9 @@ def _start_worker(team: _Workers, work: Callable[[Any], Any]) -> None:
     context: Any = multiprocessing.get_context(_START_METHOD)
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_worker, args=(theirs, work), daemon=True)
-    # An exception in the middle of a fork may be lost.
+    # Defer signals: an exception that a signal raises during a fork may be lost.
     with warnings.catch_warnings(), _translate_errors(), defer_signals():
-        # CPython warns about forking with threads; the only ones are numpy's idle threads.
+        # CPython warns about forking a process with threads, but only idle threads of numpy exist.
         warnings.filterwarnings("ignore", "This process", DeprecationWarning)
         process.start()
         team[ours] = process
@@ -194,11 +198,11 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _run_worker(connection: Connection, work: Callable[[Any], Any]) -> None:
-    """Answer one task after another until an empty message arrives."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl+C and ends its workers
+    """Compute tasks received through the pipe until an empty message arrives."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl+C and stops the workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    gc.freeze()  # do not scan, and so copy, objects from before the fork
+    gc.freeze()  # scanning objects from before the fork would copy their memory pages
     with suppress(EOFError, OSError):  # the parent exited
         while data := connection.recv_bytes():
             task = pickle.loads(data)

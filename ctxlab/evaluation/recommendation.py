@@ -1,8 +1,8 @@
-"""Recommend a strategy in one sentence: the cheapest one that keeps enough far recall, if any does.
+"""Recommend the cheapest strategy that keeps enough far recall, in one sentence.
 
-A strategy qualifies if every request fits its limit and if providers accept its requests as often
-as those of the recordings. Controls never qualify. The decision uses the point estimates; intervals
-are reported beside them.
+A strategy qualifies if all of its requests fit the limit, and if the provider would reject its
+requests no more often than those of the recordings. Controls never qualify. The decision uses the
+point estimates. The sentence also reports the interval of far recall.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ctxlab.strategies.registry import CONTROLS
 _REQUIRED_COLUMNS = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING_TOLERANCE = 1e-12
 _MIN_FAR_ARGUMENTS = 10
-"number of arguments below which far recall is not reliable"
+"minimum number of far arguments for a recommendation; far recall of fewer is not reliable"
 _MAX_FALLBACK_RATE = 0.05
-"share of failed model calls of a strategy above which the verdict mentions them"
+"if a larger share of a strategy's texts are fallbacks, the verdict mentions it"
 
 
 def control_name(strategy: str) -> str:
-    """Return the control that a strategy is or contains; empty if there is none.
+    """Return the name of the first control in a strategy.
 
-    ``full`` is a control only by itself: it changes nothing in a pipeline.
+    ``full`` is a control only if it is the whole strategy, because it changes nothing in a pipeline.
 
     Parameters
     ----------
     strategy : str
-        A strategy as text.
+        Strategy as a string, such as ``"oracle() | panic()"``.
 
     Returns
     -------
     str
-        Name of the control, or an empty string.
+        Name of the control; empty if the strategy contains no control.
 
     Examples
     --------
@@ -47,33 +47,37 @@ def control_name(strategy: str) -> str:
 
 
 def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
-    """Return ``control_name`` of each row of a leaderboard.
+    """Return the name of the control in the strategy of each leaderboard row.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
-        A leaderboard with the column ``strategy``.
+        Leaderboard with the column ``strategy``.
 
     Returns
     -------
     pandas.Series of str
-        Names of controls, empty for other strategies.
+        Names as ``control_name`` returns them; empty for strategies without a control.
     """
     return leaderboard["strategy"].map(control_name)
 
 
 def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
-    """Find the rows that never overflow and are rejected no more often than the recordings.
+    """Find the leaderboard rows with strategies that can be used as they are.
+
+    A strategy is usable if none of its requests overflows, and if the provider would reject its
+    requests no more often than those of the full history.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
-        A leaderboard; missing columns are not checked.
+        Leaderboard of an evaluation. If it has no column ``overflow_rate`` or ``invalid_rate``,
+        the condition on this column is not checked.
 
     Returns
     -------
     pandas.Series of bool
-        True for usable rows.
+        True for each usable row.
     """
     full = control_names(leaderboard) == "full"
     fit = pd.Series(True, index=leaderboard.index)
@@ -86,19 +90,22 @@ def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
 
 
 def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.DataFrame:
-    """Return the usable rows that keep enough far recall, cheapest first.
+    """Return the leaderboard rows that qualify for a recommendation, cheapest first.
+
+    A row qualifies if it is usable (see ``usable_rows``), is not a control and keeps enough far
+    recall.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
-        The leaderboard of an evaluation.
+        Leaderboard of an evaluation.
     min_recall : float, default 0.95
-        Far recall to keep, as a share of full history's.
+        Minimum far recall, as a share of the far recall of full history.
 
     Returns
     -------
     pandas.DataFrame
-        The qualifying rows; empty if the data does not support a verdict.
+        Qualifying rows; empty if none qualifies or the data does not support a recommendation.
     """
     if _no_verdict_reason(leaderboard):
         return leaderboard.iloc[:0]
@@ -116,14 +123,15 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
-        The leaderboard of an evaluation.
+        Leaderboard of an evaluation.
     min_recall : float, default 0.95
-        Far recall to keep, as a share of full history's.
+        Minimum far recall, as a share of the far recall of full history.
 
     Returns
     -------
     str
-        The cheapest qualifying strategy, the nearest one, or why there is no recommendation.
+        Sentence that names the cheapest qualifying strategy. If none qualifies, it names the
+        strategy with the highest far recall or says why there is no recommendation.
     """
     if said := _no_verdict_reason(leaderboard):
         return said
@@ -150,7 +158,7 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
 
 
 def _no_verdict_reason(board: pd.DataFrame) -> str:
-    """Return why the data does not support a verdict; empty if it does."""
+    """Return the reason why the data supports no recommendation; empty if it supports one."""
     if not set(board) >= _REQUIRED_COLUMNS:
         return "No recommendation: it needs the metrics usage, validity, cost and recall."
     far = board["far_arguments"].max()
@@ -171,17 +179,17 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
 
 
 def format_limit(limit: float) -> str:
-    """Format a limit for a sentence.
+    """Format a limit as words for a sentence.
 
     Parameters
     ----------
     limit : float
-        Tokens, or a fraction of the recording if it is at most 1.
+        Number of tokens, or a fraction of the recording's length if at most 1.
 
     Returns
     -------
     str
-        The limit as text.
+        Limit in words, such as ``"8,000 tokens"``.
 
     Examples
     --------
@@ -200,7 +208,7 @@ def _format_row(row: Any) -> str:
 
 
 def _format_saving(row: Any, full: pd.DataFrame) -> str:
-    """Format the cost difference to full history, which exceeds the limit."""
+    """Format by how much a strategy costs less or more than sending the full history."""
     if full.empty or not full["cost_usd"].max() > 0 or pd.isna(row["cost_usd"]):
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
@@ -209,7 +217,7 @@ def _format_saving(row: Any, full: pd.DataFrame) -> str:
 
 
 def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """Return a warning if a random drop to the same limit recalls as much."""
+    """Return a warning if dropping random messages keeps as much far recall; otherwise empty."""
     rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
     if not rival >= row["recall_far"]:
         return ""
@@ -217,7 +225,7 @@ def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
 
 
 def _fallback_warning(row: Any) -> str:
-    """Return a warning if too many model calls of the strategy failed."""
+    """Return a warning if too many of the strategy's texts are fallbacks; otherwise empty."""
     share = row.get("fallback_rate", 0.0)
     if not share > _MAX_FALLBACK_RATE:
         return ""

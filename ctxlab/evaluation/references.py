@@ -1,8 +1,9 @@
-"""References to earlier messages: entities that the agent's next action needs.
+"""Needs: entities that a tool call uses and that an earlier message mentioned.
 
-A need is an entity that a tool call uses and that was mentioned before. The index of a recording's
-needs is built once and shared by every configuration. It records which entities each request's
-calls use, where they were mentioned before, and how many tokens ago.
+Entities are names and values such as paths, identifiers and numbers. The index of a recording's
+needs is built once and shared by all configurations. For each request it contains the entities that
+the recorded tool calls use, the positions of earlier mentions, and the number of tokens since the
+last mention.
 """
 
 from __future__ import annotations
@@ -28,53 +29,56 @@ from ctxlab.messages.types import Message, find_request_positions, message_text
 
 _Ints = npt.NDArray[np.int64]
 _Use: TypeAlias = tuple[int, int, int]
-"""Request, argument and entity of a use."""
+"""Use of an entity: number of the request, index of the argument, index of the entity."""
 
 _MAX_PASSAGE_CHARS = 160
 
 
 class ToolArgument(NamedTuple):
-    """The place where an entity is used."""
+    """Argument of a recorded tool call, or the assistant's text, in which entities are used."""
 
     request: int
-    "number of the request"
+    "number of the request that the tool call answers"
     tool: str
-    "name of the tool that is called; empty for text"
+    "name of the tool; empty for the assistant's text"
     path: str
-    "path of the argument"
+    "path of the value in the tool call's arguments; ``text`` for the assistant's text"
 
 
 class Need(NamedTuple):
-    """One need in readable form: what is used where, and where it was mentioned."""
+    """One need in readable form: the entity, the argument that uses it, and its earlier mentions."""
 
     argument: ToolArgument
-    "the argument that uses the entity"
+    "argument that uses the entity"
     entity: Entity
-    "the entity"
+    "entity that is used"
     origin_role: str
-    "role of the message that mentioned it first: ``user``, ``tool`` or ``assistant``"
+    "role of the first message that mentioned the entity: ``user``, ``tool`` or ``assistant``"
     last_mention: int
-    "position of the last earlier message that mentions it"
+    "position of the last message before the use that mentions the entity"
     gap_tokens: int
-    "tokens between that message and the use"
+    "number of tokens between the last mention and the use"
 
 
 class NeedIndex:
     """All needs of a recording, as arrays with one element per need.
 
-    ``request[i]`` and ``argument[i]`` are the request and the argument that use it; ``entity[i]``
-    is an index into ``entities``; ``gap_tokens[i]`` counts the tokens since its last mention;
-    ``last_mention_row[i]`` is the index of that mention in ``mentions``. The mentions of an entity
-    are adjacent, oldest first, from ``mention_offsets[entity]``.
+    For need ``i``, ``request[i]`` is the number of the request, ``argument[i]`` an index into
+    ``arguments``, and ``entity[i]`` an index into ``entities``. ``gap_tokens[i]`` is the number of
+    tokens since the last mention of the entity, and ``last_mention_row[i]`` the index of this
+    mention in ``mentions``. ``mentions`` contains the positions of all mentions, grouped by entity
+    and oldest first. The group of an entity starts at ``mention_offsets[entity]``.
 
     Parameters
     ----------
     history : History
-        The recorded messages with their token counts.
+        Recorded messages with their token counts.
     tool_definitions : str, default ""
-        Tool definitions as text; entities in them are not needs.
+        Tool definitions as a string. Entities that occur in them are not needs, because tool
+        definitions are never dropped.
     include_text : bool, optional
-        Count the assistant's text as an action too. None does so if no tool is ever called.
+        Also count entities in the assistant's text as used. None does so only if the recording has
+        no tool call.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class NeedIndex:
     def _collect_uses(
         self, texts: Sequence[_MessageText], include_text: bool
     ) -> tuple[list[_Use], list[Entity]]:
-        """Return the uses, and the distinct entities."""
+        """Return all uses of entities, and the distinct entities."""
         entities: dict[str, tuple[int, Entity]] = {}
         uses = []
         for request, position in enumerate(self.request_positions):
@@ -122,9 +126,9 @@ class NeedIndex:
             places, here = found[number], positions[request]
             count = bisect_left(places, here)
             if not count or roles[places[0]] == "system":
-                continue  # it is new, or in the system prompt and cannot be lost
+                continue  # new, or mentioned in the system prompt, which is never dropped
             if entities[number].kind == "value" and roles[places[0]] == "assistant":
-                continue  # the agent's own phrase is a habit, not a fact that it needs
+                continue  # the agent mentioned the value first: its own wording, not a fact it needs
             gap = before[here] - before[places[count - 1] + 1]
             rows.append((request, argument, numbers.setdefault(number, len(numbers)), gap, count))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5).T
@@ -141,12 +145,12 @@ class NeedIndex:
 
     @cached_property
     def request_offsets(self) -> _Ints:
-        """``request_offsets[r]`` is the first need of request ``r``; the last element is the total."""
+        """Index of the first need of each request. The last element is the number of needs."""
         return np.searchsorted(self.request, np.arange(len(self.request_positions) + 1))
 
     @cached_property
     def mention_entity(self) -> _Ints:
-        """``mention_entity[m]`` is the entity of mention ``m``."""
+        """Index of the entity of each mention, parallel to ``mentions``."""
         return np.repeat(np.arange(len(self.entities)), np.diff(self.mention_offsets))
 
     def get_need(self, i: int) -> Need:
@@ -155,12 +159,12 @@ class NeedIndex:
         Parameters
         ----------
         i : int
-            Index of the need.
+            Index of the need, from 0 to ``len(self) - 1``.
 
         Returns
         -------
         Need
-            The need.
+            Entity, argument and mentions of this need.
         """
         entity = self.entities[self.entity[i]]
         last = int(self.mentions[self.last_mention_row[i]])
@@ -171,26 +175,26 @@ class NeedIndex:
     def find_entities(
         self, message: Message, candidates: Collection[int] | None = None
     ) -> frozenset[int]:
-        """Find which entities a message, such as a stub or a summary, contains.
+        """Find the needed entities that a message contains, such as a stub or a summary.
 
         Parameters
         ----------
         message : Message
-            The message.
+            Message to search.
         candidates : collection of int, optional
-            Entities to look for. None looks for all.
+            Indices of the entities to look for. None looks for all entities of the index.
 
         Returns
         -------
         frozenset of int
-            Indices into ``entities``.
+            Indices into ``entities`` of the entities that were found.
         """
         body = message_text(message)
         if candidates is None:
             words = (*ascii_words(body), b"")
             candidates = [n for word in words for n in self._entities_by_word.get(word, ())]
         texts = ((n, self.entities[n].text) for n in candidates)
-        # The plain substring search is fast and excludes most candidates.
+        # The substring test is fast and excludes most candidates.
         return frozenset([n for n, text in texts if text in body and contains_entity(body, text)])
 
     @cached_property
@@ -202,17 +206,18 @@ class NeedIndex:
         return index
 
     def needed(self, position: int) -> list[tuple[int, str]]:
-        """Return everything that the message at a position will use.
+        """Return the entities that a recorded model call uses and that were mentioned before.
 
         Parameters
         ----------
         position : int
-            Position of a recorded model call.
+            Position of the recorded model call.
 
         Returns
         -------
         list of (int, str)
-            Position of the last mention and text of each entity.
+            For each entity: the position of its last mention, and its text. Empty if there is no
+            model call at the position.
         """
         request = bisect_left(self.request_positions, position)
         if request == len(self.request_positions) or self.request_positions[request] != position:
@@ -222,19 +227,19 @@ class NeedIndex:
         return [(p, self.entities[n].text) for p, n in zip(last, self.entity[rows], strict=True)]
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line that contains a text, shortened around it if it is long.
+        """Return the line of a message that contains an entity.
 
         Parameters
         ----------
         position : int
             Position of the message.
         text : str
-            The text to find.
+            Text of the entity.
 
         Returns
         -------
         str
-            The line.
+            Line with the entity; only the characters around the entity if the line is long.
         """
         body = self._texts[position].full_text
         at = find_entity_offset(body, text)
@@ -245,7 +250,7 @@ class NeedIndex:
 
 
 class _MessageText:
-    """The text of a message, with its call arguments decoded once."""
+    """Text of a message, with the arguments of its tool calls decoded once."""
 
     __slots__ = ("arguments", "content", "full_text")
 
@@ -270,9 +275,10 @@ def _find_mentions(
     positions: Sequence[int],
     tool_definitions: str,
 ) -> list[list[int]]:
-    """Return for each entity the positions before its last use that mention it.
+    """Find the mentions of each entity: positions of messages before its last use.
 
-    The list is empty if the tool definitions mention it, because they are never lost.
+    If the tool definitions mention an entity, its list is empty, because tool definitions are
+    never dropped.
     """
     last_use = [0] * len(entities)
     for request, _, number in uses:
@@ -289,11 +295,11 @@ def _find_mentions(
     tool_words = ascii_words(tool_definitions) if tool_definitions else set()
     found = []
     for entity, own, end in zip(entities, words, last_use, strict=True):
-        # Search by the entity's rarest word; one without ASCII words can only be in non-ASCII text.
+        # Search by the entity's rarest word. Without ASCII words, search all non-ASCII messages.
         places = min((postings.get(word, []) for word in own), key=len, default=foreign)
         places = places[: bisect_left(places, end)]
         if len(own) > 1 or entity.text.encode("ascii", "replace") not in own:
-            # It is more than one whole word of the index.
+            # The entity is not a single word of the index, so its words may be apart.
             places = [p for p in places if contains_entity(texts[p].full_text, entity.text)]
         if places and own <= tool_words and contains_entity(tool_definitions, entity.text):
             places = []

@@ -1,10 +1,12 @@
-"""Evidence from recorded compactions: what an agent fetched again after it was lost.
+"""Compare the metrics with what agents fetched again after recorded compactions.
 
-The metrics call something lost if no message of the request contains it. That is availability,
-computed without a model. Recordings in which the agent's own product compacted show the
-consequences: which of the files, commands and searches from before are fetched again afterwards,
-and which are used without that. This is an observation, not an experiment: a summary mentions what
-the work continues with, so what it mentions may be fetched again more often for that reason alone.
+The metrics call an entity lost if no message of the request contains it. This measures availability,
+without a model. Recordings that the agent's own product compacted show the consequences. They show
+which files, commands and searches from before a compaction the agent fetches again after it, and
+which files it uses without fetching them again.
+
+This is an observational comparison, not an experiment. A summary mentions the files that the agent
+continues to work on. These files may be fetched again more often for that reason alone.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from ctxlab.strategies.registry import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
 
 _AGE_EDGES = (8_000, 32_000)
-"tokens since something was last fetched, at which age groups are split"
+"boundaries of the age groups, in tokens since the last fetch"
 
 _ToolUse: TypeAlias = tuple[int, FetchTarget | None, str | None]
-"""The request, the target and the file of a tool call."""
+"""Tool call: number of the request, target that it fetches or None, file that it accesses or None."""
 
 _COLUMNS = (
     *("recording", "cluster", "point", "how", "kind", "key", "times", "gap", "seen", "named"),
@@ -44,39 +46,45 @@ _COLUMNS = (
 def find_refetches(
     recordings: Iterable[Recording], model: str | None = None, *, control_every: int | None = None
 ) -> pd.DataFrame:
-    """List what was fetched before each recorded compaction, and whether it is fetched again.
+    """List the targets fetched before each recorded compaction, and if they were fetched again.
 
-    The recording is replayed through ``recorded``, and the first request after each compaction is
-    examined.
+    A target is a file, command or search that a tool call fetched. Each recording is replayed
+    through the strategy ``recorded``, and the first request after each compaction is examined.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings with compactions.
     model : str, optional
         Model whose tokenizer counts. None takes the model of each recording.
     control_every : int, optional
-        Also examine one in this many requests without a compaction. Their ``how`` is ``none``, and
-        they list what was fetched since the last compaction.
+        For comparison, also examine every ``control_every``-th request between compactions. These
+        rows have the value ``none`` in the column ``how``, and list the targets fetched since the
+        last compaction.
 
     Returns
     -------
     pandas.DataFrame
-        One row per compaction and fetched target, with these columns:
+        One row per examined request and target, with these columns:
 
-        - ``recording``, ``cluster``; ``point``: number of the compaction in its recording
-        - ``how``: ``summary``, ``clear`` or ``none``
-        - ``kind``, ``key``: the target, see ``ctxlab.messages.tool_lookups``
-        - ``times``: how often it was fetched before; ``gap``: tokens since the last fetch
-        - ``seen``: whether the request contains it as the metrics look for it: a file's whole path,
-          or every entity of a command or search (None if it has none)
-        - ``named``: whether the request contains at least a file's last name
-        - ``content``: whether a result of fetching it is still in the request verbatim
-        - ``span``: requests until the next compaction or the end
-        - ``again``, ``used``: the first of these requests that fetches it again, and (files only)
-          that refers to it in any call, counted from 0; nan if there is none
-        - ``first``: what the first such call does: ``fetches`` the file, ``looks`` at it in a
-          search or a command, or ``edits`` it unseen
+        - ``recording``, ``cluster``: names of the recording and its cluster
+        - ``point``: index of the examined request among those of its recording
+        - ``how``: ``summary`` or ``clear`` after a compaction, ``none`` without one
+        - ``kind``, ``key``: kind and name of the target (see ``ctxlab.messages.tool_lookups``)
+        - ``times``: number of earlier fetches of the target
+        - ``gap``: number of tokens since the last fetch
+        - ``seen``: True if the request contains the whole path of a file, or every entity of a
+          command or search, as in the metric ``recall``; None if a command or search has no entity
+        - ``named``: True if the request contains the file name without its folders; None for
+          commands and searches
+        - ``content``: True if a result of an earlier fetch is in the request verbatim
+        - ``span``: number of requests until the next compaction or the end of the recording
+        - ``again``: number of requests from the examined request to the first one that fetches the
+          target again; nan if none does
+        - ``used``: number of requests from the examined request to the first one with any call that
+          refers to the file; nan if none does
+        - ``first``: action of that call: ``fetches`` the file, ``looks`` for it in a search or
+          command, or ``edits`` it without fetching it
     """
     check_recordings(recordings)
     models = ModelChoice(model)
@@ -88,26 +96,26 @@ def find_refetches(
 
 
 def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None) -> pd.DataFrame:
-    """Compare how often lost and kept targets are fetched again.
+    """Compare how often agents fetch lost and kept targets again.
 
     Parameters
     ----------
     refetches : pandas.DataFrame
-        Result of ``find_refetches``.
+        Table that ``find_refetches`` returned.
     within_requests : int, optional
-        Consider only this many requests after each compaction.
+        Count only fetches within this many requests after each compaction. None counts all.
 
     Returns
     -------
     pandas.DataFrame
-        One row per ``question`` with the fields of a ``StratifiedDifference``: ``first`` is the
-        share of lost targets, ``second`` that of kept ones. Targets are compared within each
-        compaction or, for the comparison with requests without one, within each recording;
-        ``matched`` names the strata.
+        One row per comparison (``question``) with the fields of a ``StratifiedDifference``:
+        ``first`` is the share of lost targets that were fetched again, and ``second`` the share of
+        kept targets. Lost and kept targets are compared within strata, which ``matched`` names:
+        the same compaction, or the same recording if the other group has no compaction.
     """
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
-    # Results lost in a compaction, and results kept where there was none, of the same recording.
+    # Compare results lost in a compaction with results kept in requests without a compaction.
     either = refetches["content"] == (refetches["how"] == "none")
     beside = refetches[either & (refetches["kind"] == "file")]
     again = "fetched again: "
@@ -132,7 +140,7 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
 def _compare_groups(
     things: pd.DataFrame, kept: str, outcome: str, matched: str, within_requests: int | None
 ) -> StratifiedDifference:
-    """Compare the targets for which ``kept`` is False with those for which it is True."""
+    """Compare targets with False in the column ``kept`` (lost) with targets that have True (kept)."""
     near = float("inf") if within_requests is None else within_requests
     unit, _, age = matched.partition(", ")
     things = things[things[kept].notna()]
@@ -141,7 +149,7 @@ def _compare_groups(
         hit = things["first"] != "edits"
     else:
         if unit == "recording" and within_requests is not None:
-            # Otherwise the two groups are observed for different times.
+            # Without this filter the two groups would be observed over different numbers of requests.
             things = things[things["span"] >= within_requests]
         hit = things["again"] < near
     strata = things[["recording", "point"] if unit == "compaction" else ["recording"]]
@@ -157,27 +165,27 @@ def with_simulated_compactions(
     limit: float = 0.5,
     model: str | None = None,
 ) -> Recording:
-    """Return a recording with the compactions that a strategy would have made.
+    """Add compactions that a strategy would have made to a copy of a recording.
 
-    This is a placebo: the agent lost nothing, so any difference in ``refetch_evidence`` comes from
-    what a summary chooses to mention. The strategy must not call a model. The recording's own
-    compactions are removed.
+    The copy is a placebo for ``refetch_evidence``: the agent had the whole history in view. A
+    difference between lost and kept targets can therefore only come from what the summary mentions.
+    The strategy must not call a model. Compactions in the recording are replaced.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording to copy.
     strategy : str, optional
-        A strategy that writes summaries.
+        Strategy that writes summaries.
     limit : float, default 0.5
-        Tokens, or a fraction of the recording's length.
+        Limit of the strategy, in tokens or as a fraction of the recording's length.
     model : str, optional
-        Model whose tokenizer counts.
+        Model whose tokenizer counts. None takes the model of the recording.
 
     Returns
     -------
     Recording
-        A copy with simulated compactions.
+        Copy of the recording with simulated compactions.
     """
     prepared = PreparedRecording(recording, ModelChoice(model).counter_for(recording))
     trace = replay_trace(prepared, parse_strategy(strategy), prepared.make_budget(limit))
@@ -191,14 +199,16 @@ def with_simulated_compactions(
 
 
 class _Point(NamedTuple):
-    """A request after which targets may be fetched again."""
+    """A request to examine: the first one after a compaction, or a control without a compaction."""
 
     request: int
+    "number of the request"
     how: str
+    "kind of the compaction; ``none`` for a control"
     since: int
-    "position from which on a target counts as fetched before"
+    "position of the first message whose fetches count as earlier fetches"
     until: int
-    "the request at which the next compaction takes effect, or one past the last"
+    "number of the first request after the next compaction, or the number of requests"
 
 
 def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[dict[str, Any]]:
@@ -243,7 +253,7 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
 
 
 def _find_points(prepared: PreparedRecording, control_every: int | None) -> list[_Point]:
-    """Return the requests after compactions, and optionally requests without one."""
+    """List the first request after each compaction, and optionally requests without a compaction."""
     requests, made = len(prepared.request_positions), prepared.history.compactions
     starts = [bisect_left(prepared.request_positions, each.position) for each in made]
     points = [
@@ -260,7 +270,7 @@ def _find_points(prepared: PreparedRecording, control_every: int | None) -> list
 
 
 def _fetched_before(prepared: PreparedRecording, point: _Point) -> dict[FetchTarget, list[int]]:
-    """Return the targets fetched before, with the positions of the results; skip failed fetches."""
+    """Map each target fetched before a request to the positions of its results, without errors."""
     here = prepared.request_positions[point.request]
     found: dict[FetchTarget, list[int]] = {}
     for position, call in prepared.history.calls_by_result.items():
@@ -278,7 +288,7 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 
 
 def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:
-    """Return when a target is first fetched and used again within the observed span."""
+    """Find the first request that fetches a target again, and the first that uses it."""
     again = used = first = None
     for request, fetched, path in uses:
         if not point.request <= request < point.until:
@@ -292,7 +302,7 @@ def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) ->
 
 
 def _classify_use(fetched: FetchTarget | None, path: str | None, file: FetchTarget) -> str | None:
-    """Return what a call does with a file; None if it does not refer to it."""
+    """Classify a tool call as ``fetches``, ``edits`` or ``looks``; None if it does not name the file."""
     if fetched == file:
         return "fetches"
     if path == file.key:

@@ -1,6 +1,7 @@
-"""Inspect one recording under one strategy: every request, every need, every message.
+"""Inspect the replay of one recording through one strategy, request by request.
 
-It shows what the strategy drops in a single conversation, and which later actions needed it.
+The tables show which messages the strategy drops from the conversation, and which later tool calls
+needed them.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from ctxlab.strategies import models_used
 from ctxlab.tokens.model_choice import ModelChoice
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
-"""States of a message in a request; ``absent``: not part of the conversation yet."""
+"""States of a message in a request. ``absent`` means that the conversation has not reached it yet."""
 
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The replay of one recording through one strategy."""
+    """Replay of one recording through one strategy, with tables of its requests, needs and probes."""
 
     prepared: PreparedRecording
-    "the recording"
+    "the recording that was replayed, with its token counts"
     trace: Trace
-    "the trace of its requests"
+    "the requests that the strategy built, as the engine recorded them"
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row per request: its position in the recording, and the columns of every metric."""
+        """Table with one row per request: position in the recording and the columns of each metric."""
         columns = measure_metrics(METRICS.values(), self.prepared, [self.trace]).items()
         places = {"position": self.prepared.request_positions}
         frame = pd.DataFrame({**places, **{name: column[0] for name, column in columns}})
@@ -50,10 +51,11 @@ class Replay:
 
     @cached_property
     def needs(self) -> pd.DataFrame:
-        """One row per need: what was used, where it was last mentioned, and if it was still there.
+        """Table of needs: the entity that a tool call used, its last mention, and if it was in view.
 
-        ``tier`` is ``in view``, ``pointer`` or ``lost``; ``gap`` is in tokens; ``far`` is a gap
-        over 4,000.
+        There is one row per need. ``tier`` is ``in view``, ``pointer`` (can be fetched again) or
+        ``lost``. ``gap`` is the number of tokens since the last mention, and ``far`` is True if it
+        exceeds 4,000.
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
@@ -78,12 +80,14 @@ class Replay:
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """One row per probe: its request, and how much of its evidence and answer is there.
+        """Table of probes: how much of their evidence was in view, and if an answer was.
 
-        ``request`` is the request after the probe, or the last one. ``evidence`` and ``pointer``
-        are shares, nan if it names no evidence. ``answer`` is whether the request contains an
-        acceptable answer, <NA> if there is none; see ``ctxlab.evaluation.metrics.probes``.
-        ``tokens`` are those of the request, including the question.
+        There is one row per probe. ``request`` is the number of the request that follows the probe,
+        or of the last request. ``evidence`` is the share of the probe's evidence messages in view,
+        and ``pointer`` the share that can only be fetched; both are nan if the probe names no
+        evidence. ``answer`` is True if the request contains an acceptable answer, and <NA> if the
+        probe has no answer (see ``ctxlab.evaluation.metrics.probes``). ``tokens`` is the size of
+        the request including the question.
         """
         prepared = self.prepared
         seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes
@@ -108,9 +112,10 @@ class Replay:
 
     @cached_property
     def states(self) -> npt.NDArray[np.int8]:
-        """State of each message in each request, as an index into ``MESSAGE_STATES``.
+        """State of each message in each request.
 
-        The array has the shape ``(requests, messages)``.
+        The array has the shape ``(requests, messages)``. Its values are indices into
+        ``MESSAGE_STATES``.
         """
         context, positions = self.trace.context, np.array(self.prepared.request_positions)
         requests, messages = len(positions), len(context.dropped_at)
@@ -130,7 +135,7 @@ class Replay:
         return states
 
     def __repr__(self) -> str:
-        """Return the recording, the strategy and the number of requests."""
+        """Return a string with the recording's id, the strategy and the number of requests."""
         name, strategy = self.prepared.recording.id, self.trace.strategy
         return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
 
@@ -142,18 +147,19 @@ def replay(
     model: str | None = None,
     client: Client | None = None,
 ) -> Replay:
-    """Replay one recording through one strategy, and keep everything for inspection.
+    """Replay one recording through one strategy, and return the details for inspection.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording to replay.
     strategy : Strategy, str or callable
-        The strategy.
+        Strategy to apply before each request.
     budget : Budget or float
-        A budget, a number of tokens, or a fraction (a float up to 1) of the recording's length.
+        Budget of each request. A number is the limit in tokens, or a fraction of the recording's
+        length if it is a float of at most 1.
     model : str, optional
-        Model whose tokenizer, prices and rules apply. None takes the recording's own.
+        Model whose tokenizer, prices and rules apply. None takes the model of the recording.
     client : Client, optional
         Answers the model calls of the strategy. None calls the provider and caches replies in
         ``.ctxlab/calls``.
@@ -161,7 +167,7 @@ def replay(
     Returns
     -------
     Replay
-        Requests, needs, probes and message states.
+        Replay with its requests, needs, probes and message states.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Results of an evaluation as tidy data frames, saved as parquet files with a manifest.
 
-``requests`` has one row per request, ``runs`` one row per recording and configuration, and the
-leaderboard one row per configuration. The manifest contains what is needed to run the experiment
-again.
+A configuration is a strategy under a limit. The table ``requests`` has one row per request, ``runs``
+has one row per recording and configuration, and the leaderboard has one row per configuration. The
+manifest records everything that is needed to run the experiment again.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
 MANIFEST_FILE = "manifest.json"
-"""Name of the manifest in the folder of a saved run."""
+"""File name of the manifest in the folder of a saved run."""
 
 RUN_FILES = (
     MANIFEST_FILE,
     *("requests.parquet", "runs.parquet", "answers.parquet", "frontier.parquet", "trials.parquet"),
 )
-"""Files of a saved run; saving removes those of an earlier run."""
+"""Names of the files of a saved run. Saving removes the files of an earlier run with these names."""
 
 UNFINISHED_PREFIX = ".saving-"
-"""Prefix of the temporary folder in which a run is written before it is complete."""
+"""Prefix of the name of the temporary folder into which a run is written first."""
 
 _ID_COLUMNS = ["recording", "cluster", "strategy", "limit", "budget"]
 
 
 class ReplayOutcome(NamedTuple):
-    """The result of replaying one recording through all configurations."""
+    """Measurements of one recording that was replayed through all configurations."""
 
     description: dict[str, Any]
-    "the recording's manifest entry"
+    "manifest entry of the recording"
     token_limits: list[int]
     "limit of each configuration, in tokens"
     columns: dict[str, FloatArray]
-    "figures of shape ``(configurations, requests)`` by column; empty if there are no requests"
+    """arrays of shape ``(configurations, requests)`` by column name; empty if the recording has no
+    request"""
     strategy_calls: StrategyCalls
-    "model calls made by strategies"
+    "model calls made by the strategies"
 
 
 class ResultsBuilder:
-    """Collects the columns of an experiment, recording by recording, as arrays.
+    """Collects the measurements of an experiment, recording by recording, and builds the table.
 
     Parameters
     ----------
     columns : sequence of str
-        Column names of the metrics.
+        Names of the columns that the metrics compute.
     configurations : sequence of (str, float)
-        Strategy and limit of each configuration.
+        Strategy (as a string) and limit of each configuration.
     """
 
     def __init__(self, columns: Sequence[str], configurations: Sequence[tuple[str, float]]) -> None:
@@ -75,12 +76,12 @@ class ResultsBuilder:
         self._recording_numbers: list[int] = []
 
     def add_outcome(self, outcome: ReplayOutcome) -> None:
-        """Add the next recording with its figures and model calls.
+        """Add the next recording with its measurements and the model calls of the strategies.
 
         Parameters
         ----------
         outcome : ReplayOutcome
-            The result of its replay.
+            Measurements of the recording.
         """
         self.add_recording(outcome.description)
         if outcome.columns:
@@ -88,15 +89,15 @@ class ResultsBuilder:
             self.calls.add(outcome.strategy_calls)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
-        """Add the next recording; it is listed even if it has no request.
+        """Add the manifest entry of the next recording, even if the recording has no request.
 
-        A repeated name gets the suffix ``#2``, as ``load`` does. Bytes of a file name that are not
-        valid text are escaped.
+        If the name is already used, the suffix ``#2``, ``#3``, … is appended, as in ``load``.
+        Characters that cannot be encoded as UTF-8 are escaped.
 
         Parameters
         ----------
         recording : dict
-            The recording's manifest entry.
+            Manifest entry of the recording.
         """
         names = {
             key: recording[key].encode("utf-8", "backslashreplace").decode()
@@ -110,14 +111,14 @@ class ResultsBuilder:
         self.recordings.append({**recording, **names, "recording": name})
 
     def add_columns(self, token_limits: list[int], columns: Mapping[str, FloatArray]) -> None:
-        """Add the columns of the last added recording.
+        """Add the measurements of the recording that was added last.
 
         Parameters
         ----------
         token_limits : list of int
             Limit of each configuration, in tokens.
         columns : mapping of str to numpy.ndarray of shape (configurations, requests)
-            Figures by column name.
+            Measurements by column name.
         """
         self._recording_numbers.append(len(self.recordings) - 1)
         self._token_limits.append(token_limits)
@@ -129,7 +130,7 @@ class ResultsBuilder:
         Returns
         -------
         pandas.DataFrame
-            Names, limits and the columns of every metric.
+            Columns that identify the recording, configuration and request, and those of the metrics.
 
         Raises
         ------
@@ -137,7 +138,7 @@ class ResultsBuilder:
             If no recording has a request.
         """
         if not self._column_arrays:
-            raise SpecError("nothing to measure: no recording contains a model call")
+            raise SpecError("nothing to measure: no recording contains a model call; use others")
         count, first = len(self.configurations), self.columns[0]
         sizes = np.array([figures[first].shape[1] for figures in self._column_arrays])
         per_run = np.repeat(sizes, count)
@@ -158,44 +159,45 @@ class ResultsBuilder:
 
 @dataclass
 class Results:
-    """Results of an evaluation; a notebook displays them as the leaderboard."""
+    """Results of an evaluation. A notebook displays them as the leaderboard."""
 
     requests: pd.DataFrame
-    "one row per request of a run: recording, configuration, and the columns of every metric"
+    "one row per replayed request: recording, configuration, and the columns of each metric"
     scores: tuple[Score, ...]
-    "the columns of the leaderboard"
+    "scores of the leaderboard, in column order"
     manifest: dict[str, Any]
-    "what is needed to run the experiment again: ``spec``, ``recordings``, ``versions``"
+    "information to run the experiment again, such as ``spec``, ``recordings`` and ``versions``"
 
     @classmethod
     def from_builder(
         cls, builder: ResultsBuilder, scores: Sequence[Score], manifest: Mapping[str, Any]
     ) -> Results:
-        """Create results from the collected columns.
+        """Create results from the collected measurements.
 
         Parameters
         ----------
         builder : ResultsBuilder
-            The collected columns.
+            Builder with the measurements of all recordings.
         scores : sequence of Score
-            Scores of the leaderboard; those whose columns were not measured are left out.
+            Scores of the leaderboard. Scores of columns that were not measured are left out.
         manifest : mapping
             Description of the experiment.
 
         Returns
         -------
         Results
-            The results with recordings and package versions in the manifest.
+            Results, with the recordings and package versions added to the manifest.
 
         Raises
         ------
         SpecError
-            If a score has the name of a different column, or nothing was measured.
+            If a score has the same name as a column with a different meaning, or if no recording
+            has a request.
         """
         for score in scores:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
                 what = f"score {score.name} has the name of a different column"
-                raise SpecError(f"{what}; rename one of them")
+                raise SpecError(f"{what}; rename the score or the column")
         whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
         # A score such as the cached share of tokens needs the columns of two metrics.
         had = {*builder.columns, ""}
@@ -204,7 +206,7 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per recording × strategy × limit: sums of the columns, and the scores."""
+        """Table with one row per recording × strategy × limit: sums of the columns, and the scores."""
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
         groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
         frame.insert(0, "requests", groups.size())
@@ -215,9 +217,10 @@ class Results:
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """Aggregate the runs by strategy and limit, in the order of the experiment.
 
-        Rates are ratios of sums, so long recordings weigh more. Each score with an interval has the
-        columns ``_low`` and ``_high``: bounds of a 95 % cluster bootstrap, nan with fewer than five
-        clusters (see ``ctxlab.evaluation.bootstrap``). The result is cached.
+        Rates are ratios of sums, so long recordings have more weight. The bounds of a score's
+        interval are in two columns with the suffixes ``_low`` and ``_high``. They are computed by a
+        95 % cluster bootstrap, and are nan with fewer than five clusters (see
+        ``ctxlab.evaluation.bootstrap``). The result is cached.
 
         Parameters
         ----------
@@ -237,7 +240,7 @@ class Results:
 
     @cached_property
     def _leaderboards(self) -> dict[tuple[int, int], pd.DataFrame]:
-        """Cached leaderboards by number of resamples and seed."""
+        """Cache of leaderboards by (number of resamples, seed)."""
         return {}
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
@@ -258,9 +261,10 @@ class Results:
     def _sum_groups(
         self, frame: pd.DataFrame, keys: list[str], columns: list[str]
     ) -> tuple[Any, pd.DataFrame]:
-        """Group a frame, and sum columns by group; a column that is nan for a whole group stays nan.
+        """Group a data frame by keys, and sum columns within each group.
 
-        A sum of money is nan if any part is nan, because a partial bill would be misleading.
+        Nan is skipped, and the sum is nan if all values of a group are nan. A sum in USD is nan if
+        any of its values is nan, because a partial bill would be misleading.
         """
         groups = frame.groupby(keys, observed=True, sort=False)
         sums = groups[columns].sum(min_count=1)
@@ -270,19 +274,19 @@ class Results:
         return groups, sums
 
     def cluster_sums(self, column: str, configurations: Iterable[tuple[float, str]]) -> FloatArray:
-        """Sum a column of the runs by cluster.
+        """Sum a column of the runs by cluster and configuration.
 
         Parameters
         ----------
         column : str
-            Name of the column.
+            Name of a column of ``runs``.
         configurations : iterable of (float, str)
-            Limit and strategy of each configuration.
+            Limit and strategy (as a string) of each configuration.
 
         Returns
         -------
         numpy.ndarray of shape (clusters, configurations)
-            The sums.
+            Sum of the column in each cluster for each configuration.
         """
         keys = ["limit", "strategy"]
         sums = self.runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
@@ -290,67 +294,68 @@ class Results:
 
     @property
     def cluster_count(self) -> int:
-        """Number of clusters, the independent units of the intervals."""
+        """Number of clusters. Intervals treat recordings of different clusters as independent."""
         return int(self.requests["cluster"].nunique())
 
     @property
     def far_cluster_count(self) -> int | None:
-        """Number of clusters with a far argument; None if recall was not measured."""
+        """Number of clusters with at least one far argument; None if recall was not measured."""
         if "far_arguments" not in self.requests:
             return None
         used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
         return int(used.nunique())
 
     def equals(self, other: Results) -> bool:
-        """Check that two results have the same figures, scores and manifest.
+        """Check if other results have the same measurements, scores and manifest.
 
-        ``calls`` in the manifest is ignored: a reply from the cache equals the original reply.
+        The key ``calls`` of the manifest is ignored. It counts cached replies separately, so it
+        differs between a first run and a repetition.
 
         Parameters
         ----------
         other : Results
-            The results to compare with.
+            Results to compare with.
 
         Returns
         -------
         bool
-            True if they are equal.
+            True if everything except ``calls`` is equal.
         """
         mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
         same = self.scores == other.scores and mine == theirs
         return same and self.requests.equals(other.requests)
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``requests.parquet``, ``runs.parquet`` and ``manifest.json``.
+        """Save the results as ``requests.parquet``, ``runs.parquet`` and ``manifest.json``.
 
-        Any earlier run in the folder is replaced. If writing fails, the earlier run is kept.
+        An earlier run in the folder is replaced. If writing fails, the earlier run is kept.
 
         Parameters
         ----------
         folder : str or Path
-            The folder; it is created if missing.
+            Folder to save to. It is created if it does not exist.
 
         Returns
         -------
         Path
-            The folder.
+            Folder of the saved run.
 
         Raises
         ------
         OSError
-            If the folder cannot be written.
+            If the folder or a file cannot be written.
         """
         with replace_run_files(Path(folder)) as beside:
             self.write_files(beside)
         return Path(folder)
 
     def write_files(self, folder: Path) -> None:
-        """Write the files of ``save`` into an existing folder.
+        """Write the same files as ``save`` into an existing folder, without removing other files.
 
         Parameters
         ----------
         folder : Path
-            The folder.
+            Folder to write to.
         """
         self.requests.to_parquet(folder / "requests.parquet", index=False)
         self.runs.to_parquet(folder / "runs.parquet", index=False)
@@ -360,22 +365,22 @@ class Results:
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
-        """Load results that ``save`` wrote.
+        """Load the results of a saved run.
 
         Parameters
         ----------
         folder : str or Path
-            Folder of the saved run.
+            Folder that was passed to ``save``.
 
         Returns
         -------
         Results
-            Results equal to those that were saved.
+            Results equal to the saved ones.
 
         Raises
         ------
         ReadError
-            If the folder has no complete saved run.
+            If a file of the saved run is missing or malformed.
         """
         folder = Path(folder)
         try:
@@ -388,7 +393,7 @@ class Results:
 
     @property
     def model_note(self) -> str:
-        """A sentence that names the models that counted and priced the recordings."""
+        """Sentence that names the models by which tokens were counted and priced."""
         said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
         return f"{said[:1].upper()}{said[1:]}."
 
@@ -398,13 +403,13 @@ class Results:
         Parameters
         ----------
         min_recall : float, default 0.95
-            Far recall to keep, as a share of full history's.
+            Minimum far recall, as a share of the far recall of full history.
 
         Returns
         -------
         str
-            The sentence; it says so if no strategy qualifies. See
-            ``ctxlab.evaluation.recommendation``.
+            Sentence with the recommendation, or with the reason why there is none (see
+            ``ctxlab.evaluation.recommendation``).
         """
         return leaderboard_verdict(self.leaderboard(), min_recall)
 
@@ -417,20 +422,22 @@ class Results:
 
 @contextmanager
 def replace_run_files(folder: Path) -> Iterator[Path]:
-    """Provide a temporary folder whose files then replace the run in ``folder``.
+    """Replace the run in ``folder`` by the files that the ``with`` block writes.
 
-    The earlier run is set aside first and restored if anything fails. The manifest is moved last: a
-    process killed on the way leaves a folder without a manifest, which is not a run.
+    The block writes to a temporary folder. When it ends, the files of the earlier run are moved away
+    and the new files are moved into ``folder``. If anything fails, the earlier run is restored. The
+    manifest is moved last, so that a folder in which the process was killed has no manifest and
+    does not look like a saved run.
 
     Parameters
     ----------
     folder : Path
-        Folder of the run; it is created if missing.
+        Folder of the run. It is created if it does not exist.
 
     Yields
     ------
     Path
-        The temporary folder.
+        Temporary folder for the new files.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -452,7 +459,7 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
 
 
 def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Move files one after another; if anything fails, move back those that were moved."""
+    """Move files one after another. If a move fails, undo the earlier moves."""
     try:
         for old, new in moves:
             old.replace(new)
@@ -464,7 +471,7 @@ def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
 
 
 def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical[str]:
-    """Return the name of each row; the categories are all names, in order."""
+    """Create a categorical with ``names[row]`` for each row, and the distinct names as categories."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     codes = np.array([places[name] for name in names])
     return pd.Categorical.from_codes(codes[rows].tolist(), pd.Index(list(places)))

@@ -1,16 +1,17 @@
-"""Experiment files: what to replay, through which strategies, under which limits.
+"""Experiments as data: the recordings to replay, the strategies and the limits.
 
-A ``Spec`` is written in TOML, given on the command line, or read from a saved run::
+A ``Spec`` is read from a TOML file or a saved run, or created from command line options. An
+experiment file with all of its common keys::
 
     data = ["logs/", "bundled:support-desk"]    # files, folders, globs, URLs, named data sets
     strategies = ["lineup", "mine.last_ten"]    # default: the default lineup
-    limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's own length
-    model = "gpt-5"                             # default: each recording's own, for tokens and prices
-    reserve = 1000                              # tokens kept for the reply
-    where = ["messages>=50", "model=claude*"]   # which recordings; sample = 20 draws some of them
+    limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's length
+    model = "gpt-5"                             # for tokens and prices; default: that of each recording
+    reserve = 1000                              # tokens of the limit kept for the reply
+    where = ["messages>=50", "model=claude*"]   # conditions on recordings; sample = 20 draws 20 of them
     metrics = ["usage", "validity", "cost", "recall"]
-    calls = "auto"                              # for strategies that call a model: auto, record, replay
-    min_recall = 0.95                           # far recall to keep, as a share of full history's
+    calls = "auto"                              # model calls of strategies: auto, record, replay
+    min_recall = 0.95                           # minimum far recall, as a share of full history's
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 
 _LIST_KEYS = ("data", "where", "strategies", "limits", "metrics")
-"keys for whose list a single value may be written"
+"keys with a list as value; a file may give a single value instead"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """An experiment for ``run_experiment``; its fields are the keys of an experiment file.
+    """An experiment for ``run_experiment``. The fields are the keys of an experiment file.
 
-    Short forms are expanded. Raises ``SpecError`` with the name of the field if a value is not
-    valid.
+    Short forms such as ``"16k"`` are expanded. Raises ``SpecError`` if a value is invalid; the
+    message starts with the name of the field.
 
     Examples
     --------
@@ -65,37 +66,39 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     data: tuple[str, ...]
-    """files, folders, globs or URLs; ``bundled:NAME`` is a data set that comes with ctxlab, and
-    ``dataset:NAME`` one that ``ctxlab datasets`` downloads"""
+    """files, folders, globs or URLs. ``bundled:NAME`` is a data set that comes with ctxlab, and
+    ``dataset:NAME`` is one that ``ctxlab datasets`` downloads"""
     folder: str = ""
-    "folder to which relative ``data`` is relative; empty: the current folder"
+    "base folder of relative paths in ``data``; empty for the current folder"
     format: str | None = None
-    "format of the data; None detects it"
+    "format of the files in ``data``; None detects the format of each file"
     on_error: OnError = "raise"
-    "what to do with a broken line: ``raise`` stops, ``skip`` leaves it out and counts it"
+    "handling of a malformed line: ``raise`` stops with an error, ``skip`` omits and counts the line"
     where: tuple[str, ...] = ()
     "conditions that recordings must meet, such as ``messages>=50`` or ``model=claude*``"
     sample: int | None = None
-    "number of recordings to draw; None reads all"
+    "number of recordings to draw at random; None uses all"
     seed: int = 0
-    "seed of the sample"
+    "seed for drawing the sample"
     strategies: tuple[str, ...] = DEFAULT_LINEUP
-    "strategies as text; ``lineup`` is the default lineup, ``baselines`` the defaults of products"
+    "strategies as strings; ``lineup`` is the default lineup, ``baselines`` is every baseline"
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
-    "whole numbers are tokens; floats up to 1 are shares of each recording's own length"
+    "integers are numbers of tokens; floats up to 1 are shares of each recording's length"
     model: str | None = None
-    "model whose tokenizer, prices and rules apply; None: each recording's own"
+    "model whose tokenizer, prices and rules apply; None takes the model of each recording"
     reserve: int = 0
-    "tokens kept for the reply"
+    "tokens of the limit kept for the reply"
     metrics: tuple[str, ...] = tuple(METRICS)
     "names of the metrics to compute"
     min_recall: float = 0.95
     "far recall that a recommended strategy must keep, as a share of full history's"
     profiles: tuple[TokenProfile, ...] | None = None
-    "calibration of token counts by model family; None: the project's own, or the built-in one"
+    """calibration of token counts by model family; None takes the one stored in the project, or the
+    built-in one"""
     calls: CacheMode = "auto"
-    """source of replies to strategies' model calls: ``auto`` reads ``.ctxlab/calls`` and asks for
-    the rest, ``replay`` only reads it, ``record`` asks for everything anew"""
+    """source of the replies to strategies' model calls: ``auto`` reads the cache ``.ctxlab/calls`` and
+    calls the model if a reply is missing, ``replay`` only reads the cache, and ``record`` calls the
+    model for every reply"""
 
     def __post_init__(self) -> None:
         """Expand short forms and check the values."""
@@ -108,9 +111,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         for key in ("data", "strategies", "limits", "metrics"):
             if not getattr(self, key):
                 what = "file or folder" if key == "data" else "value"
-                raise SpecError(f"{key}: name at least one {what}")
+                raise SpecError(f"{key}: the list is empty; name at least one {what}")
         if "" in self.data:
-            raise SpecError("data: a path is empty; write . for the current folder")
+            raise SpecError("data: expected paths, got ''; write . for the current folder")
         with prefix_errors("strategies"):
             for text in self.strategies:
                 parse_strategy(text)
@@ -122,7 +125,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.format is not None:
             require_known("format", self.format, FORMATS)
         if self.sample is not None and self.sample < 1:
-            raise SpecError(f"sample: expected at least 1, got {self.sample}")
+            raise SpecError(f"sample: expected at least 1 recording, got {self.sample}")
         if self.calls not in (modes := get_args(CacheMode)):
             raise SpecError(f"calls: expected {' or '.join(modes)}, got {self.calls!r}")
         if self.reserve < 0:
@@ -132,17 +135,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
-        """Models that the strategies call."""
+        """Names of the models that the strategies call."""
         return models_used(*map(parse_strategy, self.strategies))
 
     @property
     def paths(self) -> tuple[PathOrUrl, ...]:
-        """Paths and URLs of the data. Raises ``DataMissing`` if a named data set is not downloaded."""
+        """Paths and URLs of the data. Raises ``DataMissing`` if a data set is not downloaded yet."""
         return tuple(_resolve_path(path, self.folder) for path in self.data)
 
     @property
     def model_choice(self) -> ModelChoice:
-        """Chooses the model and counter of each recording."""
+        """``ModelChoice`` that selects the model and the token counter of each recording."""
         return ModelChoice.from_options(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
@@ -151,17 +154,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         Parameters
         ----------
         on_skip : callable, optional
-            Called with the path of a file that gave no recording, and the reason.
+            Called with a path and a reason for each file without a readable recording.
 
         Returns
         -------
         iterator of Recording
-            The recordings.
+            Recordings that meet the conditions, or the sample drawn from them.
 
         Raises
         ------
         SpecError
-            If no recording meets the conditions.
+            If no recording meets the conditions in ``where``.
         ReadError
             If a file cannot be read.
         """
@@ -183,20 +186,20 @@ def read_spec(path: str | Path) -> Spec:
     Parameters
     ----------
     path : str or Path
-        The file, or the folder or manifest of a saved run. Relative ``data`` is relative to the
-        file.
+        TOML file, or the folder or manifest of a saved run. Relative paths in ``data`` are resolved
+        against the folder of this file.
 
     Returns
     -------
     Spec
-        The experiment.
+        The experiment, with an absolute ``folder``.
 
     Raises
     ------
     ReadError
         If the file cannot be read.
     SpecError
-        If a value is not valid or a key is unknown; the message names file and key.
+        If a value is invalid or a key is unknown. The message names the file and the key.
     """
     path = Path(path)
     path = path / MANIFEST_FILE if path.is_dir() else path
@@ -207,7 +210,7 @@ def read_spec(path: str | Path) -> Spec:
             if key in _LIST_KEYS and isinstance(value, (str, int, float)):
                 fields[key] = [value]
         if "data" not in fields:
-            raise SpecError("the key data is missing; list the files and folders to read")
+            raise SpecError("the key data is missing; add a list of files and folders to read")
         folder = fields.get("folder", "")
         if isinstance(folder, str):
             fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())
@@ -218,17 +221,17 @@ def read_spec(path: str | Path) -> Spec:
 
 
 def is_spec(path: str | Path) -> bool:
-    """Check if a path is an experiment instead of data.
+    """Check if a path refers to an experiment and not to recordings.
 
     Parameters
     ----------
     path : str or Path
-        The path.
+        Path of a file or folder.
 
     Returns
     -------
     bool
-        True for a TOML file, and for the folder or manifest of a saved run.
+        True if the path is a TOML file, or the folder or manifest of a saved run.
     """
     path = Path(path)
     if path.is_dir():
@@ -239,29 +242,29 @@ def is_spec(path: str | Path) -> bool:
 def run_experiment(
     spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None
 ) -> Results:
-    """Load the data of an experiment, one recording at a time, and evaluate it.
+    """Load the recordings of an experiment one at a time, and evaluate the strategies on them.
 
-    ``manifest["spec"]`` of the result is the experiment, and ``manifest["left_out"]`` lists the
-    files that gave no recording.
+    In the results, ``manifest["spec"]`` is the experiment, and ``manifest["left_out"]`` lists the
+    files without a readable recording.
 
     Parameters
     ----------
     spec : Spec
-        The experiment.
+        Experiment to run.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
     on_skip : callable, optional
-        Called with the path of a file that gave no recording, and the reason.
+        Called with a path and a reason for each file without a readable recording.
 
     Returns
     -------
     Results
-        Figures of each request, and the leaderboard.
+        Measurements of each request, and the leaderboard.
 
     Raises
     ------
     SpecError
-        If no recording meets the conditions.
+        If no recording meets the conditions in ``where``.
     ReadError
         If a file cannot be read.
     StrategyError
@@ -287,7 +290,7 @@ def run_experiment(
         profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.strategy_models else None,
     )
-    # Keep strategies as written: a user's own strategy is found by its dotted path.
+    # Store strategies as the user wrote them: repr() would lose the dotted path of a custom strategy.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
     for recording in results.manifest["recordings"]:
@@ -296,22 +299,22 @@ def run_experiment(
 
 
 def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
-    """Raise ``SpecError`` if no recording meets the conditions."""
+    """Yield all recordings. Raise ``SpecError`` if there is none."""
     first = next(recordings, None)
     if first is None:
-        raise SpecError("no recording meets the conditions")
+        raise SpecError("no recording meets the conditions (where); relax or remove one")
     yield first
     yield from recordings
 
 
 @contextmanager
 def prefix_errors(where: str | Path) -> Iterator[None]:
-    """Raise each ``CtxlabError`` of the block as a ``SpecError`` that starts with the place.
+    """Prefix the message of a ``CtxlabError`` in the ``with`` block, and raise it as ``SpecError``.
 
     Parameters
     ----------
     where : str or Path
-        The file or key.
+        Prefix of the message: the file or the key with the invalid value.
     """
     try:
         yield
@@ -320,24 +323,24 @@ def prefix_errors(where: str | Path) -> Iterator[None]:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Read a TOML file, or the experiment of a manifest.
+    """Read the keys and values of a TOML file, or of the experiment in a manifest.
 
     Parameters
     ----------
     path : Path
-        The file; JSON if its name ends so.
+        Manifest of a saved run if the name ends with ``.json``, otherwise a TOML file.
 
     Returns
     -------
     dict
-        The keys.
+        Values by key, not validated yet.
 
     Raises
     ------
     ReadError
         If the file cannot be read.
     SpecError
-        If it is not TOML, or not the manifest of a run.
+        If the file is not valid TOML, or is not the manifest of a saved run.
     """
     try:
         text = path.read_bytes()
@@ -346,15 +349,15 @@ def read_table(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{path}: not TOML: {error}") from None
+        raise SpecError(f"{path}: invalid TOML: {error}") from None
     except UnicodeDecodeError:
-        raise SpecError(f"{path}: not UTF-8 text") from None
+        raise SpecError(f"{path}: expected TOML, got a file that is not UTF-8") from None
     except (ValueError, TypeError, KeyError):
-        raise SpecError(f"{path}: not the manifest of a run: it has no spec") from None
+        raise SpecError(f"{path}: expected the manifest of a saved run, got no key spec") from None
 
 
 def _format_validation_error(error: msgspec.ValidationError) -> str:
-    """Rewrite msgspec's ``Expected `int`, got `str` - at `$.reserve``` with the key first."""
+    """Move the key to the front of an error such as ``Expected `int`, got `str` - at `$.key```."""
     reason, _, where = str(error).partition(" - at `$")
     key = where.strip("`.").replace("[...]", "")
     reason = reason.replace("`", "").replace("array", "list").replace(" | null", "")
@@ -371,7 +374,7 @@ def _resolve_path(path: str, folder: str) -> PathOrUrl:
 
 
 def _portable_path(path: str | Path, spec: Spec) -> str:
-    """Return a file relative to ``data``, so that a run repeated elsewhere has the same manifest."""
+    """Return a path without the folder of the data, so that manifests do not depend on the machine."""
     text = str(path)
     if any(path.startswith(BUNDLED_PREFIX) for path in spec.data):
         text = text.replace(os.path.join(bundled_path("datasets"), ""), BUNDLED_PREFIX, 1)
@@ -382,9 +385,10 @@ def _portable_path(path: str | Path, spec: Spec) -> str:
 
 
 def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Convert a spec to JSON values, with an absolute folder if one is needed.
+    """Convert a spec to JSON values, with an absolute folder if ``data`` has relative paths.
 
-    ``profiles`` are those that were used, so that a run repeated elsewhere counts the same.
+    ``profiles`` are the calibrations that were used. They are stored so that a run repeated on
+    another machine counts the same tokens.
     """
     found = all(
         path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))

@@ -1,15 +1,20 @@
 """Survival of planted canaries by kind, depth, round of compaction, distance and role.
 
-A *round* is a request that does not begin with all of the previous request: something was dropped
-or rewritten. A summary does this once in a while, a full window in every request. The rounds of a
-canary are counted from the first request after it. At round 0 nothing has been lost yet, so a
-canary that is not in view there was cut on arrival. Later rounds have fewer canaries, those planted
-early in long recordings; the number of canaries is reported with each figure.
+A canary is a fact planted in a recording. It survives in a request if its value is in view.
 
-Other shares are over the requests after planting, or over canaries at the end of their recordings.
-The former are higher, because recent messages are in view under any strategy. Survival is
-availability: an upper bound on what a model can use. The replay is off-policy, and summaries in the
-recording were written before anything was planted, so ``recorded`` keeps no canary through one.
+A *round* of compaction starts with each request in which the strategy dropped or rewrote something:
+the request does not begin with all messages of the previous request. A strategy that summarizes
+starts a round once in a while. A sliding window that is full starts one with every request. The
+rounds of a canary are counted from the first request after the canary. Round 0 lasts until the
+strategy drops or rewrites an earlier message. A canary that is not in view in round 0 was therefore
+cut as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
+planted early in long recordings reach them. The number of canaries is reported with each figure.
+
+Survival is reported over all requests after planting, and over the canaries at the end of their
+recordings. Survival over all requests is higher, because recent messages are in view under any
+strategy. Survival is availability: an upper bound on what a model can use. The replay is off-policy.
+Summaries in a recording were written before any canary was planted, so the strategy ``recorded``
+loses every canary that a recorded summary replaces.
 """
 
 from __future__ import annotations
@@ -39,13 +44,13 @@ from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.profiles import TokenProfile
 
 ROUND_LABELS: tuple[str, ...] = ("0", "1", "2", "3", "4", "5–8", "9–16", "17–32", "33+")
-"""Groups of rounds since a canary was planted."""
+"""Labels of the groups of rounds of compaction since a canary was planted."""
 
 DISTANCE_LABELS = ("under 1k", *(f"{k}k–{2 * k}k" for k in (1, 2, 4, 8, 16, 32)), "64k+")
-"""Groups of tokens between a canary and the request."""
+"""Labels of the groups of distances: the number of tokens between a canary and the request."""
 
 BREAKDOWNS: tuple[str, ...] = ("kind", "depth", "round", "distance", "role")
-"""Dimensions of ``SurvivalResults.breakdown``; ``role`` is that of the message with the canary."""
+"""Dimensions of ``SurvivalResults.breakdown``. ``role`` is the role of the message with the canary."""
 
 _ROUND_EDGES = (1, 2, 3, 4, 5, 9, 17, 33)
 _DISTANCE_EDGES = tuple(1000 << i for i in range(7))
@@ -58,40 +63,44 @@ _RATIOS = {
     "both": ("both", "superseded"),
 }
 _PER_REQUEST_BREAKDOWNS = ("round", "distance")
-"dimensions that change from request to request"
+"dimensions with a value that differs between the requests of one canary"
 _REQUEST_COUNTS = ["kept", "superseded", "stale", "both", "requests"]
 _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name in pair))
 
 
 @dataclass
 class SurvivalResults:
-    """Survival of each canary; a notebook displays it as a table by kind."""
+    """Survival of each canary. A notebook displays it as a table with one column per kind."""
 
     frame: pd.DataFrame
     """one row per canary × strategy × limit × round × distance. ``requests`` counts the requests
-    after planting, ``kept`` those with the canary in view; ``superseded`` counts the requests if it
-    replaces an older value, ``stale`` those with only the older value in view, and ``both`` those
-    with both; ``end`` is 1 in the row of the recording's last request, and ``end_kept``,
-    ``end_superseded`` and ``end_stale`` are the same there"""
+    after planting, and ``kept`` counts those with the canary in view. If the canary supersedes an
+    older value, ``superseded`` equals ``requests``, ``stale`` counts the requests with only the
+    older value in view, and ``both`` those with both values in view. ``end``, ``end_kept``,
+    ``end_superseded`` and ``end_stale`` are the same counts for the recording's last request only"""
     results: Results
-    "one row per request, as in any evaluation: the metrics ``usage`` and ``canaries``"
+    "results of the evaluation with the metrics ``usage`` and ``canaries``, one row per request"
     skip_reasons: tuple[str, ...] = ()
-    "reason for each recording in which no canary could be planted"
+    "one reason for each recording in which no canary could be planted"
 
     def breakdown(
         self, dimension: str | None, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
     ) -> pd.DataFrame:
-        """Break survival down by one dimension.
+        """Break survival down by one dimension, such as the kind or the depth of the canaries.
 
-        ``survival`` is over all requests after planting, ``survival_end`` at the end of each
-        recording. ``stale``, ``stale_end`` and ``both`` are about superseded values. Each has the
-        columns ``_low`` and ``_high``, nan with fewer than five clusters. By round or distance each
-        canary weighs the same, however many requests it stayed there.
+        ``survival`` is the share of requests after planting with the canary in view, and
+        ``survival_end`` the share of canaries in view in the last request of their recording.
+        Three shares consider only canaries that supersede an older value: ``stale`` and
+        ``stale_end`` are the shares with only the older value in view, over all requests and at the
+        end, and ``both`` is the share of requests with both values in view. The columns with the
+        suffixes ``_low`` and ``_high`` are bounds of intervals, nan with fewer than five clusters.
+        In a breakdown by round or distance each canary has the same weight, no matter how many
+        requests it has in a group.
 
         Parameters
         ----------
         dimension : str or None
-            One of ``BREAKDOWNS``; None gives the totals.
+            One of ``BREAKDOWNS``. None computes totals without a breakdown.
         level : float, default 0.95
             Coverage of the intervals.
         resamples : int, default 2000
@@ -102,13 +111,13 @@ class SurvivalResults:
         Returns
         -------
         pandas.DataFrame
-            One row per limit × strategy × value of the dimension, with numbers of canaries and
-            clusters.
+            One row per limit × strategy × value of the dimension, with the shares and the numbers
+            of canaries and clusters.
 
         Raises
         ------
         UnknownName
-            If ``dimension`` is unknown.
+            If ``dimension`` is not in ``BREAKDOWNS``.
         """
         keys = _KEYS
         if dimension is not None:
@@ -135,7 +144,7 @@ class SurvivalResults:
 
     @property
     def canary_count(self) -> int:
-        """Number of canaries."""
+        """Number of canaries planted in all recordings."""
         return int(self.frame.groupby("recording", observed=True)["canary"].nunique().sum())
 
     def _repr_html_(self) -> str:
@@ -167,36 +176,36 @@ def measure_survival(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     client: Client | None = None,
 ) -> SurvivalResults:
-    """Plant canaries in copies of recordings, replay them, and measure how long they stay in view.
+    """Plant canaries in copies of recordings, replay them, and measure how long canaries stay in view.
 
-    Recordings that contain canaries already are used as they are. Recordings that are too short for
-    ``n`` canaries are left out and listed in ``skip_reasons``. Strategies that call a model run in
-    one process.
+    If a recording already contains canaries, no others are planted. Recordings that are too short
+    for ``n`` canaries are left out, and ``skip_reasons`` lists why. If a strategy calls a model,
+    ``workers`` is ignored and everything runs in one process.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings to plant canaries in.
     strategies : Strategy, str, callable or iterable of them, optional
-        One or several strategies; the default lineup if left out.
+        One or several strategies to replay; the default lineup if left out.
     limits : float, str or iterable of them, optional
         One or several limits, in tokens or as fractions of each recording's length.
     model : str, optional
         Model whose tokenizer, prices and rules apply. None takes the model of each recording.
     n : int, default 10
-        Canaries per recording.
+        Number of canaries per recording.
     kinds : str or iterable of str, optional
-        Kinds of canaries; all if left out.
+        Kinds of canaries, from ``CANARY_KINDS``; all kinds if left out.
     depths : float or iterable of float, optional
-        Where to plant them, as shares of the text before the last request.
+        Where to plant the canaries, as shares of the text before the last request.
     seed : int, default 0
-        Seed of the canaries.
+        Seed for choosing words and depths.
     reserve : int, default 0
-        Tokens kept for the reply.
+        Tokens of the limit kept for the reply.
     data : sequence of str, optional
-        Where the recordings come from, for the manifest.
+        Paths or names of the data, stored in the manifest.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
@@ -208,12 +217,12 @@ def measure_survival(
     Returns
     -------
     SurvivalResults
-        Survival of each canary, and the evaluation behind it.
+        Survival of each canary, and the results of the evaluation.
 
     Raises
     ------
     SpecError
-        If no recording has room for the canaries, or an argument is not valid.
+        If all recordings are too short for the canaries, or an argument is invalid.
     StrategyError
         If a strategy fails.
     """
@@ -251,7 +260,10 @@ def measure_survival(
 def _replay_with_canaries(
     grid: ExperimentGrid, planter: Callable[[Recording], Recording], recording: Recording
 ) -> tuple[ReplayOutcome, pd.DataFrame] | str:
-    """Return figures and canaries of a recording, or why no canary could be planted."""
+    """Plant canaries in one recording, replay it and count the requests with canaries in view.
+
+    Returns only a reason (str) if no canary could be planted.
+    """
     if not read_canaries(recording):
         try:
             recording = planter(recording)
@@ -265,7 +277,7 @@ def _replay_with_canaries(
 def _count_cells(
     prepared: PreparedRecording, traces: Sequence[Trace], labels: Sequence[tuple[str, float]]
 ) -> pd.DataFrame:
-    """Count the requests of one recording by configuration, canary, round and distance."""
+    """Count the requests of one recording per configuration, canary, round and distance."""
     found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
@@ -305,13 +317,13 @@ def _count_cells(
 
 
 def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Return which requests do not begin with all of the previous one."""
+    """Return a mask of the requests that do not begin with all messages of the previous request."""
     tokens = np.array(trace.tokens) - trace.budget.fixed
     return np.concatenate([[False], np.array(trace.unchanged_prefix_tokens)[1:] < tokens[:-1]])
 
 
 def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate all rows, with texts as ordered categories."""
+    """Concatenate the rows of all recordings, and convert columns of strings to categories."""
     frame = pd.concat(frames, ignore_index=True)
     orders = {"kind": [*CANARY_KINDS], "round": [*ROUND_LABELS], "distance": [*DISTANCE_LABELS]}
     for name in ("recording", "cluster", "strategy", "canary", "kind", "role", "round", "distance"):

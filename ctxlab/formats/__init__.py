@@ -1,21 +1,21 @@
 """Readers and writers for recorded conversations; ``load`` streams them as ``Recording`` objects.
 
-Each format is one module here, named after the format, and one line in ``registry``. The module
-defines how to recognise the content, how to read it and, for some formats, how to write it
-(``write``). A product that needs more than one file has a folder: ``codex/reader`` uses
-``codex/rollout`` to read a Codex rollout.
+Each format has a module in this package, named after the format, and one line in ``registry``. The
+module defines how to recognise a file, how to read it and, for some formats, how to write it. A
+format that needs several modules has a folder: ``codex/reader`` uses ``codex/rollout`` to read a
+Codex rollout.
 
-Helpers that readers share, from low level to high level:
+Readers share these helper modules, listed from low level to high level:
 
 - Bytes and JSON: ``io/files``, ``io/zip_archive``, ``io/head``, ``io/json_array``, and ``Source``
   in ``base``.
 - Optional and required JSON fields: ``fields``.
-- Messages, in ``common``: ``chat_format``, ``usage``, ``anthropic_blocks``. Logs that mix APIs use
-  ``api_messages`` and ``api_content``.
-- Conversations from logged requests, in ``common``: ``request_log``, ``traces``, ``stitch``,
-  ``alignment``.
+- Parsing messages: ``chat_format``, ``usage`` and ``anthropic_blocks`` in ``common``. Logs that mix
+  several APIs use ``api_messages`` and ``api_content``.
+- Joining logged requests into conversations: ``request_log``, ``traces``, ``stitch`` and
+  ``alignment`` in ``common``.
 
-``load``, ``filters`` and ``write`` build on the formats.
+``load``, ``filters`` and ``write`` are the functions for users and build on the formats.
 """
 
 from ctxlab.formats.base import Format, OnError, Source

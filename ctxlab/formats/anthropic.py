@@ -1,29 +1,30 @@
-"""Reader and writer for requests of Anthropic's Messages API, and reader of its request logs.
+"""Reader and writer for request bodies of Anthropic's Messages API, and reader for its request logs.
 
-A file holds request bodies ``{model, system?, messages, tools?, max_tokens, …}`` as JSONL, as a
-JSON list or as one JSON object. It may also hold messages as a JSON list or as JSONL. If a row
-holds the response next to the request (``{"request": …, "response": {"type": "message", …}}``), the
-file is a request log and its requests are joined into conversations (``request_log``).
+A file contains request bodies ``{model, system?, messages, tools?, max_tokens, …}`` as JSONL, as a
+JSON list or as one JSON object. It may also contain messages as a JSON list or as JSONL. If a row
+contains both a request and its response (``{"request": …, "response": {"type": "message", …}}``),
+the file is a request log, and its requests are joined into conversations (see ``request_log``).
 
 - ``system`` becomes the first message. Several system blocks become one message.
 - Tool results in a ``user`` message become tool messages. The remaining content of that message
-  becomes a user message after them. The texts, calls and thinking blocks of an assistant message
-  are each joined.
-- Tools (``input_schema``) are converted to OpenAI's format. Tools that Anthropic runs are kept as
-  they are.
-- Blocks of other types are counted as skipped, by type.
+  becomes a user message after the tool messages.
+- The text blocks of an assistant message are joined into one string. Its thinking blocks are also
+  joined into one string.
+- Tool definitions (``input_schema``) are converted to OpenAI's format. Tools that run on
+  Anthropic's servers are kept unchanged.
+- Blocks of other types are skipped and counted by type.
 
-A body without any Anthropic-specific part is read as OpenAI's, with the same result.
+A body without any field or block specific to Anthropic is read by the ``openai`` reader, which
+gives the same result.
 
-The writer returns the body of a request.
+The writer returns a request body.
 
-- System messages at the beginning become ``system``. A later one is reported as unsupported and is
-  written in its place as a user message.
+- System messages at the beginning become ``system``. A later system message is written as a user
+  message at the same position, and is reported as unsupported.
 - Consecutive tool results become one user message. No other messages are joined or moved.
-- Content that the API rejects, such as an empty text or a call without a result, is written as
-  recorded. Only call ids that the format does not allow are replaced, in the call and in its
-  result.
-- Missing content is written as an empty text, which has the same number of tokens.
+- Content that the API rejects, such as an empty string or a call without a result, is written as
+  recorded. Only call ids with invalid characters are replaced, both in the call and in its result.
+- Missing content is written as an empty string, which has the same number of tokens.
 
 References
 ----------
@@ -59,17 +60,17 @@ _ANTHROPIC_BLOCK_TYPES = ("tool_use", "tool_result", "server_tool_use", *_THINKI
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file begins with requests or messages in Anthropic's format.
+    """Check whether a file starts with requests or messages in Anthropic's format.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if at least one part is specific to Anthropic.
+        True if at least one request or message has a field or block specific to Anthropic.
     """
     if any(map(is_anthropic, request_log.request_bodies(head))):
         return True
@@ -79,17 +80,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def is_anthropic(body: request_log.RequestBody) -> bool:
-    """Return whether a body has a part specific to Anthropic and none of another API.
+    """Check whether a request body is in Anthropic's format.
 
     Parameters
     ----------
     body : RequestBody
-        A request body, with its response if there is one.
+        A request body, with its response if one was logged.
 
     Returns
     -------
     bool
-        True if the body is Anthropic's.
+        True if the body has a field or block that is specific to Anthropic, and its messages have
+        none that is specific to another API.
     """
     messages, tools = body.fields["messages"], body.fields.get("tools")
     if not all(map(_may_be_anthropic, messages)):
@@ -106,7 +108,7 @@ def read(source: Source) -> Iterator[Recording]:
     Parameters
     ----------
     source : Source
-        The file to read.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Returns
     -------
@@ -117,21 +119,21 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
-    """Return a recording as one line of JSON, the body of a request.
+    """Convert a recording to a request body, as one line of JSON.
 
-    ``max_tokens`` is missing, since recordings do not hold it.
+    The body has no ``max_tokens``, because recordings do not store it.
 
     Parameters
     ----------
     recording : Recording
         The recording to write.
     report : callable
-        Called with a description of each part that the format cannot express.
+        Called with a description of each detail of the recording that the format cannot store.
 
     Returns
     -------
     str
-        One line of JSON.
+        The request body as JSON, followed by a newline.
 
     Examples
     --------
@@ -152,12 +154,12 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     return dump_json(body) + "\n"
 
 
-_ABOUT = "Anthropic Messages API: bodies, tools; request logs"
+_ABOUT = "Anthropic Messages API: request bodies and request logs"
 FORMAT = Format("anthropic", _ABOUT, sniff, read, dump)
 
 
 def _may_be_anthropic(message: Any) -> bool:
-    """Return whether a message has no part that only another API accepts."""
+    """Check that a message has no key, role or block that only other APIs use."""
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
@@ -167,7 +169,7 @@ def _may_be_anthropic(message: Any) -> bool:
 
 
 def _is_foreign_block(block: Any) -> bool:
-    """Return whether a block is of another API; unknown types may be new ones of Anthropic."""
+    """Check whether a block belongs to another API; unknown types may be new types of Anthropic."""
     if not isinstance(block, dict):
         return False
     kind = part_type(block)
@@ -198,7 +200,7 @@ def _parse_message(row: Any, skip: SkipCallback) -> list[Message]:
     if role == "assistant":
         return [blocks.parse_assistant_blocks(parts, skip).message]
     if role not in _ROLES:
-        raise ValueError(f"role must be user, assistant or system, got {role!r}")
+        raise ValueError(f"expected the role user, assistant or system, got {role!r}")
     results, rest = blocks.split_tool_results(parts, skip)
     return results if rest is None and results else [*results, Message(_ROLES[role], rest)]
 
@@ -274,7 +276,7 @@ def _dump_tool_result(message: Message, ids: dict[str, str], report: Unsupported
 
 
 def _report_unsupported_calls(message: Message, report: UnsupportedCallback) -> None:
-    """Report ``extra``, and call fields on messages that cannot have them."""
+    """Report the ``extra`` of a message, and call fields that do not fit its role."""
     if message.extra and message.role != "tool":
         report("extra of a message")
     if message.tool_call_id is not None:
@@ -334,7 +336,7 @@ def _dump_arguments(call: ToolCall, report: UnsupportedCallback) -> _Json:
 
 
 def _assign_call_ids(messages: tuple[Message, ...], report: UnsupportedCallback) -> dict[str, str]:
-    """Return the id to write for each call id; valid ids stay the same."""
+    """Map each recorded call id to the id to write; only invalid ids are replaced."""
     calls = [call.id for message in messages for call in message.tool_calls]
     results = [message.tool_call_id or "" for message in messages if message.role == "tool"]
     used = dict.fromkeys(calls + results)

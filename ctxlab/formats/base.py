@@ -1,10 +1,11 @@
 """The ``Format`` and ``Source`` types that all readers use.
 
-A format has a name, a function that recognises a file by its content, and a reader that streams
-recordings. A ``Source`` gives a reader the rows of a file with their line numbers, or the one JSON
-value of the file. It also applies the policy for broken content: ``on_error="raise"`` stops at the
-first broken line, ``"skip"`` counts it and continues. Readers report everything that they leave
-out, and the counts end up in ``Recording.skipped``.
+A ``Format`` has a name, a function that recognises a file by its content, and a reader that yields
+recordings. A ``Source`` is the file that is being read. Its methods return the rows of the file
+with their line numbers, or the single JSON value of the file. It also applies the policy for
+malformed content: ``on_error="raise"`` stops at the first malformed line, and ``"skip"`` counts the
+line and continues. Readers report everything that they skip, and ``Recording.skipped`` contains the
+counts.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from ctxlab.messages.types import Recording
 OnError: TypeAlias = Literal["raise", "skip"]
 
 SkipCallback: TypeAlias = Callable[[str], None]
-"""Called once for each item that a reader leaves out, such as ``"row of type summary"``."""
+"""Called with a description of each item that a reader skips, such as ``"row of type summary"``."""
 
 UnsupportedCallback: TypeAlias = Callable[[str], None]
-"""Called once for each item that a format cannot store, such as ``"time of a message"``."""
+"""Called with the name of each item that a format cannot store, such as ``"time of a message"``."""
 
 Location: TypeAlias = tuple[int, str]
-"""The number and the unit of a value in a file, as ``Source.handle_errors`` takes them."""
+"""Position of a value in a file: its number and what is counted, such as ``(3, "line")``."""
 
 _MAX_WHOLE_READ_BYTES = 1 << 26
 _MAX_LISTED_NUMBERS = 3
 _MAX_SNIFFED_LINES = 50
 
-# What a format cannot store; ``write.format_count`` forms the plural of these names.
+# Names of things that a format may be unable to store; ``write.format_count`` forms their plural.
 _MESSAGE_KEYS = ("name", "reasoning", "usage", "time", "file", "extra")
 _MESSAGE_FIELDS = {key: f"{key} of a message" for key in _MESSAGE_KEYS}
 _MESSAGE_FIELDS["file"] = "active file of a message"
@@ -51,43 +52,43 @@ _LIST_FIELDS = {"probes": "probe", "compactions": "compaction"}
 
 @dataclass(frozen=True)
 class Format:
-    """A format of recordings: its name, and the functions that recognise, read and write it."""
+    """A file format for recordings, with the functions that recognise, read and write it."""
 
     name: str
     "name on the command line and in ``Recording.format``"
     description: str
-    "one line for ``--help``"
+    "one-line description, shown by ``ctxlab formats``"
     sniff: Callable[[FileHead], bool]
-    "returns True if a file with this beginning holds the format; looks at the content, not at the name"
+    "returns True if the beginning of a file is in this format; the file name is not considered"
     read: Callable[[Source], Iterator[Recording]]
-    "yields the recordings of a file"
+    "reads a file and yields its recordings"
     dump: Callable[[Recording, UnsupportedCallback], str] | None = None
-    "returns a recording as text that ends with a newline; None if the format cannot be written"
+    "converts a recording to text that ends with a newline; None if the format cannot be written"
     single_recording: bool = False
-    "a file holds exactly one recording"
+    "True if a file can contain only one recording"
     group_key: Callable[[FileHead], str] | None = None
-    "files of one folder with the same key are read together; None: each file is read on its own"
+    "returns a key; files of a folder with the same key are read together. None: read files separately"
 
 
 @dataclass
 class Source:
-    """A file that is being read, with counts of what was left out so far."""
+    """A file that is being read, with counts of the items skipped so far."""
 
     path: PathOrUrl
     "the file to read"
     name: str
     "prefix of the recording ids: the path relative to the requested folder, without its suffix"
     on_error: OnError = "raise"
-    "policy for broken content"
+    'how to handle malformed content: ``"raise"`` an error, or ``"skip"`` it and count it'
     other_paths: tuple[PathOrUrl, ...] = ()
-    "further files of the folder to read together with this one (``Format.group_key``), in order"
+    "other files of the folder that are read together with this file (``Format.group_key``), in order"
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:
         """Read the JSON values of a JSONL file.
 
-        Blank lines are ignored. If a line holds several values, each is yielded with the same line
-        number.
+        Blank lines are ignored. If a line contains several values, all are yielded with the same
+        line number.
 
         Yields
         ------
@@ -99,7 +100,7 @@ class Source:
         Raises
         ------
         ReadError
-            If a line is not JSON and ``on_error`` is ``"raise"``.
+            If a line is not valid JSON and ``on_error`` is ``"raise"``.
         """
         with open_file(self.path) as file:
             for number, line in enumerate(file, start=1):
@@ -116,35 +117,37 @@ class Source:
                     yield number, value
 
     def read_json(self) -> Any:
-        """Read the one JSON value of the file.
+        """Parse the whole file as one JSON value.
 
         Returns
         -------
         Any
-            The value.
+            The parsed value.
 
         Raises
         ------
         ReadError
-            If the file is not JSON, whatever ``on_error`` is.
+            If the file is not valid JSON, also if ``on_error`` is ``"skip"``.
         """
         with open_file(self.path) as file:
             return self._parse_content(file.read())
 
     def read_json_files(self) -> Iterator[tuple[PathOrUrl, Any]]:
-        """Read the one JSON value of this file and of each file in ``other_paths``.
+        """Parse this file and each file in ``other_paths`` as one JSON value.
+
+        If ``on_error`` is ``"skip"``, files that are not valid JSON are skipped and counted.
 
         Yields
         ------
         Path or str
-            The file.
+            The path of the file.
         Any
-            Its value. Broken files are left out and counted if ``on_error`` is ``"skip"``.
+            The parsed value.
 
         Raises
         ------
         ReadError
-            If a file is not JSON and ``on_error`` is ``"raise"``.
+            If a file is not valid JSON and ``on_error`` is ``"raise"``.
         """
         for number, path in enumerate((self.path, *self.other_paths), start=1):
             try:
@@ -157,8 +160,8 @@ class Source:
     def read_json_array(self) -> Iterator[tuple[int, Any]]:
         """Read the elements of the JSON list in the file.
 
-        A large file is read element by element. A broken element is skipped alone if ``on_error``
-        is ``"skip"``.
+        A large file is read element by element. If ``on_error`` is ``"skip"``, a malformed element
+        is skipped and counted, and the other elements are read.
 
         Yields
         ------
@@ -170,7 +173,8 @@ class Source:
         Raises
         ------
         ReadError
-            If the file is not a list, or an element is broken and ``on_error`` is ``"raise"``.
+            If the file is not a JSON list, or an element is malformed and ``on_error`` is
+            ``"raise"``.
         """
         with open_file(self.path) as file:
             start = file.read(_MAX_WHOLE_READ_BYTES)
@@ -207,20 +211,20 @@ class Source:
                 self.report_error(str(error), count + 1, "element")
 
     def read_json_values(self) -> Iterator[tuple[Location | None, Any]]:
-        """Read the values of a file that is JSONL, a JSON list or one JSON object.
+        """Read the values of a file that is JSONL, a JSON list or a single JSON object.
 
         Yields
         ------
-        tuple of int and str, or None
-            The number and unit (``"line"`` or ``"element"``) of the value. None if the value is the
-            whole file.
+        tuple of (int, str), or None
+            Line number and ``"line"`` for JSONL, index and ``"element"`` for a list. None if the
+            file is a single object.
         Any
-            The value.
+            The value of the line, of the list element, or of the whole file.
 
         Raises
         ------
         ReadError
-            If the file is not JSON, or a value is broken and ``on_error`` is ``"raise"``.
+            If the file is not valid JSON, or a value is malformed and ``on_error`` is ``"raise"``.
         """
         head = FileHead.from_file(self.path)
         value = parse_json_or_none(head.first_bytes) if head.is_complete else None
@@ -239,18 +243,19 @@ class Source:
             raise ReadError(self.path, line, f"not JSON: {_json_error_text(error)}") from None
 
     def report_error(self, reason: str, number: int, item: str = "line", detail: str = "") -> None:
-        """Raise ``ReadError`` for broken content, or count it if ``on_error`` is ``"skip"``.
+        """Raise ``ReadError`` for malformed content, or count it if ``on_error`` is ``"skip"``.
 
         Parameters
         ----------
         reason : str
-            What is wrong. Counted reasons are grouped by this text, which is cut at 200 characters.
+            Description of the error, cut off after 200 characters. Skipped items are counted per
+            reason.
         number : int
-            The line number, or the index of ``item``.
+            Line number or index of the malformed item.
         item : str
-            What ``number`` counts: a line, or an element of a list in the file.
+            Kind of the malformed item, such as ``"line"`` or ``"element"``.
         detail : str
-            Further text for the error message only.
+            Text that is appended to the error message. It is not part of the counted reason.
 
         Raises
         ------
@@ -267,21 +272,22 @@ class Source:
 
     @contextmanager
     def handle_errors(self, number: int, item: str = "line") -> Iterator[None]:
-        """Pass errors about wrong values in the ``with`` body to ``report_error``.
+        """Return a context manager that passes parsing errors of its body to ``report_error``.
 
-        The rest of the body is not executed after an error.
+        It catches errors about invalid or missing values. If ``on_error`` is ``"skip"``, execution
+        continues after the ``with`` block.
 
         Parameters
         ----------
         number : int
-            The line number, or the index of ``item``.
+            Line number or index of the item that the body parses.
         item : str
-            What ``number`` counts.
+            Kind of this item, such as ``"line"`` or ``"element"``.
 
         Raises
         ------
         ReadError
-            If the body fails and ``on_error`` is ``"raise"``.
+            If the body raises such an error and ``on_error`` is ``"raise"``.
         """
         try:
             yield
@@ -295,26 +301,28 @@ class Source:
             self.report_error("nested too deeply", number, item)
 
     def skip(self, reason: str, number: int | None = None, count: int = 1) -> None:
-        """Count items that are left out.
+        """Count items that the reader skips.
 
         Parameters
         ----------
         reason : str
-            What is left out.
+            Description of one skipped item, such as ``"row of type progress"``. Items are counted
+            per description.
         number : int, optional
-            The line number or index, shown after the reason.
+            Line number or index of the item, shown after the description.
         count : int
-            Number of items.
+            Number of skipped items.
         """
         self._skipped.setdefault(reason, []).extend([number] * count)
 
     def pop_skipped(self) -> dict[str, int]:
-        """Return what was left out since the last call, and reset the counts.
+        """Return the counts of items skipped since the last call, and reset them.
 
         Returns
         -------
         dict of str to int
-            Reason → count. The reason includes the first three numbers.
+            Reason → number of items. The reason includes the line numbers of the first three items,
+            if known.
 
         Examples
         --------
@@ -330,16 +338,16 @@ class Source:
 def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
     """Read the recordings of a file and set their ``format``, ``source`` and ``skipped``.
 
-    Items that are left out after the last recording are counted on that recording, so each
-    recording is held back until the next one has been read. If the file yields no recording, the
-    counts stay in the source.
+    Each recording is yielded only after the next one has been read, because items skipped at the
+    end of the file are counted in the last recording. If the file contains no recording, the counts
+    stay in ``source``.
 
     Parameters
     ----------
     format : Format
         The format of the file.
     source : Source
-        The file.
+        The file to read.
 
     Yields
     ------
@@ -349,7 +357,8 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
     Raises
     ------
     ReadError
-        If the file is broken and ``on_error`` is ``"raise"``, or if nothing could be read from it.
+        If the file is malformed and either ``on_error`` is ``"raise"`` or no recording was read
+        before the error.
     """
     previous: Recording | None = None
     try:
@@ -368,45 +377,47 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
 
 
 def whole_folder(head: FileHead) -> str:
-    """Return the same ``Format.group_key`` for all files, which are then read together.
+    """Return the same key for every file, so that all files of a folder are read together.
+
+    Formats use this function as their ``Format.group_key``.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of a file.
+        The beginning of a file; not used.
 
     Returns
     -------
     str
-        The key.
+        An empty string.
     """
     return ""
 
 
 def ignore_skip(reason: str) -> None:
-    """Ignore a skipped item; used where the same item is counted elsewhere.
+    """Do nothing. Passed as ``skip`` if the skipped items are already counted by another call.
 
     Parameters
     ----------
     reason : str
-        What is left out.
+        Description of the skipped item; not used.
     """
 
 
 def report_losses(recording: Recording, report: UnsupportedCallback, supported: str) -> None:
-    """Report each field of a recording, beyond messages, tools and model, that a format cannot store.
+    """Report each value of a recording that a simple chat format cannot store.
 
-    The fields that say where a recording comes from (``id``, ``format``, ``source``, ``skipped``)
-    are not reported.
+    Such a format stores messages, tools and the model. The fields that describe the origin of a
+    recording (``id``, ``format``, ``source``, ``skipped``) are not reported.
 
     Parameters
     ----------
     recording : Recording
         The recording to write.
     report : Callable
-        Called with the name of each field that is set, once per occurrence.
+        Called once for each value that would be lost, with the name of its field.
     supported : str
-        A further field of messages that the format can store.
+        An optional field of messages, such as ``"name"``, that this format can store.
     """
     for key, name in _LIST_FIELDS.items():
         for _ in getattr(recording, key):
@@ -442,7 +453,7 @@ def _json_error_text(error: ValueError) -> str:
 
 
 def _parse_concatenated_json(text: bytes) -> list[Any]:
-    """Return the JSON values of a line that holds several; empty if the line holds anything else."""
+    """Parse a line with several JSON values; return an empty list if other text is found."""
     decoder, values, end = json.JSONDecoder(), [], 0
     try:
         line = text.decode().strip()
@@ -457,9 +468,10 @@ def _parse_concatenated_json(text: bytes) -> list[Any]:
 
 
 def _is_jsonl(head: FileHead) -> bool:
-    """Check whether a line is a complete value, which is not the case for a pretty-printed value.
+    """Check whether a file is JSONL: at least one of its lines is a complete JSON value.
 
-    In a list with one element per line, each line ends with a comma.
+    The lines of a pretty-printed value are not complete values. The lines of a list with one
+    element per line are not either, because they end with a comma.
     """
     *lines, last = head.first_bytes.split(b"\n")
     if not lines:

@@ -1,8 +1,9 @@
-"""Readers of optional and required JSON fields.
+"""Functions that read optional and required fields of parsed JSON.
 
-``get_*`` follow a path of keys in nested objects: ``get_text(row, "message", "id")``. They return
-None or an empty value if a key is missing, if a value on the way is not an object, or if the value
-has the wrong type. ``require_*`` raise ``ValueError`` if the value has the wrong type.
+The ``get_*`` functions follow a path of keys in nested objects: ``get_text(row, "message", "id")``
+returns ``row["message"]["id"]``. They return None or an empty value if a key is missing or if a
+value has the wrong type. The ``require_*`` functions raise ``ValueError`` if a value has the wrong
+type.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MAX_COUNT = 1 << 60
 
 
 def get_in(value: Any, *keys: str) -> Any:
-    """Return the value under a path of keys.
+    """Return the value at a path of keys in nested objects.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def get_in(value: Any, *keys: str) -> Any:
     Returns
     -------
     Any
-        The value, or None.
+        The value, or None if a key is missing or the value that contains it is not an object.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def get_in(value: Any, *keys: str) -> Any:
 
 
 def get_text(value: Any, *keys: str) -> str | None:
-    """Return a text that is not empty.
+    """Return the string at a path of keys, or None if it is empty or not a string.
 
     Parameters
     ----------
@@ -58,20 +59,20 @@ def get_text(value: Any, *keys: str) -> str | None:
     Returns
     -------
     str or None
-        The text, or None.
+        The string, or None if the value is missing, empty or not a string.
 
     Examples
     --------
     >>> get_text("a"), get_text({"id": "b"}, "id"), get_text({"id": 1}, "id")
     ('a', 'b', None)
     """
-    for key in keys:  # as get_in, which a function called so often does not call
+    for key in keys:  # same loop as in get_in, repeated because this function is called very often
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, str) and value else None
 
 
 def first_text(values: Iterable[Any]) -> str | None:
-    """Return the first text that is not empty.
+    """Return the first value that is a non-empty string.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def first_text(values: Iterable[Any]) -> str | None:
     Returns
     -------
     str or None
-        The first text, or None if there is none.
+        The first non-empty string, or None if there is none.
 
     Examples
     --------
@@ -92,7 +93,7 @@ def first_text(values: Iterable[Any]) -> str | None:
 
 
 def get_list(value: Any, *keys: str) -> list[Any]:
-    """Return a list.
+    """Return the list at a path of keys, or an empty list.
 
     Parameters
     ----------
@@ -104,14 +105,14 @@ def get_list(value: Any, *keys: str) -> list[Any]:
     Returns
     -------
     list
-        The list, or an empty one.
+        The list. Empty if the value is missing or not a list.
     """
     value = get_in(value, *keys)
     return value if isinstance(value, list) else []
 
 
 def get_object(value: Any, *keys: str) -> dict[str, Any]:
-    """Return an object.
+    """Return the JSON object at a path of keys, or an empty dict.
 
     Parameters
     ----------
@@ -123,14 +124,14 @@ def get_object(value: Any, *keys: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The object, or an empty one.
+        The object. Empty if the value is missing or not an object.
     """
     value = get_in(value, *keys)
     return value if isinstance(value, dict) else {}
 
 
 def first_or_none(value: Any) -> Any:
-    """Return the first element of a list.
+    """Return the first element of a list, or None if there is none.
 
     Parameters
     ----------
@@ -140,13 +141,13 @@ def first_or_none(value: Any) -> Any:
     Returns
     -------
     Any
-        The first element, or None if the value is not a list or is empty.
+        The first element. None if the value is not a list or if the list is empty.
     """
     return value[0] if isinstance(value, list) and value else None
 
 
 def is_short_value(value: Any) -> bool:
-    """Check whether a value may be stored in ``Recording.meta``.
+    """Check whether a value is short enough to be copied to ``Recording.meta``.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ def is_short_value(value: Any) -> bool:
     Returns
     -------
     bool
-        True for a bool, a finite number, and a text of at most 200 characters.
+        True if the value is a bool, a finite number, or a string of at most 200 characters.
 
     Examples
     --------
@@ -169,7 +170,7 @@ def is_short_value(value: Any) -> bool:
 
 
 def get_objects(value: Any, *keys: str) -> tuple[dict[str, Any], ...]:
-    """Return the objects of a list.
+    """Return the elements of a list that are JSON objects.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def get_objects(value: Any, *keys: str) -> tuple[dict[str, Any], ...]:
     Returns
     -------
     tuple of dict
-        The elements that are objects. Empty if the value is not a list.
+        The objects, in the order of the list. Empty if the value is missing or not a list.
 
     Examples
     --------
@@ -192,17 +193,17 @@ def get_objects(value: Any, *keys: str) -> tuple[dict[str, Any], ...]:
 
 
 def parse_json_or_none(content: str | bytes) -> Any:
-    """Parse a JSON text.
+    """Parse JSON, and return None if it is invalid.
 
     Parameters
     ----------
     content : str or bytes
-        The text.
+        The JSON to parse.
 
     Returns
     -------
     Any
-        The parsed value, or None if the text is not JSON.
+        The parsed value, or None if ``content`` is not valid JSON.
     """
     try:
         return parse_json(content)
@@ -211,17 +212,17 @@ def parse_json_or_none(content: str | bytes) -> Any:
 
 
 def parse_if_json(value: Any) -> Any:
-    """Parse a text that is a JSON object or list, and return any other value unchanged.
+    """Parse a string that contains a JSON object or list, and return any other value unchanged.
 
     Parameters
     ----------
     value : Any
-        A value.
+        A JSON value, possibly a string with JSON inside.
 
     Returns
     -------
     Any
-        The parsed value, or the value itself.
+        The parsed object or list. ``value`` itself if it is not such a string.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def parse_if_json(value: Any) -> Any:
 
 
 def get_count(value: Any, *keys: str) -> int:
-    """Return a count.
+    """Return the positive integer at a path of keys, or 0.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def get_count(value: Any, *keys: str) -> int:
     Returns
     -------
     int
-        The count, or 0 if the value is not a positive integer.
+        The integer. 0 if the value is missing, not a positive integer, or 2**60 or more.
 
     Examples
     --------
@@ -262,7 +263,7 @@ def get_count(value: Any, *keys: str) -> int:
 
 
 def get_number(value: Any, *keys: str) -> float | None:
-    """Return a finite number.
+    """Return the number at a path of keys, or None if it is not a finite number.
 
     Parameters
     ----------
@@ -274,7 +275,7 @@ def get_number(value: Any, *keys: str) -> float | None:
     Returns
     -------
     float or None
-        The number, or None.
+        The number. None if the value is missing, not a number, infinite or NaN.
 
     Examples
     --------
@@ -291,7 +292,7 @@ def get_number(value: Any, *keys: str) -> float | None:
 
 
 def get_time(value: Any, *keys: str) -> float | None:
-    """Return an ISO 8601 time; a time without a zone is taken as UTC.
+    """Parse the ISO 8601 time at a path of keys; UTC is assumed if it has no time zone.
 
     Parameters
     ----------
@@ -303,7 +304,7 @@ def get_time(value: Any, *keys: str) -> float | None:
     Returns
     -------
     float or None
-        Seconds since 1970, or None.
+        Seconds since 1970, or None if the value is not an ISO 8601 time.
 
     Examples
     --------
@@ -318,14 +319,14 @@ def get_time(value: Any, *keys: str) -> float | None:
 
 
 def parse_clock_time(value: Any, pattern: str) -> float | None:
-    """Parse a time in a ``strptime`` pattern, taken as UTC.
+    """Parse a time in a given format, and interpret it as UTC.
 
     Parameters
     ----------
     value : Any
         A JSON value.
     pattern : str
-        The pattern, as ``datetime.strptime`` takes it.
+        The format string for ``datetime.strptime``.
 
     Returns
     -------
@@ -344,17 +345,17 @@ def parse_clock_time(value: Any, pattern: str) -> float | None:
 
 
 def texts_in(value: Any) -> tuple[str, ...]:
-    """Return a text or number, or each one in a list, as texts.
+    """Return the strings and numbers in a value as a tuple of strings.
 
     Parameters
     ----------
     value : Any
-        A JSON value.
+        A string, a number, or a list of strings and numbers.
 
     Returns
     -------
     tuple of str
-        The texts. Values of other types are left out.
+        The strings, and the numbers converted to strings. Values of other types are skipped.
 
     Examples
     --------
@@ -366,19 +367,19 @@ def texts_in(value: Any) -> tuple[str, ...]:
 
 
 def prepend_date(content: str, date: str | None) -> str:
-    r"""Put the date of a session above a text, so that a model can read it.
+    r"""Add the date of a session as the first line of a message, so that a model can read it.
 
     Parameters
     ----------
     content : str
-        The text.
+        The content of the message.
     date : str or None
-        The date as the file writes it.
+        The date as written in the file.
 
     Returns
     -------
     str
-        The text below the date in brackets, or the text alone without a date.
+        The date in brackets, a newline and the content. Only the content if ``date`` is None.
 
     Examples
     --------
@@ -389,19 +390,19 @@ def prepend_date(content: str, date: str | None) -> str:
 
 
 def require_object(value: Any, name: str) -> dict[str, Any]:
-    """Return a value that must be a JSON object.
+    """Return a value if it is a JSON object, and raise an error otherwise.
 
     Parameters
     ----------
     value : Any
         A JSON value.
     name : str
-        What the value is, for the error message.
+        Name of the value in the error message, such as ``"a message"``.
 
     Returns
     -------
     dict
-        The value.
+        The value, unchanged.
 
     Raises
     ------
@@ -418,42 +419,42 @@ def require_object(value: Any, name: str) -> dict[str, Any]:
 
 
 def require_text(value: Any, name: str) -> str:
-    """Return a value that must be a text; an empty text is allowed.
+    """Return a value if it is a string, and raise an error otherwise.
 
     Parameters
     ----------
     value : Any
         A JSON value.
     name : str
-        What the value is, for the error message.
+        Name of the value in the error message, such as ``"a message"``.
 
     Returns
     -------
     str
-        The value.
+        The value, unchanged. It may be an empty string.
 
     Raises
     ------
     ValueError
-        If the value is not a text.
+        If the value is not a string.
     """
-    return _require(value, str, "text", name)
+    return _require(value, str, "a string", name)
 
 
 def require_list(value: Any, name: str) -> list[Any]:
-    """Return a value that must be a list.
+    """Return a value if it is a list, and raise an error otherwise.
 
     Parameters
     ----------
     value : Any
         A JSON value.
     name : str
-        What the value is, for the error message.
+        Name of the value in the error message, such as ``"a message"``.
 
     Returns
     -------
     list
-        The value.
+        The value, unchanged.
 
     Raises
     ------
@@ -464,19 +465,19 @@ def require_list(value: Any, name: str) -> list[Any]:
 
 
 def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
-    """Return a value that must be a list of JSON objects.
+    """Return a value if it is a list of JSON objects, and raise an error otherwise.
 
     Parameters
     ----------
     value : Any
         A JSON value.
     name : str
-        What the value is, for the error message.
+        Name of the value in the error message, such as ``"a message"``.
 
     Returns
     -------
     list of dict
-        The value.
+        The value, unchanged.
 
     Raises
     ------
@@ -485,7 +486,7 @@ def require_objects(value: Any, name: str) -> list[dict[str, Any]]:
     """
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return value
-    raise ValueError(f"{name} must be a list of objects")
+    raise ValueError(f"{name} must be a list of objects, got {value!r:.80}")
 
 
 def _require(value: Any, kind: type[_T], described: str, name: str) -> _T:

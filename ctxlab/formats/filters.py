@@ -1,4 +1,4 @@
-"""Filters and reproducible random samples of recordings."""
+"""Filter recordings by conditions, and draw reproducible random samples of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 
 Condition: TypeAlias = Callable[[Recording], bool]
-"""Returns True for a recording that should be kept."""
+"""A function that returns True for the recordings to keep."""
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*")
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -38,25 +38,27 @@ _TEXT_PROPERTIES: dict[str, Callable[[Recording], str]] = {
 def parse_condition(text: str) -> Condition:
     """Parse a condition such as ``messages>=50``, ``tokens>=20k`` or ``model=claude*``.
 
-    ``messages``, ``requests``, ``tokens``, ``compactions`` and ``probes`` are numbers and are
-    compared with ``>= <= > < = !=``. ``tokens`` counts the whole recording with the tokenizer of
-    GPT-5. ``model``, ``id``, ``cluster`` and ``format`` are texts and are compared with ``=`` and
-    ``!=``, where ``*`` matches any text.
+    A condition compares a property of a recording with a value. The properties ``messages``,
+    ``requests``, ``tokens``, ``compactions`` and ``probes`` are numbers, and the operators ``>=``,
+    ``<=``, ``>``, ``<``, ``=`` and ``!=`` can be used. ``tokens`` is the size of the whole
+    recording, counted with the tokenizer of GPT-5. The properties ``model``, ``id``, ``cluster``
+    and ``format`` are strings, and the operators ``=`` and ``!=`` can be used. In the value of a
+    string, ``*`` matches any characters.
 
     Parameters
     ----------
     text : str
-        The condition.
+        The condition to parse.
 
     Returns
     -------
     Callable
-        A function that takes a recording and returns True if it meets the condition.
+        A function that takes a recording and returns True if the recording meets the condition.
 
     Raises
     ------
     SpecError
-        If the text is not a condition.
+        If ``text`` is not a valid condition.
 
     Examples
     --------
@@ -70,7 +72,7 @@ def parse_condition(text: str) -> Condition:
     name, sign, wanted = found.groups()
     if name in _TEXT_PROPERTIES:
         if sign not in ("=", "==", "!="):
-            raise SpecError(f"where: {name} is a text; compare it with = or !=, not {sign}")
+            raise SpecError(f"where: expected = or != after {name}, got {sign!r} in {text!r}")
         property_text, is_equal = _TEXT_PROPERTIES[name], sign != "!="
         # Only * is a wildcard, because brackets and question marks are common in ids.
         pattern = re.compile(".*".join(map(re.escape, wanted.split("*"))), re.DOTALL)
@@ -86,23 +88,25 @@ def parse_condition(text: str) -> Condition:
 def sample_recordings(recordings: Iterable[Recording], size: int, seed: int) -> Iterator[Recording]:
     """Draw a random sample of recordings and keep their order.
 
-    Whether a recording is drawn depends only on its id and the seed. The order of reading does not
-    change the sample, and added recordings change it little. At most ``size`` recordings are held
-    in memory.
+    Each recording gets a pseudorandom rank that depends only on its id and the seed, and the
+    recordings with the highest ranks are drawn. The sample therefore does not depend on the order
+    of reading. Adding a recording replaces at most one recording of the sample. At most ``size``
+    recordings are kept in memory.
 
     Parameters
     ----------
     recordings : iterable of Recording
         The recordings to draw from.
     size : int
-        Size of the sample, at least 1.
+        Number of recordings to draw, at least 1.
     seed : int
-        Seed of the draw.
+        Seed of the random ranks.
 
     Yields
     ------
     Recording
-        The sample; all recordings if there are fewer than ``size``.
+        The recordings of the sample, in their original order. All recordings are yielded if there
+        are at most ``size``.
 
     Raises
     ------
@@ -110,7 +114,7 @@ def sample_recordings(recordings: Iterable[Recording], size: int, seed: int) -> 
         If ``size`` is less than 1.
     """
     if size < 1:
-        raise SpecError(f"sample must be at least 1, got {size}")
+        raise SpecError(f"sample: expected 1 or more recordings, got {size}")
     sample: list[tuple[int, int, Recording]] = []
     for place, recording in enumerate(recordings):
         key = f"{seed}\0{recording.id}".encode(errors="surrogatepass")

@@ -1,16 +1,17 @@
 """Reader for LangChain messages and LangGraph states.
 
 Messages are accepted as written by ``messages_to_dict``, ``dumpd`` or ``model_dump``
-(``common/langchain_messages``). A file is one conversation (a JSON list of messages, or JSONL with
-one message per line) or several (JSONL or a list, where each conversation is a list or an object
-with ``messages``, such as the state of a LangGraph graph).
+(``common/langchain_messages``). A file contains one conversation (a JSON list of messages, or JSONL
+with one message per line) or several conversations (a JSON list or JSONL). In the latter case, each
+conversation is a list of messages or an object with ``messages``, such as the state of a LangGraph
+graph.
 
-- The file is parsed as plain JSON. ``langchain.load`` is not used, so no class that the file names
-  is imported.
-- The model is the one that most answers name in ``response_metadata``.
-- A ``remove`` message is an instruction to the graph, not a part of the conversation. It is skipped
-  and counted.
-- Tool definitions are not recorded.
+- The file is parsed as plain JSON. ``langchain.load`` is not used, so that a file cannot cause
+  classes to be imported.
+- The model of the recording is the most common model in the ``response_metadata`` of its messages.
+- A ``remove`` message tells the graph to delete an earlier message. It is not a part of the
+  conversation, and is skipped and counted.
+- LangChain messages do not contain tool definitions, so the recordings have none.
 
 References
 ----------
@@ -37,35 +38,35 @@ _SHARED_TYPES = ("system", "tool", "function", "chat", "remove")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with a LangChain message, alone, in a list or in a state.
+    """Check whether a file starts with a LangChain message, a list of them, or a graph state.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first messages is a LangChain message.
     """
     return any(_is_langchain(each) for row in head.rows for each in _first_messages(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of a file, in its order.
+    """Read the conversations of a file, in the order of the file.
 
-    Messages that stand alone form one conversation.
+    Messages on separate lines, outside of any list or object, form one conversation.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        One conversation.
+        A conversation of the file.
     """
     alone = _ConversationBuilder(source)
     for where, value in source.read_json_values():
@@ -84,7 +85,7 @@ FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read
 
 
 def _first_messages(row: Any) -> Iterator[Any]:
-    """Yield the first messages of a row: a message, a list, a state, or a list of either."""
+    """Yield the first messages of a row: one message, or a list or graph state that contains some."""
     listed = get_in(row, "messages") or row
     if not isinstance(listed, list):
         yield listed
@@ -95,7 +96,7 @@ def _first_messages(row: Any) -> Iterator[Any]:
 
 
 def _is_langchain(value: Any) -> bool:
-    """Check for fields that only LangChain writes; many systems write ``type`` and ``content``."""
+    """Check for fields specific to LangChain; ``type`` and ``content`` alone are too common."""
     if not isinstance(value, dict) or not (is_langchain_message(value) or _is_removal(value)):
         return False
     kind = value.get("type")
@@ -114,7 +115,7 @@ def _is_removal(value: Any) -> bool:
 
 @dataclass
 class _ConversationBuilder:
-    """A conversation that is being read."""
+    """Builder that collects the messages and model names of one conversation."""
 
     source: Source
     meta: dict[str, Any] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class _ConversationBuilder:
                 self.models[model] += 1
 
     def build_recordings(self) -> Iterator[Recording]:
-        """Yield the recording, or nothing if no message was read."""
+        """Yield one recording with the collected messages, or nothing if there are none."""
         if self.messages:
             model = most_common_model(self.models)
             yield Recording(self.source.name, tuple(self.messages), model=model, meta=self.meta)

@@ -1,20 +1,27 @@
 """Reader for Langfuse observations exported as JSON or JSONL.
 
-A file is JSONL or a JSON list of observations (exported from the user interface, or
-``observations`` and ``observations_v2`` from blob storage), a page of the API ``{"data": [...],
-"meta"}``, or a list of traces that contain their ``observations``. The API writes ``traceId``, blob
-storage ``trace_id``. Only observations of type ``GENERATION`` are read. Others are counted by their
-type. Each generation repeats the whole conversation so far, so generations are stitched into
-conversations.
+A file is one of these:
 
-- ``input`` and ``output`` are what an integration logged, possibly as JSON text (``traces``).
-  Langfuse parses an answer that is JSON. The reader turns it back into JSON text.
-- LangChain's integration logs tool definitions as messages with the role ``tool``. Others put them
-  beside the messages, and Langfuse puts them into ``tool_definitions``.
-- Generations are grouped by session if the export contains it, otherwise by trace.
-- ``usageDetails`` counts kinds of tokens that do not overlap: ``input`` excludes cached tokens, and
-  ``output`` excludes hidden reasoning. All kinds whose name contains ``input`` or ``output`` are
-  added up. The older ``usage`` has only the sums.
+- JSONL or a JSON list of observations, exported from the user interface or from blob storage
+  (``observations`` and ``observations_v2``).
+- A page of the API, ``{"data": [...], "meta"}``.
+- A list of traces that contain their ``observations``.
+
+Keys are in camel case (``traceId``) if exported by the API, and in snake case (``trace_id``) if
+exported to blob storage. Only observations of type ``GENERATION``, which are model calls, are read.
+Observations of other types are skipped and counted by type. Each generation repeats the whole
+conversation so far, so the generations are joined into conversations.
+
+- ``input`` and ``output`` contain the logged request and response, possibly as a string with JSON
+  (``common/traces``). If the model answered with JSON, Langfuse has parsed the answer, and the
+  reader converts it back to a string.
+- The LangChain integration logs tool definitions as messages with the role ``tool``. Other
+  integrations log them under ``tools`` or ``functions`` of the input. Langfuse also stores them
+  under ``tool_definitions``.
+- Generations are grouped by session if the export contains session ids, otherwise by trace.
+- The token counts in ``usageDetails`` do not overlap: ``input`` excludes cached tokens, and
+  ``output`` excludes hidden reasoning. All counts with a name that contains ``input`` or ``output``
+  are added up. The older field ``usage`` contains only the sums.
 
 CSV and Parquet exports are not read.
 
@@ -42,24 +49,24 @@ _STEP_TYPES = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATO
 
 
 class _Observation(NamedTuple):
-    """An observation, and the session of the trace that contains it."""
+    """An observation, and the session id of the trace that contains it, if known."""
 
     row: Any
     session: str | None
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with an observation: a Langfuse type and a trace id.
+    """Check whether a file starts with an observation, which has a Langfuse type and a trace id.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first objects is an observation.
     """
     found = (each for row in head.rows for each in _iter_observations(row))
     return any(_is_observation(each.row) for each in found)
@@ -71,12 +78,12 @@ def read(source: Source) -> Iterator[Recording]:
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Returns
     -------
     Iterator of Recording
-        The conversations.
+        One recording per conversation.
     """
     return group_calls(_read_calls(source), source)
 
@@ -101,7 +108,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _iter_observations(value: Any) -> Iterator[_Observation]:
-    """Yield the observations of a list, of a page of the API, or of traces."""
+    """Yield the observations of a list, of an API page, or of a list of traces."""
     page = fields.get_in(value, "data")
     rows = page if isinstance(page, list) else value if isinstance(value, list) else [value]
     for row in rows:
@@ -135,7 +142,10 @@ def _parse_call(observation: _Observation, source: Source) -> TracedCall:
 
 
 def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
-    """Return the messages, and the tool definitions from the first place that holds any."""
+    """Return the messages and the tool definitions of a generation.
+
+    The first tool definitions found in the input, the messages or ``tool_definitions`` are used.
+    """
     sent = fields.parse_if_json(row.get("input"))
     rows = fields.parse_if_json(fields.get_in(sent, "messages")) if isinstance(sent, dict) else sent
     among = []
@@ -173,7 +183,7 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
 
 
 def _sum_usage_details(counts: dict[str, Any]) -> Usage:
-    """Add up kinds of tokens; for cache writes, use either the total or its parts."""
+    """Add up token counts by kind; the parts of cache writes are used only if there is no total."""
     told = {name: fields.get_count(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}

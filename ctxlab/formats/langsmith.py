@@ -1,18 +1,22 @@
 """Reader for LangSmith runs exported as JSON or JSONL.
 
-A file is a JSON list of runs, JSONL of runs, or ``{"runs": [...]}`` as the API returns it. A run
-may contain ``child_runs``. Only runs of type ``llm`` (``chat_model`` in a stream of events) are
-read. Chains and tools repeat the same content and are counted by their type. Each model run repeats
-the whole conversation so far, so runs are stitched into conversations.
+A file is a JSON list of runs, JSONL with one run per line, or ``{"runs": [...]}`` as returned by
+the API. A run may contain ``child_runs``. Only runs of type ``llm`` are read (``chat_model`` if the
+file was recorded from streamed events). Runs of chains and tools repeat the same content. They are
+skipped and counted by type. Each ``llm`` run repeats the whole conversation so far, so these runs
+are joined into conversations.
 
-- ``inputs`` and ``outputs`` are what LangChain, ``wrap_openai``, ``wrap_anthropic`` or
-  ``traceable`` logged (``traces``). The prompt of a completion model becomes a user message.
-- Runs are grouped by ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata,
-  otherwise by trace. The ``session_id`` field of a run is its project.
-- Usage comes from the answer, otherwise from the run. Its prompt tokens include cached tokens.
+- ``inputs`` and ``outputs`` contain the request and response as logged by LangChain,
+  ``wrap_openai``, ``wrap_anthropic`` or ``traceable`` (see ``common/traces``). The prompt of a
+  completion model becomes a user message.
+- Runs are grouped by the ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata,
+  otherwise by trace. The ``session_id`` field of the run itself is not used, because it identifies
+  the project.
+- Token usage is read from the response, otherwise from the run. The prompt tokens of a run include
+  cached tokens.
 
-An answer that uses ``previous_response_id`` logs only the new messages, and becomes a conversation
-of its own. The bulk export (Parquet) is not read.
+A call to the Responses API with ``previous_response_id`` logs only its new messages, so it becomes
+a separate conversation. Bulk exports (Parquet) are not read.
 
 References
 ----------
@@ -39,17 +43,17 @@ _RUN_KEYS = ("trace_id", "dotted_order", "start_time", "parent_run_id", "session
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with a run: a LangSmith run type and fields of a run.
+    """Check whether a file starts with a LangSmith run: a known ``run_type`` and other fields of a run.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first objects is a LangSmith run.
     """
     return any(_is_run(run) for row in head.rows for run in _top_level_runs(row))
 
@@ -60,12 +64,12 @@ def read(source: Source) -> Iterator[Recording]:
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Returns
     -------
     Iterator of Recording
-        The conversations.
+        One recording per conversation.
     """
     return group_calls(_read_calls(source), source)
 
@@ -97,7 +101,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _iter_runs(value: Any) -> Iterator[Any]:
-    """Yield every run of a value; child runs follow their parent."""
+    """Yield all runs of a JSON value; each run is followed by its child runs."""
     waiting = _top_level_runs(value)[::-1]
     while waiting:
         run = waiting.pop()

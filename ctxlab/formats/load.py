@@ -19,7 +19,7 @@ from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.messages.types import Recording
 
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
-"""Called with each file that gave no recording, and the reason."""
+"""Called with the path of each file in which no recording was found, and the reason."""
 
 
 def load(
@@ -35,55 +35,58 @@ def load(
     """Load the recordings of files, folders (with subfolders), globs or URLs.
 
     Files are read lazily, folder by folder in the order of their paths. Files that are compressed
-    with gzip, bzip2, xz or zstd are decompressed. The format is recognised by content.
+    with gzip, bzip2, xz or zstd are decompressed. The format of a file is recognised by its
+    content.
 
-    The id of a recording is the path relative to the requested folder, without its suffix, followed
-    by an identifier if the file holds several recordings. If an id occurs again, it gets the suffix
-    ``#2``.
+    The id of a recording starts with the path of its file, relative to the requested folder and
+    without suffix. If the file contains several recordings, an identifier follows. If two
+    recordings have the same id, the suffix ``#2`` is added to the second one.
 
     Parameters
     ----------
     path : str, Path, or iterable of them
-        What to load. A text may be any URL that fsspec supports, such as ``s3://bucket/logs`` or
-        ``zip://*.json::logs.zip``, ``bundled:NAME`` for a data set that ships with ctxlab, or
-        ``dataset:NAME`` for one that ``ctxlab datasets fetch`` downloaded.
+        The files, folders, globs or URLs to load. A string may be any URL that fsspec supports,
+        such as ``s3://bucket/logs`` or ``zip://*.json::logs.zip``. It may also be ``bundled:NAME``
+        for a data set that is included in ctxlab, or ``dataset:NAME`` for a data set that
+        ``ctxlab datasets fetch`` downloaded.
     format : str or Format, optional
-        Read files in this format. Files found in a folder or by a glob are left out if they do not
-        look like it. By default the format of each file is recognised by its content.
+        Read all files in this format. Files of a folder or glob are skipped if their content is not
+        in this format. By default, the format of each file is recognised by its content.
     on_error : {"raise", "skip"}
-        ``"raise"`` stops at the first broken line. ``"skip"`` continues, and ``Recording.skipped``
-        says what was left out.
+        ``"raise"`` stops at the first malformed line. ``"skip"`` continues, and
+        ``Recording.skipped`` contains the number of skipped items by reason.
     on_skip : Callable, optional
-        Called with the path and the reason for each file in a folder or glob that gave no
-        recording.
+        Called for each file of a folder or glob in which no recording was found, with the path of
+        the file and the reason.
     where : str, Callable, or iterable of them
-        Conditions that a recording must meet: functions of a recording, or texts such as
-        ``messages>=50``, ``tokens>=20k`` or ``model=claude*``.
+        Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
+        ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
+        bool.
     sample : int, optional
-        Draw a random sample of this many recordings.
+        Number of recordings to draw at random. By default, all recordings are returned.
     seed : int
-        Seed of the sample. The same seed gives the same sample.
+        Seed of the random sample. The same seed gives the same sample.
 
     Returns
     -------
     Iterator of Recording
-        The recordings.
+        The recordings that meet all conditions, or the random sample of them.
 
     Raises
     ------
     ReadError
-        If a path is missing, empty or broken, or holds no conversation.
+        If a path does not exist, is empty or malformed, or contains no conversation.
     UnknownFormat
-        If no reader recognises a file.
+        If no reader recognises a file that was named explicitly.
     UnknownName
-        If ``format`` is not a known format, or a data set is unknown.
+        If ``format`` is not the name of a known format, or a data set is unknown.
     DataMissing
         If a data set has not been downloaded.
     SpecError
         If ``on_error``, ``where`` or ``sample`` is not valid.
     """
     if on_error not in get_args(OnError):
-        raise SpecError(f"on_error must be one of {', '.join(get_args(OnError))}, got {on_error!r}")
+        raise SpecError(f"on_error: expected {' or '.join(get_args(OnError))}, got {on_error!r}")
     if isinstance(format, str):
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
@@ -101,25 +104,28 @@ def load(
 
 @dataclass(frozen=True)
 class _Loader:
-    """Reader of found files, with the options of ``load``."""
+    """Reader for files, with the options that were passed to ``load``."""
 
     format: Format | None
     on_error: OnError
     on_skip: OnSkip
 
     def read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
-        """Read the files of a path; a path must hold at least one recording."""
+        """Yield the recordings of the files at a path, and raise ``ReadError`` if there are none."""
         nothing = True
         for format, group in self._group(files):
             for recording in self._read_group(format, group):
                 nothing = False
                 yield recording
         if nothing:
-            reason = f"none of its {len(files)} files contains a recording that ctxlab can read"
+            reason = f"found no recording (files read: {len(files)}); see ctxlab formats"
             raise ReadError(path, None, reason)
 
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
-        """Yield files with their format; the grouped files of a folder come after its others."""
+        """Detect the format of each file, and yield the files to read together with their format.
+
+        In each folder, files that are read on their own come first.
+        """
         for _, here in groupby(files, key=lambda found: found.folder):
             groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
             for found in here:
@@ -144,7 +150,7 @@ class _Loader:
             return None
 
     def _detect_format(self, found: FoundFile, head: FileHead) -> Format | None:
-        """Return the format of a file; one that is no recording does not make its folder fail."""
+        """Return the format of a file. If it is unknown, report the file and return None."""
         if not head.first_bytes.strip():
             # The lock file of a session store is always empty.
             if head.first_bytes or found.explicit or not str(found.path).endswith(".lock"):
@@ -156,7 +162,7 @@ class _Loader:
                 reason += f"; known formats: {', '.join(FORMATS)}. Name one with --format"
         else:
             format = self.format if found.explicit or self.format.sniff(head) else None
-            reason = f"does not look like {self.format.name}"
+            reason = f"the content is not in the {self.format.name} format"
         if format is None:
             self._report([found], UnknownFormat(found.path, None, reason))
         return format
@@ -178,11 +184,11 @@ class _Loader:
         if nothing:
             left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
             why = f" ({'; '.join(left_out[:3])})" if left_out else ""
-            reason = f"no {format.name} conversation in it{why}"
+            reason = f"the file contains no {format.name} conversation{why}"
             self._report(files, ReadError(first.path, None, reason))
 
     def _report(self, files: list[FoundFile], error: ReadError) -> None:
-        """Raise the error if the user named the file, else say why its files gave no recording."""
+        """Raise the error if the user named the file; otherwise pass the reason to ``on_skip``."""
         if files[0].explicit:
             raise error
         for found in files:
@@ -190,7 +196,7 @@ class _Loader:
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:
-    used: dict[str, int] = {}  # id → number given to its last use
+    used: dict[str, int] = {}  # id → number in the suffix of its last use
     for recording in stream:
         id, again = recording.id, used.get(recording.id, 0)
         while id in used:

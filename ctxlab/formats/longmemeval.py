@@ -1,26 +1,28 @@
-"""Reader for LongMemEval: questions about a history of dated chat sessions.
+"""Reader for LongMemEval: questions about a chat history that consists of dated sessions.
 
 The file is a JSON list of ``{question_id, question_type, question, answer, question_date,
 haystack_dates, haystack_session_ids, haystack_sessions, answer_session_ids}``. A session is a list
-of turns ``{role, content, has_answer?}``. Variants of the files have several questions per history,
-with the parallel lists ``questions``, ``answers`` and ``answer_session_ids``. An element becomes
-one recording.
+of turns ``{role, content, has_answer?}``. Some variants of the files have several questions per
+history, in the parallel lists ``questions``, ``answers`` and ``answer_session_ids``. Each element
+of the list becomes one recording.
 
-- Sessions are ordered by date, as in the project's code. If one date cannot be parsed, the order of
-  the file is kept. The project describes only some of its files as sorted.
-- The date of a session is put in brackets above the text of its first turn, because questions such
-  as "how many days ago" need it. It is also the ``time`` of all turns of the session (taken as
-  UTC). The date of the question is put above the question in the same way.
-- The evidence of a question is the turns marked ``has_answer`` in each of its answer sessions, or
-  all turns of a session without marks. Marks exist only for the question of the original file.
+- Sessions are sorted by date, as in LongMemEval's own code. If one of the dates cannot be parsed,
+  the order of the file is kept. LongMemEval describes only some of its files as sorted.
+- The date of a session is added as the first line of its first turn, in brackets, because questions
+  such as "how many days ago" need it. It is also the ``time`` of all turns of the session
+  (interpreted as UTC). The date of a question is added to the question in the same way.
+- The evidence of a question consists of the turns marked with ``has_answer`` in its answer
+  sessions. If no turn of an answer session is marked, all turns of the session are evidence. In
+  files with several questions per history, ``has_answer`` refers to the first question.
 - ``category`` is the question type. If an element has several questions, only the first has a type,
-  because the others were added later. An id that ends in ``_abs`` marks a question that cannot be
-  answered. Its category is ``abstention``, and it has no answers: its answer field only explains
-  why.
-- Sessions that were cut from longer chats may begin with the assistant, so a history may too.
+  because the others were added later. A question with an id that ends with ``_abs`` cannot be
+  answered. Its category is ``abstention`` and it has no answers, because its answer field only
+  explains why it cannot be answered.
+- Some sessions were cut from longer chats and start with the assistant. A history may therefore
+  start with the assistant, too.
 
-Histories of the same question share a cluster (``longmemeval_s``, ``_m`` and ``_oracle`` have the
-same questions). A question and its ``_abs`` variant share a cluster too.
+Recordings of the same question share a cluster: ``longmemeval_s``, ``_m`` and ``_oracle`` contain
+the same questions. A question and its ``_abs`` variant also share a cluster.
 
 References
 ----------
@@ -50,34 +52,34 @@ _WEEKDAY = re.compile(r" \([A-Za-z]{3}\)")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file is a list of questions with haystack sessions.
+    """Check whether a file is a list of LongMemEval questions with their chat histories.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first elements has ``question_id`` and a ``haystack`` field.
     """
     elements = fields.get_objects(head.value)
     return any("question_id" in each and not _HISTORY_KEYS.isdisjoint(each) for each in elements)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one recording per history, named after its question.
+    """Read each history as a recording that is named after its question.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        A history, with its questions as probes.
+        The messages of a history, with its questions as probes.
     """
     for number, element in source.read_json_array():
         with source.handle_errors(number, "element"):
@@ -89,7 +91,11 @@ FORMAT = Format("longmemeval", "LongMemEval: chat histories with questions", sni
 
 @dataclass
 class _History:
-    """The messages of all sessions, and their positions by session id."""
+    """The messages of all sessions, and their positions by session id.
+
+    ``turns`` contains the positions of all messages of a session, ``marked`` only those with
+    ``has_answer``.
+    """
 
     messages: list[Message] = field(default_factory=list)
     turns: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -123,7 +129,7 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
 
 
 def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return each question with its answer and its answer sessions."""
+    """Return a tuple of question, answer and ids of the answer sessions for each question."""
     if "questions" not in element:
         return [tuple(map(element.get, ("question", "answer", "answer_session_ids")))]
     plural = ("questions", "answers", "answer_session_ids")
@@ -156,7 +162,7 @@ def _build_history(element: dict[str, Any], name: str, source: Source) -> _Histo
 
 def _parse_turn(turn: Any, date: str | None, session: str | None) -> Message:
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-        raise ValueError("a turn must be an object with text content")
+        raise ValueError(f"a turn must be an object with a string content, got {turn!r:.80}")
     said = {"role": turn.get("role"), "content": fields.prepend_date(turn["content"], date)}
     extra = {"session": session, "has_answer": turn.get("has_answer")}
     known = {key: value for key, value in extra.items() if value is not None}
@@ -179,6 +185,6 @@ def _parse_date(date: str | None) -> float | None:
 
 
 def _require_list_field(element: dict[str, Any], key: str) -> list[Any]:
-    """Return the list under a key, or an empty one if the key is missing."""
+    """Return the list at a key, or an empty list if the key is missing."""
     value = element.get(key)
     return [] if value is None else fields.require_list(value, key)

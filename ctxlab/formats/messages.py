@@ -1,25 +1,28 @@
-"""Reader for lists of messages in the shapes of several APIs and agents.
+"""Reader for messages in the formats of APIs and agents that have no reader of their own.
 
-A file is JSONL with one message per line, a JSON list of messages, or request bodies with
-``messages`` (in lines, in a list or alone; with their answers they are a log). Each row is read by
-its content parts. This reader takes files in which at least one message has parts that OpenAI's
-chat shape does not have:
+A file contains messages or request bodies with ``messages``. Messages are given as JSONL with one
+message per line or as a JSON list. Request bodies are given as JSONL, as a JSON list or as a single
+object. If they are logged with their responses, the file is a request log. The format of each
+message is detected from its content parts. This reader is used if at least one message has parts
+that OpenAI's chat format does not have:
 
-- Bedrock Converse: blocks named by their key (``toolUse``, ``toolResult``, ``reasoningContent``,
-  …), and request bodies with ``system``, ``toolConfig``, ``modelId``.
-- Goose: ``toolRequest``, ``toolResponse``. The first line of its JSONL describes the session: it is
-  counted, and its short values go to ``meta``. An exported session has ``conversation``. Goose
-  keeps both the messages that it hid from its agent and those that replaced them, and does not mark
-  a compaction.
-- Kimi: ``think`` parts beside OpenAI's ``tool_calls``. The rows ``_usage`` and ``_checkpoint`` are
-  counted, and ``_system_prompt`` is the system message.
+- Bedrock Converse: content blocks with a single key, which is their type (``toolUse``,
+  ``toolResult``, ``reasoningContent``, …), and request bodies with ``system``, ``toolConfig`` and
+  ``modelId``.
+- Goose: ``toolRequest`` and ``toolResponse``. The first line of a JSONL file describes the session.
+  It is counted as skipped, and its short values are stored in ``meta``. An exported session has the
+  key ``conversation``. After a compaction, Goose keeps both the messages hidden from the agent and
+  the messages that replaced them. It does not record where the compaction happened.
+- Kimi: ``think`` parts in messages with OpenAI's ``tool_calls``. The rows ``_usage`` and
+  ``_checkpoint`` are skipped and counted. ``_system_prompt`` becomes the system message.
 - Vercel AI SDK: UI messages with ``parts``, and model messages (``vercel_messages``).
-- Anthropic's blocks in rows that also have keys of another API, such as ``tool_calls``. A call that
-  appears in both places is read once.
+- Anthropic's blocks in messages that also have keys of another API, such as ``tool_calls``. A call
+  that is both in the content and in ``tool_calls`` is read once.
 
-A conversation is refused if more than half of its parts have unknown types, because the result
-would misrepresent it. Otherwise unknown parts are counted by type. Calls of an API that no reader
-supports (Gemini's ``functionCall``) are always refused.
+A conversation is rejected if more than half of its parts have unknown types, because the recording
+would be misleading. Otherwise, parts of unknown types are skipped and counted by type.
+Conversations with tool calls of an API that no reader supports (Gemini's ``functionCall``) are
+always rejected.
 
 References
 ----------
@@ -53,24 +56,24 @@ from ctxlab.messages import content_parts as kinds
 from ctxlab.messages.types import Message, Recording
 
 _MAX_SNIFFED_ROWS = 50
-# Keys that identify the provider of a block without a type.
+# Keys that show which provider wrote a block without a type.
 _PROVIDER_KEYS = {"block_type", "tool_name"}
-# Readers that take precedence for files that contain such lists.
+# Readers that also recognise lists of messages and take precedence over this reader.
 _OTHER_READERS = (anthropic, langchain, mini_swe_agent, openhands_completions)
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with messages that do not all have OpenAI's chat shape.
+    """Check whether a file starts with messages of an API other than OpenAI's chat API.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if a message has parts of another API, and no more specific reader recognises the file.
     """
     if any(get_in(row, "format") == "ctxlab" for row in head.rows):
         return False
@@ -82,23 +85,25 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of a file, in its order.
+    """Read the conversations of a file, in the order of the file.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The conversation of a request body or log. Messages that stand alone form one conversation.
+        The conversation of a request body or request log. Messages on separate lines form one
+        conversation.
 
     Raises
     ------
     ReadError
-        If most content parts of a conversation have unknown types. With ``on_error="skip"`` the
-        conversation is counted as left out, unless no other conversation could be read.
+        If most content parts of a conversation have unknown types. If ``on_error`` is ``"skip"``,
+        such a conversation is skipped and counted, and the error is raised only if no other
+        conversation can be read.
     """
     parts = PartCount()
 
@@ -120,34 +125,34 @@ def read(source: Source) -> Iterator[Recording]:
         if source.on_error == "raise":
             break
         source.skip(f"conversation refused: {refused}")
-    # Counts of rows that gave no recording are still in parts.
+    # Parts of rows after the last recording are counted but not checked yet.
     refusals += [refused] if (refused := parts.refusal_reason()) is not None else []
     if refusals and (source.on_error == "raise" or not read_count):
         raise ReadError(source.path, None, refusals[0])
 
 
-_ABOUT = "message lists of other APIs: Bedrock, Vercel AI SDK, Goose, Kimi, mixed rows"
+_ABOUT = "message lists of Bedrock, Vercel AI SDK, Goose, Kimi, or of several APIs mixed"
 FORMAT = Format("messages", _ABOUT, sniff, read)
 
 
 @dataclass
 class PartCount:
-    """The number of content parts of a conversation, and the types of unknown ones."""
+    """Counter for the content parts of a conversation, and for the parts of unknown types."""
 
     total: int = 0
-    "number of parts"
+    "number of all content parts"
     unknown: Counter[str] = field(default_factory=Counter)
-    "unknown types → number of parts"
+    "unknown type → number of parts of this type"
     kinds: set[str | None] = field(default_factory=set)
     "types and provider-specific keys of the unknown parts"
 
     def add(self, row: Any) -> None:
-        """Count the parts of a message; text content counts as one part.
+        """Count the content parts of a message. Content that is a string counts as one part.
 
         Parameters
         ----------
         row : Any
-            A message as it was logged.
+            The logged message.
         """
         parts = get_list(row, "parts") or get_list(row, "content")
         self.total += len(parts) or 1
@@ -158,12 +163,12 @@ class PartCount:
                 self.kinds |= {kinds.part_type(part), *(_PROVIDER_KEYS & part.keys())}
 
     def refusal_reason(self) -> str | None:
-        """Return why the conversation must be refused.
+        """Return an error message if too many content parts have unknown types.
 
         Returns
         -------
         str or None
-            The reason, or None if the conversation can be read.
+            The error message, or None if the conversation can be read.
 
         Examples
         --------
@@ -185,7 +190,7 @@ class PartCount:
 
 
 def _unwrap_row(value: Any) -> Any:
-    """Turn a Goose session into a request body and Kimi's prompt into a message."""
+    """Convert a Goose session or Bedrock request to a request body, and Kimi's prompt to a message."""
     if not isinstance(value, dict):
         return value
     if value.get("role") == "_system_prompt":
@@ -199,14 +204,14 @@ def _unwrap_row(value: Any) -> Any:
 
 
 def _is_control(value: Any) -> bool:
-    """Check whether a row is not a message; Kimi's system prompt and an exported session are read."""
+    """Check whether a row is metadata of the log, and not Kimi's system prompt or a Goose session."""
     if get_in(value, "role") == "_system_prompt" or isinstance(get_in(value, "conversation"), list):
         return False
     return is_control_row(value)
 
 
 def _iter_messages(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the first messages that a row is or contains."""
+    """Yield the first messages of a row, which is a message, a list of messages or a request body."""
     if isinstance(value, list):
         for each in value[:_MAX_SNIFFED_ROWS]:
             yield from _iter_messages(each)
@@ -219,7 +224,7 @@ def _iter_messages(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_plain_message(row: dict[str, Any]) -> bool:
-    """Check whether a row is a message that is not wrapped in a product's own type."""
+    """Check whether a row is a message with a role and content, and has no ``type``."""
     if not isinstance(row.get("role"), str) or row["role"].startswith("_"):
         return False
     return row.get("type") is None and not row.keys().isdisjoint({"content", "parts", "tool_calls"})

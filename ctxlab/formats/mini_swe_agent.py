@@ -1,10 +1,11 @@
 """Reader for mini-swe-agent trajectories (``.traj.json``).
 
-The file is one JSON object per run, ``{info, messages, trajectory_format, instance_id}``, with
-messages in OpenAI's chat shape. The last message has the role ``exit``. It is the submission, not a
-part of the conversation, and is counted as skipped. The ``extra`` of a message gives its time and,
-in ``extra.response.usage``, the billed usage. ``raw_output``, ``response`` and ``actions`` repeat
-the content of the message and are left out. Tool definitions are not recorded.
+A file is the JSON object of one run, ``{info, messages, trajectory_format, instance_id}``. Its
+messages are in OpenAI's chat format. The last message has the role ``exit`` and contains the
+submission. It is not a part of the conversation, and is skipped and counted. The ``extra`` of a
+message contains its time and the billed usage (``extra.response.usage``). ``raw_output``,
+``response`` and ``actions`` repeat the content of the message and are not read. The files contain
+no tool definitions.
 
 References
 ----------
@@ -30,17 +31,17 @@ _META_KEYS = ("exit_status", "mini_version", "model_stats")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file identifies itself as a trajectory of mini-swe-agent.
+    """Check whether a file is a trajectory of mini-swe-agent.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if the file names mini-swe-agent as its format, agent type or version.
     """
     run = head.value
     named = get_text(run, "trajectory_format"), get_text(run, "info", "config", "agent_type")
@@ -49,22 +50,24 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the recording of the file; runs of the same instance share a cluster.
+    """Read the run of a file as one recording.
+
+    Runs of the same benchmark instance share a cluster.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The one recording, or nothing if the file has no messages.
+        The recording of the run. Nothing is yielded if it has no messages.
 
     Raises
     ------
     ReadError
-        If the file has no list of messages.
+        If the file has no list under ``messages``.
     """
     run = source.read_json()
     rows = get_in(run, "messages")

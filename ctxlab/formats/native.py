@@ -1,16 +1,16 @@
-"""Reader and writer for the native format: a meta line, then one message per line.
+"""Reader and writer for ctxlab's native format: JSONL with a meta line and one line per message.
 
-The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}`` with those of the
-recording's ``id``, ``model``, ``cluster``, ``tools``, ``probes``, ``compactions``, ``meta`` and
-``skipped`` that are set. Another meta line begins another recording. A message line has OpenAI's
-keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``,
-``output``, ``reasoning``), ``time``, ``file`` and ``extra``. In a file without a meta line, the
-recording is named after the file. Reading and writing a native file gives the same bytes.
+The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}``. It also contains the
+``id`` of the recording and, if they are set, ``model``, ``cluster``, ``tools``, ``probes``,
+``compactions``, ``meta`` and ``skipped``. Each meta line starts a new recording. A message line has
+OpenAI's keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``,
+``output``, ``reasoning``), ``time``, ``file`` and ``extra``. If a file has no meta line, its
+recording is named after the file. Reading a native file and writing it again gives the same bytes.
 
-A file without a meta line is native if its content parts are those of OpenAI's chat shape. Rows of
-other APIs have their own readers (``anthropic``, ``messages``). If such a row appears late in a
-file, it is read as in ``messages``. The same holds for a row below a meta line that has tool calls
-or results as parts.
+A file without a meta line is recognised as native if all content parts are in OpenAI's chat format.
+Messages of other APIs have their own readers (``anthropic``, ``messages``). If such a message
+appears only later in the file, it is read as in ``messages``. A message after a meta line is read
+as in ``messages`` only if it has tool calls or results as parts.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "s
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with a meta line or with messages in OpenAI's chat shape.
+    """Check whether a file starts with a meta line or with messages in OpenAI's chat format.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if there is a meta line, or if all messages are in OpenAI's chat format.
     """
     if chunks.sniff(head):
         return False
@@ -56,17 +56,18 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the recordings of a native file; each meta line begins a new one.
+    """Read the recordings of a native file.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        One recording.
+        The messages that follow a meta line, as one recording. A file without meta lines is one
+        recording.
     """
     recording: Recording | None = None
     messages: list[Message] = []
@@ -80,7 +81,7 @@ def read(source: Source) -> Iterator[Recording]:
                 recording = _parse_meta(row, source.name)
             continue
         with source.handle_errors(line):
-            # Rows below a meta line were written by ctxlab, so their parts are kept as they are.
+            # Rows after a meta line were written by ctxlab, so their parts are kept unchanged.
             other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
             messages += parse_message(row, source.skip) if other else [message_from_row(row)]
             recording = recording or Recording(source.name, ())
@@ -89,17 +90,17 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 def dumps(recording: Recording) -> str:
-    """Return a recording as text in the native format, ending with a newline.
+    """Convert a recording to text in the native format.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        The recording to write.
 
     Returns
     -------
     str
-        A meta line and one line per message.
+        A meta line and one line per message, each ending with a newline.
 
     Examples
     --------
@@ -131,6 +132,6 @@ def _is_message(row: dict[str, Any]) -> bool:
 def _parse_meta(row: dict[str, Any], name: str) -> Recording:
     version = row.get("version")
     if version != _VERSION:
-        raise ValueError(f"native format of version {version!r}; this ctxlab reads {_VERSION}")
+        raise ValueError(f"expected version {_VERSION} of the native format, got {version!r}")
     fields = {key: row[key] for key in _META_FIELDS if key in row}
     return msgspec.convert({"id": row.get("id") or name, "messages": (), **fields}, Recording)

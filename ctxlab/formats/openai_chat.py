@@ -1,18 +1,20 @@
 """Reader and writer for OpenAI's chat format.
 
-A file is JSONL, a JSON list or one object of ``{"messages": [...], "tools"?, "model"?, …}``, as in
-fine-tuning files and request bodies, or a JSON list of messages. If the answer stands beside the
-request, the file is a log, and its requests are stitched into conversations (``request_log``).
+A file contains objects ``{"messages": [...], "tools"?, "model"?, …}``, as in fine-tuning files and
+request bodies. It is JSONL, a JSON list or a single object. It may also be a JSON list of messages.
+If rows contain both a request and its response, the file is a request log, and its requests are
+joined into conversations (see ``request_log``).
 
 - ``functions`` and ``function_call``, the predecessors of ``tools``, have no ids. The function name
   is used as the id of the call and of its result.
-- A refusal is read as the text of the assistant (``extra["refusal"]``).
-- The first of several choices is read; the others are counted as skipped.
-- Other short texts and numbers of a row go to ``meta``.
+- A refusal is read as the content of the assistant's message, and ``extra["refusal"]`` is True.
+- If a response has several choices, the first is read, and the others are skipped and counted.
+- Other short strings and numbers of a row are stored in ``meta``.
 
-Bodies in Anthropic's shape are left to its reader, and bodies with content parts of other APIs to
-``messages``. If a row with calls, results or reasoning as parts appears late in a file, it is read
-as in ``messages``. Parts of unknown types are counted and stay in the content.
+Request bodies in Anthropic's format are read by ``anthropic``, and request bodies with content
+parts of other APIs by ``messages``. If a message with calls, results or reasoning as parts appears
+only later in the file, it is read as in ``messages``. Parts of unknown types are counted and stay
+in the content.
 
 References
 ----------
@@ -36,7 +38,7 @@ from ctxlab.formats.openhands import completions as openhands_completions
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
-# Readers of agents whose files contain such a list.
+# Readers for agents that also store lists of chat messages; they take precedence.
 _OTHER_READERS = (mini_swe_agent, openhands_completions)
 
 _REASONING_KEYS = ("reasoning_content", "reasoning")
@@ -46,17 +48,17 @@ _NON_EXTRA_KEYS = frozenset(_MESSAGE_KEYS + _OTHER_KEYS)
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with a list of chat messages, alone or under ``messages``.
+    """Check whether a file starts with a list of chat messages or an object with ``messages``.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if there are messages in OpenAI's chat format, and no more specific reader applies.
     """
     found = list(request_log.request_bodies(head))
     if any(
@@ -68,35 +70,37 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one recording per conversation, in the order of the file.
+    """Read the conversations of a file, in the order of the file.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Returns
     -------
     Iterator of Recording
-        The conversations.
+        One recording per conversation.
     """
     return request_log.read_request_log(source, _DIALECT)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
-    """Return a conversation as one line: a row of a fine-tuning file, or a request body.
+    """Convert a recording to a request body, as one line of JSON.
+
+    The line can also be used as a row of a fine-tuning file.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        The recording to write.
     report : Callable
         Called with the name of each field that the format cannot store.
 
     Returns
     -------
     str
-        The line, ending with a newline.
+        The request body as JSON, followed by a newline.
 
     Examples
     --------
@@ -112,7 +116,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     return dump_json(body) + "\n"
 
 
-FORMAT = Format("openai", "OpenAI chat: messages, tools; request logs", sniff, read, dump)
+FORMAT = Format("openai", "OpenAI chat: messages, request bodies, request logs", sniff, read, dump)
 
 
 def _is_openai_body(body: request_log.RequestBody) -> bool:
@@ -124,24 +128,27 @@ def _is_openai_body(body: request_log.RequestBody) -> bool:
 
 
 def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
-    """Parse a logged row into its message and the tool results that it contains as parts.
+    """Parse a logged message in OpenAI's chat format.
+
+    Messages with tool calls, tool results or reasoning as content parts are also accepted.
 
     Parameters
     ----------
     row : Any
-        A message as it was logged.
+        The logged message.
     skip : Callable
-        Called with a description of each part that a message cannot hold.
+        Called with a description of each content part that is skipped or has an unknown type.
 
     Returns
     -------
     list of Message
-        The messages.
+        Usually one message. If the content contains tool results as parts, each becomes a separate
+        tool message.
 
     Raises
     ------
     ValueError
-        If the row is not a message.
+        If the row is not a valid message.
     """
     row = fields.require_object(row, "a message")
     if chat_format.has_tool_parts(row) or chat_format.has_reasoning_parts(row):
@@ -166,7 +173,7 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _convert_custom_call(call: Any) -> Any:
-    """Convert the call of a custom tool, which takes any text, to a function call."""
+    """Convert a call of a custom tool, which has a string as input, to a function call."""
     custom = fields.get_in(call, "custom")
     if not isinstance(custom, dict):
         return call
@@ -175,7 +182,7 @@ def _convert_custom_call(call: Any) -> Any:
 
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
-    """Return the message of a response, which is logged whole, as its message or as text."""
+    """Return the message of a response, which is logged as an API object, a message or a string."""
     if fields.get_text(response):
         return Message("assistant", response)
     said, choices = response, fields.get_in(response, "choices")
@@ -192,7 +199,7 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
 
 
 def _parse_system(body: dict[str, Any], skip: SkipCallback) -> list[Message]:
-    """Return a system prompt beside the messages, where Anthropic's API has it."""
+    """Return the ``system`` field of a request body as a message, if there is one."""
     system = fields.get_text(body, "system")
     return [Message("system", system)] if system else []
 

@@ -1,29 +1,30 @@
-"""Read sessions of pi.
+"""Reader for sessions of the coding agent pi.
 
-pi appends one entry per line. The conversation consists of the entries from the root to the newest
-one. The first entry is the header (``type: session``). Then come ``message``, ``compaction``, and
-changes by the user (model, thinking level, labels). Since version 2, an entry names its parent, so
-that a session is a tree. In version 1, the parent is the previous entry. The active branch ends at
-the last entry of the file. Entries of other branches, and entries that the model never receives,
-are counted.
+pi appends one entry per line. The first entry is the header (``type: session``). The other entries
+are messages, compactions, and changes by the user (model, thinking level, labels). Since version 2,
+each entry names its parent, so a session is a tree. In version 1, the parent of an entry is the
+previous entry. The active branch consists of the entries from the root to the last entry of the
+file, and becomes the recording. Entries of other branches and entries that pi never sends to the
+model are skipped and counted.
 
-- A compaction takes effect before the next message. It kept the messages from its first kept entry
-  up to the compaction. This is ``firstKeptEntryId``, or in version 1 ``firstKeptEntryIndex``, which
-  counts the entries of the file from 0, including the header. pi cannot parse a line that holds two
-  objects and does not count it, so the index is interpreted without such lines; their messages are
-  read nevertheless.
+- A compaction takes effect before the next message. The messages from its first kept entry up to
+  the compaction stay in the context. The first kept entry is named by ``firstKeptEntryId``. In
+  version 1 it is given by ``firstKeptEntryIndex``, which counts the entries of the file from 0,
+  including the header. pi cannot parse a line with two objects and does not count it. The reader
+  does not count such lines either, but reads their messages.
 - ``toolResult`` becomes a tool message. ``bashExecution``, a command that the user ran, becomes a
-  user message with the wording that pi uses, unless the user hid it from the model. Messages
+  user message with the wording that pi uses, unless the user excluded it from the context. Messages
   inserted by an extension and the summary of a branch that the user left also become user messages.
-- pi since 0.49 does not send an aborted or failed answer again, so it is left out. Sessions of
-  version 1 come from a pi that sent its text without its calls, as the billed usage of the next
-  requests of real sessions shows. Their text is kept.
-- ``details`` and ``partialJson`` are for display, or repeat other fields, and are not read.
-- System prompt and tool definitions are not recorded.
-- A session that was branched or forked from another one begins as a copy of it and is in its
-  cluster.
-- ``meta`` holds the session id, its version and, if several models answered, their numbers of
-  answers.
+- Since version 0.49, pi does not send an aborted or failed answer again, so such an answer is
+  skipped. Sessions of version 1 were written by older releases, which sent the text of the answer
+  without its calls. The billed usage of real sessions confirms this. The text of the answer is
+  therefore kept in sessions of version 1.
+- ``details`` and ``partialJson`` are used for display or repeat other fields, and are not read.
+- pi does not record the system prompt and the tool definitions.
+- A session that was branched or forked from another session starts with a copy of it, and is in the
+  same cluster.
+- ``meta`` contains the session id and its version. If several models answered, it also contains the
+  number of answers of each model.
 
 References
 ----------
@@ -63,34 +64,34 @@ _USER_ROLES = ("user", "custom", "hookMessage")
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file has the header of a pi session.
+    """Check whether a file starts with a pi session.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if there is a header.
+        True if one of the first rows is the header of a session.
     """
     headers = (row for row in head.rows if get_in(row, "type") == "session")
     return any(get_text(row, "id") and "cwd" in row for row in headers)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the active branch of a session.
+    """Read the active branch of a session as one recording.
 
     Parameters
     ----------
     source : Source
-        The file to read.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The conversation, if it has messages.
+        The recording. Nothing is yielded if the branch has no messages.
     """
     rows = list(source.read_jsonl())
     header: dict[str, Any] = next((row for _, row in rows if get_in(row, "type") == "session"), {})
@@ -138,9 +139,9 @@ def _read_branch(
 def _active_path(rows: Sequence[Any]) -> list[int]:
     """Return the indices of the entries from the root to the last entry.
 
-    A parent comes before its child, so the path always ends. If the parent is missing because a
-    line was lost, the previous entry is used: dropping the beginning of the conversation would be
-    worse.
+    A parent always comes before its children in the file, so there are no cycles. If the parent of
+    an entry is missing because a line was lost, the previous entry is used instead. Otherwise, the
+    beginning of the conversation would be lost.
 
     >>> parents = {"a": None, "b": "a", "c": "a"}
     >>> _active_path([{"id": id, "parentId": parent} for id, parent in parents.items()])
@@ -164,7 +165,7 @@ def _active_path(rows: Sequence[Any]) -> list[int]:
 
 
 def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
-    """Return the index of the first row that a compaction kept, or -1 if it names none."""
+    """Return the index of the first entry that a compaction kept, or -1 if it is not found."""
     if id := get_text(row, "firstKeptEntryId"):
         return places.get(id, -1)
     number = row.get("firstKeptEntryIndex")
@@ -179,7 +180,10 @@ def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...])
 
 
 def _parent_session_id(header: dict[str, Any]) -> str | None:
-    """Return the id of the session this one was forked from (file ``<time>_<id>.jsonl``)."""
+    """Return the id of the session from which a session was forked, or None.
+
+    The id is taken from the name of the parent's file, ``<time>_<id>.jsonl``.
+    """
     file = get_text(header, "branchedFrom") or get_text(header, "parentSession")
     return PurePosixPath(file.replace("\\", "/")).stem.rpartition("_")[2] or None if file else None
 
@@ -193,18 +197,18 @@ def _build_meta(header: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class EntryConverter:
-    """Converter of the entries of one branch, in their order."""
+    """Converter from entries of a session to messages, for the entries of one branch in order."""
 
     skip: SkipCallback
-    "called with a reason for each entry and block that becomes no message"
+    "called with a description of each entry or block that is skipped"
     keeps_interrupted_text: bool
-    "whether this pi sends the text of an interrupted answer"
+    "True if this version of pi sends the text of an interrupted answer to the model again"
     models: Counter[str] = field(default_factory=Counter, init=False)
-    "model → number of messages that it wrote"
+    "model → number of messages that the model wrote"
     _interrupted_calls: set[str] = field(default_factory=set, init=False)
 
     def convert(self, row: dict[str, Any]) -> list[Message]:
-        """Convert one entry.
+        """Convert one entry to messages.
 
         Parameters
         ----------
@@ -214,12 +218,12 @@ class EntryConverter:
         Returns
         -------
         list of Message
-            The message, or an empty list.
+            The message of the entry. Empty if the entry contains no message for the model.
 
         Raises
         ------
         ValueError
-            If the entry is invalid.
+            If the entry is malformed.
         """
         kind = row.get("type")
         if kind == "message":
@@ -282,7 +286,7 @@ class EntryConverter:
 
 
 def _to_anthropic_blocks(content: Any) -> Iterator[dict[str, Any]]:
-    """Return blocks in Anthropic's format; only calls and images use other names in pi."""
+    """Convert pi's content to Anthropic's blocks. Only calls and images have a different format."""
     return map(_to_anthropic_block, blocks.to_blocks(content))
 
 
@@ -297,9 +301,10 @@ def _to_anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _command_text(body: dict[str, Any]) -> str:
-    """Return the text of a command, as in pi's ``bashExecutionToText``.
+    """Return the text that pi sends to the model for a command and its output.
 
-    It is defined in ``packages/coding-agent/src/core/messages.ts``.
+    It is the same as the result of ``bashExecutionToText`` in pi's
+    ``packages/coding-agent/src/core/messages.ts``.
     """
     command, output = require_text(body.get("command"), "command"), body.get("output")
     shown = f"```\n{output}\n```" if get_text(output) else "(no output)"
@@ -314,6 +319,6 @@ def _command_text(body: dict[str, Any]) -> str:
 
 
 def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
-    """Return the time of the message; the entry may have the time at which it was copied."""
+    """Return the time of a message. The time of its entry may be later if the entry was copied."""
     milliseconds = get_number(body, "timestamp") if body else None
     return get_time(row, "timestamp") if milliseconds is None else milliseconds / 1000

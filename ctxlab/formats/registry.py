@@ -1,6 +1,7 @@
-"""The table of formats that ctxlab knows.
+"""Registry of the formats that ctxlab can read.
 
-To add a format, write a module and add its name to ``_MODULES``.
+To add a format, write a module with a constant ``FORMAT`` and add the module's name to
+``_MODULES``.
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ _MODULES = (
 )
 
 FORMATS: dict[str, Format] = {}
-"""Formats by name, in the order in which they are tried on a file."""
+"""The registered formats by name. Files are checked against them in this order."""
 
 
 def register_format(format: Format) -> Format:
-    """Add a format to the table.
+    """Register a format, so that ``load`` recognises it and accepts its name.
 
     Parameters
     ----------
     format : Format
-        The format.
+        The format to register.
 
     Returns
     -------
     Format
-        The same format.
+        The format, unchanged.
 
     Raises
     ------
     SpecError
-        If a format of this name is registered already.
+        If a format with the same name is already registered.
 
     Examples
     --------
@@ -81,12 +82,12 @@ def detect_format(path: PathOrUrl) -> Format | None:
     Parameters
     ----------
     path : str or Path
-        The file.
+        Path or URL of the file.
 
     Returns
     -------
     Format or None
-        The format, or None if no reader recognises the file.
+        The detected format, or None if no format recognises the file.
 
     Raises
     ------
@@ -97,12 +98,12 @@ def detect_format(path: PathOrUrl) -> Format | None:
 
 
 def match_format(head: FileHead) -> Format | None:
-    """Return the first format that recognises the beginning of a file.
+    """Return the first registered format that recognises the beginning of a file.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------

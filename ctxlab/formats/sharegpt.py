@@ -1,20 +1,23 @@
-"""Reader for ShareGPT conversations: turns with a speaker and a text.
+"""Reader for ShareGPT conversations, in which each turn has a speaker and a text.
 
-A file is a JSON list, JSONL or one object of ``{"conversations": [{"from": "human", "value": …},
-…], "system"?, "tools"?}``. The turns may also stand under ``messages``, or alone in a list or one
-per line, and may name the speaker under ``role``.
+A file contains objects ``{"conversations": [{"from": "human", "value": …}, …], "system"?,
+"tools"?}``. It is a JSON list, JSONL or a single object. The key of the turns may also be
+``messages``, and the key of the speaker ``role``. A file may also contain lists of turns that are
+not inside objects, or one turn per line.
 
-- ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` the assistant, ``system`` the
-  system prompt.
-- ``function_call`` holds JSON of one call or a list of calls with ``name`` and ``arguments``.
-  ``observation``, ``tool`` and ``function_response`` hold a result. The tags ``<tool_call>`` and
-  ``<tool_response>`` in the texts of the Hermes data sets are read as calls and results too.
-- Calls have no ids. They are numbered (``call-1``), and results answer the open calls in order. A
-  result that is a JSON list with as many elements as there are open calls answers all of them.
-- A ``function_call`` that is not JSON, as in data sets with XML calls, stays text and is counted.
-- ``<think>`` at the beginning of a turn is reasoning.
-- ``chosen`` of a preference pair is the answer, and ``rejected`` is counted. Images are counted,
-  because their place in the text is unknown.
+- ``human`` and ``user`` are the user, ``gpt`` and ``assistant`` are the assistant, and ``system``
+  is the system prompt.
+- The value of ``function_call`` is a JSON object or list of calls with ``name`` and ``arguments``.
+  The value of ``observation``, ``tool`` and ``function_response`` is a tool result. The tags
+  ``<tool_call>`` and ``<tool_response>``, which the Hermes data sets use, are also read.
+- Calls have no ids. They get the ids ``call-1``, ``call-2`` and so on. Results are assigned to the
+  unanswered calls in order. If a result is a JSON list with one element per unanswered call, each
+  element becomes the result of one call.
+- A ``function_call`` that is not valid JSON, as in data sets with XML calls, is read as plain text
+  and counted.
+- ``<think>`` at the beginning of a turn is read as reasoning.
+- In a preference pair, ``chosen`` is read as the last message. ``rejected`` is skipped and counted.
+  Images are also skipped and counted, because their position in the text is unknown.
 
 References
 ----------
@@ -53,17 +56,17 @@ _THINK_TAG = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with ShareGPT turns, in a conversation or alone.
+    """Check whether a file starts with a ShareGPT conversation or with single turns.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first rows contains a turn with a known speaker and a value.
     """
     for row in head.rows[:3]:
         first = row[0] if isinstance(row, list) and row else row
@@ -78,17 +81,20 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of a file; turns that stand alone form one conversation.
+    """Read the conversations of a file.
+
+    Turns that are not in a list, such as one turn per line, are joined into one conversation.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        A conversation with its tools. ``meta`` holds the short values beside it.
+        A conversation with its tool definitions. ``meta`` contains the other short values of its
+        row, such as an id or a score.
     """
     alone: list[tuple[Location, Any]] = []
     for where, value in source.read_json_values():
@@ -126,7 +132,7 @@ def _is_turn(value: Any) -> bool:
 def _parse_conversation(
     row: dict[str, Any], turns: list[Any], source: Source, where: Location | None
 ) -> tuple[Message, ...]:
-    """Return the messages of a conversation, and count what stands beside its turns."""
+    """Return the messages of a conversation, and count its rejected answers, images and other media."""
     said: list[Any] = []
     opens = fields.get_in(fields.first_or_none(turns), "from") == "system"
     if fields.get_text(row, "system") and not opens:
@@ -143,7 +149,7 @@ def _parse_conversation(
 
 
 def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple[Message, ...]:
-    """Return the messages of turns; results answer the open calls in order."""
+    """Convert turns to messages. Results are assigned to the unanswered calls in order."""
     messages: list[Message] = []
     open_: list[ToolCall] = []
     count = 0
@@ -170,7 +176,7 @@ def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple
 
 
 def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Message:
-    """Return the message of a turn that is not a result; ``count`` calls came before it."""
+    """Convert a turn that is not a tool result. ``count`` is the number of calls in earlier turns."""
     if speaker in _USER_ROLES or speaker == "system":
         return Message("system" if speaker == "system" else "user", value)
     thought = _THINK_TAG.match(value)
@@ -191,7 +197,7 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
 
 
 def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
-    """Return calls with numbers as ids, because the format has none."""
+    """Convert calls, and use consecutive numbers as ids because the format has no ids."""
     return tuple(
         make_call(f"call-{number}", call["name"], call.get("arguments", call.get("parameters")))
         for number, call in enumerate(calls, start=count + 1)
@@ -199,7 +205,7 @@ def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
 
 
 def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
-    """Return the results of a turn, each with the id of the open call that it answers."""
+    """Return the tool results of a turn, each with the id of the call that it answers."""
     texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:
         several = fields.parse_if_json(texts[0])

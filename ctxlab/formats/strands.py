@@ -1,13 +1,15 @@
-"""Reader for sessions of Strands Agents, which store one message per file.
+"""Reader for sessions of Strands Agents, which stores each message in a separate file.
 
-The files of a folder are one conversation. ``session_ID/agents/agent_ID/messages/message_0.json``
-holds ``{"message": {"role", "content"}, "message_id": 0, "redact_message": null, "created_at",
-"updated_at"}``. The content is a list of Bedrock blocks; bytes are ``{"__bytes_encoded__": true,
-"data": base64}``. A list of such objects, or JSONL of them, is read too. ``session.json`` and
-``agent.json`` beside the folder contain no messages and are not read.
+The message files of a folder form one conversation. Their paths have the form
+``session_ID/agents/agent_ID/messages/message_0.json``. Each file contains ``{"message": {"role",
+"content"}, "message_id": 0, "redact_message": null, "created_at", "updated_at"}``. The content is a
+list of Bedrock blocks, in which bytes are written as ``{"__bytes_encoded__": true, "data":
+base64}``. A JSON list or JSONL file of such objects is also read. The files ``session.json`` and
+``agent.json`` in the parent folders contain no messages and are not read.
 
-- Messages are ordered by ``message_id``, because file names sort as text.
-- A redacted message is replaced by its redaction, as in Strands, and counted.
+- Messages are sorted by ``message_id``, because sorting by file name would put ``message_10``
+  before ``message_2``.
+- A redacted message is replaced by ``redact_message``, as Strands does, and is counted.
 
 References
 ----------
@@ -30,17 +32,17 @@ from ctxlab.messages.types import Message, Recording
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with a message as Strands stores it.
+    """Check whether a file starts with a message stored by Strands.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if the first object has a ``message`` and a ``message_id``.
     """
     first = head.value
     rows = first if isinstance(first, list) else [first]
@@ -48,12 +50,12 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the one conversation of a folder's files.
+    """Read all message files of a folder as one conversation.
 
     Parameters
     ----------
     source : Source
-        The first file of the folder; ``other_paths`` are the others.
+        The first file of the folder. The other files are in ``source.other_paths``.
 
     Yields
     ------
@@ -63,7 +65,7 @@ def read(source: Source) -> Iterator[Recording]:
     Raises
     ------
     ReadError
-        If most of its content parts have unknown types.
+        If most content parts of the conversation have unknown types.
     """
     found: list[tuple[int, list[Message]]] = []
     parts = PartCount()

@@ -1,26 +1,28 @@
 """Reader for SWE-agent trajectories (``.traj``), one JSON object per run.
 
-The object is ``{trajectory, history, info, environment, …}``, with ``replay_config`` (an object or
-JSON text) since version 1.0. ``history`` is what the model saw. ``trajectory`` repeats it step by
-step, since version 1.0 with the whole request of each step (``messages``, ``query``), and is read
-only if there is no history. Steps that are not in the history, whose answers SWE-agent requested
-again, are counted.
+The object is ``{trajectory, history, info, environment, …}``. Since version 1.0 it also contains
+``replay_config`` (an object, or a string with JSON). ``history`` contains the messages of the
+conversation. ``trajectory`` repeats them step by step. Since version 1.0, each step also contains
+its whole request (``messages``, ``query``). The trajectory is read only if there is no history.
+SWE-agent repeats a request if its answer was invalid. Steps with invalid answers are not in the
+history, and are skipped and counted.
 
-- Up to version 0.7, and whenever the agent parses actions from text, observations are user messages
-  and there are no tool calls. The roles are kept as recorded, because they are what was sent.
-- With function calling, a message of role ``tool`` names its call in ``tool_call_ids``.
-- Demonstrations (``is_demo``) are the conversation of another task, sent before the task. They are
-  left out and counted.
-- "Old environment output: (n lines omitted)" does not appear in a history. If configured, SWE-agent
-  puts it into each request for all but the last observations. ``meta["history_processors"]`` shows
-  the configuration.
-- Tool definitions are not recorded.
-- A history may contain several agents (``agent``), each of which saw only its own messages. Each
-  agent becomes a recording of its own. If there are ``attempts``, each attempt is read, and the
-  fields beside them, which repeat the best attempt, are not.
+- Up to version 0.7, and in configurations that parse actions from text, observations are user
+  messages and there are no tool calls. The recording has the same roles, because they were sent to
+  the model.
+- With function calling, ``tool_call_ids`` of a ``tool`` message contains the id of its call.
+- Demonstrations (``is_demo``) are conversations about another task that are sent before the task.
+  They are skipped and counted.
+- If configured, SWE-agent replaces old observations in each request by "Old environment output: (n
+  lines omitted)". The history contains the original observations. ``meta["history_processors"]``
+  shows the configuration.
+- The files contain no tool definitions.
+- A history may contain messages of several agents (``agent``). Each agent received only its own
+  messages and becomes a separate recording. If the run has ``attempts``, each attempt is read. The
+  top-level history and trajectory repeat the best attempt and are not read in this case.
 
 The cluster is the instance named in ``replay_config``, otherwise the file name, which SWE-agent
-takes from the instance.
+derives from the instance.
 
 References
 ----------
@@ -57,17 +59,17 @@ _NON_LLM_MODELS = ("replay", "human", "human_thought", "instant_empty_submit")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file is a run with SWE-agent's steps or messages.
+    """Check whether a file is a SWE-agent trajectory.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if the first step or message has the keys that SWE-agent writes.
     """
     run = head.value
     attempts = get_in(run, "attempts")
@@ -75,17 +77,17 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one recording per attempt and agent.
+    """Read one recording for each agent of each attempt.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The messages of one agent.
+        The messages of one agent in one attempt.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def _parse_message(row: Any) -> Message:
 
 
 def _rows_from_steps(steps: Any) -> list[Any]:
-    """Return the messages of a run without a history: the first request, then the steps."""
+    """Build the messages of a run without history from its first request and its steps."""
     if not isinstance(steps, list) or not steps:
         return []
     sent = get_list(get_in(steps[0], "query") or get_in(steps[0], "messages"))

@@ -1,28 +1,28 @@
 """Reader for tau2-bench results: simulated chats of an agent with a customer.
 
-The file is a JSON object ``{timestamp, info, tasks, simulations}``. The system prompt is recorded
-only in ``info.environment_info.policy`` (or in a simulation's ``policy``) and is put before the
-messages. The agent's fixed instructions around it are not recorded. Tool definitions are read from
-``environment_info.tool_defs``, which is rarely set. The trials of a task share a cluster, also with
-runs of other agents on the same task of the domain.
+The file is a JSON object ``{timestamp, info, tasks, simulations}``. The domain policy is the only
+part of the system prompt that is recorded, in ``info.environment_info.policy`` or in ``policy`` of
+a simulation. It becomes the system message. Tool definitions are read from
+``environment_info.tool_defs``, which is rarely set. All simulations of a task share a cluster,
+including those of other agents.
 
-- A recording is what the agent's model saw. The simulated customer may have tools of its own (in
-  telecom, a phone). The orchestrator sends such a call to the environment and the result only to
-  the customer. ``is_valid_agent_history_message`` hides both from the agent, and the billed tokens
-  of the agent's requests confirm this. Both are counted as left out, so that every result in the
-  recording answers the assistant.
-- The first message is the orchestrator's greeting. The agent sees it as its own, but no model wrote
-  it.
-- ``usage`` of an assistant message is the agent's. Its ``prompt_tokens`` include cached tokens,
-  which are not listed separately. ``usage`` of a user message belongs to the simulator's request
-  and stays in ``extra``.
-- Call ids may repeat within a conversation. ``raw_data`` repeats the message and is read only for
-  the agent's hidden reasoning. ``errors`` holds answers that the agent had to repeat. They are not
-  in the history, but the usage of the final answer includes them.
-- Voice runs, which have ``ticks`` and no messages, are counted as left out. ``llm_args`` is never
-  read, because it may contain API keys.
+- A recording contains the messages that the agent's model received. The simulated customer may have
+  its own tools (a phone in the telecom domain). The agent receives neither the customer's tool
+  calls nor their results: ``is_valid_agent_history_message`` in tau2-bench removes them, and the
+  billed tokens of the agent's requests confirm this. They are skipped and counted, so that every
+  tool result in the recording answers a call of the assistant.
+- The first message is a fixed greeting by the orchestrator. It is an assistant message, but no
+  model wrote it.
+- ``usage`` of an assistant message is the usage of the agent's request. Its ``prompt_tokens``
+  include cached tokens, which are not listed separately. ``usage`` of a user message is the usage
+  of the customer simulator, and is stored in ``extra``.
+- Call ids may repeat within a conversation. ``raw_data`` repeats the message. Only the hidden
+  reasoning of the agent is read from it. ``errors`` contains answers that the agent had to repeat.
+  They are not in the history, but the usage of the final answer includes them.
+- Voice simulations, which have ``ticks`` and no messages, are skipped and counted. ``llm_args`` is
+  never read, because it may contain API keys.
 
-``meta`` holds the reward, the termination reason and the ground truth (``actions``,
+``meta`` contains the reward, the termination reason and the ground truth (``actions``,
 ``communicate_info``).
 
 References
@@ -53,39 +53,39 @@ _GROUND_TRUTH_KEYS = ("actions", "communicate_info")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file begins with the agent and environment information of tau2-bench.
+    """Check whether a file contains tau2-bench results.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if ``info`` contains ``agent_info`` and ``environment_info``.
     """
     info = get_in(head.value, "info")
     return all(isinstance(get_in(info, f"{key}_info"), dict) for key in ("agent", "environment"))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one recording per simulation, named after its task and trial.
+    """Read one recording for each simulation, named after its task and trial.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The chat of a simulation.
+        The conversation of a simulation.
 
     Raises
     ------
     ReadError
-        If the file has no list of simulations.
+        If the file has no list under ``simulations``.
     """
     results = source.read_json()
     runs = get_in(results, "simulations")
@@ -111,7 +111,7 @@ FORMAT = Format("tau2-bench", "tau2-bench results: tasks and simulations", sniff
 def _parse_simulation(run: Any, name: str, info: Any, ground_truth: Any) -> Recording:
     run = require_object(run, "a simulation")
     if not isinstance(run.get("messages"), list):
-        raise ValueError("a simulation must have a list under messages")
+        raise ValueError(f"messages must be a list, got {type(run.get('messages')).__name__}")
     policy = get_text(run, "policy") or get_text(info, "environment_info", "policy")
     messages = [Message("system", policy)] if policy else []
     left_out: Counter[str] = Counter()
@@ -139,7 +139,7 @@ def _parse_simulation(run: Any, name: str, info: Any, ground_truth: Any) -> Reco
 
 
 def _hidden_reason(row: Any) -> str | None:
-    """Return why the agent does not see a message, or None if it does."""
+    """Return why a message was not sent to the agent's model, or None if it was sent."""
     role = get_in(row, "role")
     if role == "user" and row.get("tool_calls"):
         return "user message that calls the user's own tools"
@@ -174,7 +174,7 @@ def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
         with source.handle_errors(number, "tool definition"):
             name, parameters = signature["name"], signature.get("params") or {}
             if not isinstance(name, str) or not isinstance(parameters, dict):
-                raise ValueError("a tool must have a text under name and an object under params")
+                raise ValueError(f"name must be a string, params an object; got {signature!r:.80}")
             described = {"name": name, "description": get_text(signature, "doc") or ""}
             yield {"type": "function", "function": described | {"parameters": parameters}}
 

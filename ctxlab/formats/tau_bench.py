@@ -1,9 +1,10 @@
 """Reader for tau-bench runs: chats of an agent with a simulated customer.
 
-The file is a JSON list of ``{task_id, reward, info, traj, trial}``. ``traj`` holds the
-conversation, including its system message. The trials of a task are near-duplicates, so they share
-a cluster. Tool call ids repeat within a conversation and are kept: a result belongs to the call
-before it. ``meta`` holds the reward and the ground truth (``info.task.actions``).
+The file is a JSON list of ``{task_id, reward, info, traj, trial}``. ``traj`` is the conversation,
+including its system message. The trials of a task are near-duplicates, so they share a cluster.
+Tool call ids repeat within a conversation and are kept as recorded. A result answers the last call
+before it with the same id. ``meta`` contains the reward and the ground truth
+(``info.task.actions``).
 
 References
 ----------
@@ -24,39 +25,39 @@ from ctxlab.messages.types import Recording
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file is a list of runs with a task and a trajectory.
+    """Check whether a file is a list of tau-bench runs.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file looks like this format.
+        True if one of the first elements has ``task_id`` and a list under ``traj``.
     """
     runs = get_objects(head.value)
     return any("task_id" in run and isinstance(run.get("traj"), list) for run in runs)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one recording per run, named after its task and trial.
+    """Read one recording for each run, named after its task and trial.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        The chat of a run.
+        The conversation of a run.
 
     Raises
     ------
     ReadError
-        If the file is not a list.
+        If the file is not a JSON list.
     """
     runs = source.read_json()
     if not isinstance(runs, list):
@@ -72,7 +73,7 @@ FORMAT = Format("tau-bench", "tau-bench runs: a JSON list with traj, reward, tri
 def _parse_run(run: Any, name: str) -> Recording:
     run = require_object(run, "a run")
     if not isinstance(run.get("traj"), list):
-        raise ValueError("a run must have a list of messages under traj")
+        raise ValueError(f"traj must be a list of messages, got {type(run.get('traj')).__name__}")
     meta = {key: run[key] for key in ("task_id", "trial", "reward") if key in run}
     task = get_in(run, "info", "task")
     if isinstance(task, dict) and "actions" in task:

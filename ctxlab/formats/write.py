@@ -1,8 +1,8 @@
-"""Write recordings to files, and count what the format cannot store.
+"""Write recordings to files, and count the values that the format cannot store.
 
-Files are written to a temporary folder first and moved into place at the end, so that an error
-leaves no partial output. An existing file is replaced only with ``force``. A file that is being
-read is never replaced.
+Files are first written to a temporary folder. They are moved to their final paths at the end, so
+that an error leaves no partial output. Existing files are replaced only if ``force`` is True. A
+file from which one of the recordings was read is never replaced.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ctxlab.formats.registry import FORMATS
 from ctxlab.messages.types import Recording
 
 _UNSAFE_CHARACTERS = re.compile(r"[^\w .,+@=#~-]")
-_MAX_NAME_BYTES = 120  # file systems allow 255; leaves room for suffixes
+_MAX_NAME_BYTES = 120  # file systems allow 255 bytes; the rest is for suffixes
 _COMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
-    # No name and no time in the header, so that the same recordings give the same bytes.
+    # The header contains neither name nor time, so that the output is reproducible.
     ".gz": lambda raw: gzip.GzipFile("", "wb", fileobj=raw, mtime=0),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
     ".xz": partial(lzma.LZMAFile, mode="wb"),
@@ -45,16 +45,17 @@ def write(
     *,
     force: bool = False,
 ) -> Counter[str]:
-    """Write recordings in a format.
+    """Write recordings to a file or folder.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        The recordings to write.
     out : str, Path or text file
-        A file for all recordings, a folder for one file per recording named after its id, or a file
-        object opened for text. A path is a folder if it exists as one or ends with ``/``. A file
-        whose name ends with ``.gz``, ``.bz2``, ``.xz`` or ``.zst`` is compressed.
+        A path, or a file object opened for text. If the path is an existing folder or ends with
+        ``/``, each recording is written to a file in this folder that is named after its id.
+        Otherwise, all recordings are written to one file. The file is compressed if its name ends
+        with ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
     format : str or Format
         The format to write.
     force : bool
@@ -63,15 +64,16 @@ def write(
     Returns
     -------
     Counter of str
-        What the format could not store, and how often.
+        Number of values that the format could not store, by name.
 
     Raises
     ------
     SpecError
-        If the format cannot be written, if a file would need to hold more recordings than the
-        format allows, if a file exists already, or if a file is being read.
+        If the format cannot be written, if a file would contain more recordings than the format
+        allows, if a file exists and ``force`` is False, or if a recording was read from a file that
+        would be replaced.
     UnknownName
-        If ``format`` is not a known format.
+        If ``format`` is not the name of a known format.
 
     Examples
     --------
@@ -90,9 +92,9 @@ def write(
             out.write(_dump_text(recording, target_format, unsupported))
         return unsupported
     if out == "":
-        raise SpecError("the output path is empty; use ./ for the current folder")
+        raise SpecError("expected an output path, got an empty string; use ./ for this folder")
     if is_url(out):
-        raise SpecError(f"{out}: expected a path on this machine, got a URL")
+        raise SpecError(f"{out}: expected a local path, got a URL")
     path = Path(out).expanduser()
     is_folder = path.is_dir() or str(out).endswith(("/", os.sep))
     home = path if is_folder else path.parent
@@ -127,19 +129,19 @@ def write(
 
 
 def format_count(name: str, count: int) -> str:
-    """Format the number of items that were lost.
+    """Format the number of values that could not be written, for a warning.
 
     Parameters
     ----------
     name : str
-        The name of one item.
+        Name of one value, a key of the counter that ``write`` returns.
     count : int
-        The number of items.
+        Number of values.
 
     Returns
     -------
     str
-        The text, in the plural if ``count`` is not 1.
+        The number and the name, in the plural if ``count`` is not 1.
 
     Examples
     --------
@@ -155,7 +157,7 @@ def format_count(name: str, count: int) -> str:
 
 
 def _compress(file: Path, suffix: str) -> None:
-    """Compress a file in place if the suffix of its target asks for it."""
+    """Compress a file in place if its ``suffix`` belongs to a compressed file, such as ``.gz``."""
     if suffix not in _COMPRESSORS:
         return
     packed = file.with_suffix(suffix)
@@ -165,51 +167,51 @@ def _compress(file: Path, suffix: str) -> None:
 
 
 def writable_format(name: str) -> Format:
-    """Return a format by name, if it can be written.
+    """Return a format by name, and raise an error if ctxlab cannot write it.
 
     Parameters
     ----------
     name : str
-        The name of the format.
+        Name of the format.
 
     Returns
     -------
     Format
-        The format.
+        The format, which has a ``dump`` function.
 
     Raises
     ------
     UnknownName
-        If the format is unknown.
+        If no format has this name.
     SpecError
-        If the format cannot be written. The message lists the formats that can.
+        If ctxlab can read but not write the format.
     """
     if name not in FORMATS:
         raise UnknownName("format", name, FORMATS)
     if FORMATS[name].dump is None:
         can = ", ".join(each.name for each in FORMATS.values() if each.dump)
-        raise SpecError(f"the format {name} can be read but not written; ctxlab writes {can}")
+        raise SpecError(f"ctxlab can read but not write the format {name}; choose from {can}")
     return FORMATS[name]
 
 
 def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) -> str:
     if format.dump is None:
-        raise SpecError(f"the format {format.name} can be read but not written")
+        raise SpecError(f"ctxlab can read but not write the format {format.name}")
     try:
         return format.dump(recording, lambda name: unsupported.update((name,)))
     except RecursionError:
-        raise SpecError(f"{recording.id}: nested too deeply to be written") from None
+        raise SpecError(f"{recording.id}: nested too deeply to be written as JSON") from None
 
 
 def _single_recording_error(format: Format) -> SpecError:
-    fix = "give a folder that ends with /"
-    return SpecError(f"a {format.name} file holds one recording, got several; {fix}")
+    fix = "write to a folder, with a path that ends with /"
+    return SpecError(f"expected one recording per {format.name} file, got several; {fix}")
 
 
 def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
-    """Return a relative path for an id that is valid on every file system and not used before.
+    """Return a relative path for a recording that is valid on every file system and not yet used.
 
-    ``used``: path in lower case → the number that its last use got.
+    ``used`` maps each used path, in lower case, to the number that was last appended to it.
 
     >>> used = {}
     >>> [_file_name(id, ".jsonl", used) for id in ("air/task-3", "../../etc/x y:z", "AIR/task-3", "")]
@@ -217,7 +219,7 @@ def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
     """
     parts = [safe for part in id.split("/") if (safe := _sanitize_part(part))]
     *folders, last = parts or ["recording"]
-    # A folder must not have the name of a file beside it.
+    # A folder must not have the same name as a file in the same folder.
     above = "".join(f"{part}_/" if part.endswith(suffix) else f"{part}/" for part in folders)
     plain = name = f"{above}{last}{suffix}"
     again = used.get(plain.casefold(), 0)

@@ -1,1 +1,1 @@
-"""Messages and recordings: types, conversion, validity and entities."""
+"""Types of messages and recordings, and functions that convert, validate and search messages."""

@@ -1,9 +1,10 @@
 """Types of content parts, in OpenAI's chat format and in the other APIs that ctxlab reads.
 
-A part in OpenAI's chat format has a ``type`` and a payload under the key of the same name. Other
-APIs put more into the content of a message: tool calls, tool results, reasoning. A message with
-such a part is no chat message. Reading it as one would silently lose its tool calls. This module is
-the only place that lists the types; the readers, ``openai_format`` and the warnings use it.
+A part in OpenAI's chat format has a ``type`` and a payload under the key of the same name, for example
+``{"type": "text", "text": "hi"}``. Other APIs also store tool calls, tool results and reasoning as
+content parts. A message with such a part is not in the chat format: reading it as a chat message would
+silently lose the tool calls. Only this module lists the part types. The readers of formats,
+``openai_format`` and the warnings use its lists.
 
 References
 ----------
@@ -29,7 +30,7 @@ from ctxlab.messages.types import Recording
 CHAT_PART_TYPES = frozenset(
     {"text", "image_url", "input_audio", "file", "refusal", "audio_url", "video_url"}
 )
-"""Types of OpenAI's chat format; compatible servers add ``audio_url`` and ``video_url``."""
+"""Types in OpenAI's chat format. ``audio_url`` and ``video_url`` are additions of compatible servers."""
 
 TEXT_TYPES = ("text", "input_text", "output_text", "refusal", "citationsContent", "guardContent")
 REASONING_TYPES = ("thinking", "reasoning", "reasoning_content", "reasoningContent", "think")
@@ -46,7 +47,10 @@ IMAGE_TYPES = (
     "file",
 )
 MARKER_TYPES = ("input_json_delta", "tool_call_chunk", "cachePoint", "step-start")
-"""Parts without own content: markers, and fragments of a tool call that is complete elsewhere."""
+"""Types without content: markers, and streamed fragments of a tool call.
+
+The complete tool call is stored in another part or field of the message.
+"""
 
 UNSUPPORTED_TYPES = (
     *("redacted_thinking", "redactedThinking", "document", "video", "audio", "input_file"),
@@ -57,24 +61,24 @@ UNSUPPORTED_TYPES = (
     *("actionRequired", "systemNotification", "conversationCompacted", "contextLengthExceeded"),
     *("summarizationRequested", "resource", "resource_link"),
 )
-"""Known types that a recording cannot hold; readers skip and count them."""
+"""Known types that a recording cannot represent. Readers skip and count such parts."""
 
 UNREAD_CALL_TYPES = frozenset({"functionCall", "functionResponse"})
-"""Tool calls and results that no reader supports; reading the conversation would lose them."""
+"""Types of tool calls and tool results that no reader supports."""
 
 _VERCEL_TOOL_TYPES = ("dynamic-tool", "tool-invocation")
 _KNOWN_TYPES = CHAT_PART_TYPES.union(
     *(TEXT_TYPES, REASONING_TYPES, CALL_TYPES, RESULT_TYPES, IMAGE_TYPES),
     *(MARKER_TYPES, UNSUPPORTED_TYPES, _VERCEL_TOOL_TYPES),
 )
-# In Bedrock and Gemini the only key of a block is its type.
+# In Bedrock and Gemini, a content block has a single key, which is its type.
 _BEDROCK_KEYS = (
     *("text", "toolUse", "toolResult", "reasoningContent", "image", "document", "video", "audio"),
     *("cachePoint", "guardContent", "citationsContent", "searchResult"),
 )
 _GEMINI_KEYS = ("functionCall", "functionResponse", "inlineData", "fileData", "executableCode")
 
-# API -> types that only this API writes. APIs without a reader are listed for error messages.
+# API -> types that only this API uses. APIs without a reader are listed for error messages.
 _TYPES_BY_API = {
     "Google Gemini contents": _GEMINI_KEYS,
     "Anthropic messages": ("tool_use", "tool_result", "redacted_thinking", "server_tool_use"),
@@ -92,7 +96,10 @@ _SKIPPED_PREFIX = "block of type "
 
 
 def part_type(part: Mapping[str, Any]) -> str | None:
-    """Return the type of a content part: its ``type``, else the key that names it in Bedrock or Gemini.
+    """Return the type of a content part.
+
+    The type is the value of the key ``type``. In Bedrock's and Gemini's formats, which have no such
+    key, the type is itself a key, as in ``{"toolUse": {…}}``.
 
     Parameters
     ----------
@@ -102,7 +109,7 @@ def part_type(part: Mapping[str, Any]) -> str | None:
     Returns
     -------
     str or None
-        The type; None if the part has none.
+        The type. None if the part has no ``type`` and none of the keys of Bedrock and Gemini.
 
     Examples
     --------
@@ -116,7 +123,7 @@ def part_type(part: Mapping[str, Any]) -> str | None:
 
 
 def is_chat_part(part: Any) -> bool:
-    """Return whether a content part follows OpenAI's chat format: a text, or a type with its payload.
+    """Return whether a content part follows OpenAI's chat format.
 
     Parameters
     ----------
@@ -126,7 +133,8 @@ def is_chat_part(part: Any) -> bool:
     Returns
     -------
     bool
-        True if it does.
+        True if the part is a string, or a mapping with a type of ``CHAT_PART_TYPES`` and a payload
+        under the key of the same name.
 
     Examples
     --------
@@ -142,7 +150,7 @@ def is_chat_part(part: Any) -> bool:
 
 
 def is_known_type(kind: str | None) -> bool:
-    """Return whether a reader knows the type of a content part.
+    """Return whether this module lists a type of content part, as supported or as unsupported.
 
     Parameters
     ----------
@@ -152,7 +160,7 @@ def is_known_type(kind: str | None) -> bool:
     Returns
     -------
     bool
-        True if one does.
+        True if the type is listed, or is a custom data type of the Vercel AI SDK (``data-…``).
 
     Examples
     --------
@@ -163,7 +171,7 @@ def is_known_type(kind: str | None) -> bool:
 
 
 def describe_type(part: Mapping[str, Any]) -> str:
-    """Return the type of a content part for a message to the user; a part without a type shows its keys.
+    """Describe the type of a content part, for warnings and error messages.
 
     Parameters
     ----------
@@ -173,7 +181,7 @@ def describe_type(part: Mapping[str, Any]) -> str:
     Returns
     -------
     str
-        The description.
+        The type, or ``none`` with the keys of the part if it has no type.
 
     Examples
     --------
@@ -187,7 +195,7 @@ def describe_type(part: Mapping[str, Any]) -> str:
 
 
 def guess_api(kinds: Iterable[str | None]) -> str | None:
-    """Return the name of the API that writes the given types of content parts.
+    """Guess which API wrote content parts, from their types.
 
     Parameters
     ----------
@@ -197,7 +205,8 @@ def guess_api(kinds: Iterable[str | None]) -> str | None:
     Returns
     -------
     str or None
-        The name; None if no known API can be told from the types.
+        Name of the first API that is the only one to use one of the types. None if there is no such
+        API.
 
     Examples
     --------
@@ -209,10 +218,10 @@ def guess_api(kinds: Iterable[str | None]) -> str | None:
 
 
 def missing_calls_warning(recording: Recording) -> str | None:
-    """Return a warning if the tool calls of a recording were probably not read.
+    """Return a warning if a reader probably missed the tool calls of a recording.
 
-    A long conversation without any tool call is usual for a chat, but not for an agent. If the
-    recording also contains content parts of unknown types, these parts probably hold the tool calls.
+    A long conversation without tool calls is usual for a chat, but not for an agent. If such a
+    recording also has content parts of unknown types, these parts are probably the tool calls.
 
     Parameters
     ----------
@@ -223,7 +232,7 @@ def missing_calls_warning(recording: Recording) -> str | None:
     -------
     str or None
         The warning, without the name of the recording. None if the recording has a tool call, fewer
-        than 10 answers, or no content part of unknown type.
+        than 10 assistant messages, or no content part of unknown type.
 
     Examples
     --------
@@ -242,7 +251,7 @@ def missing_calls_warning(recording: Recording) -> str | None:
         kind = reason.removeprefix(_SKIPPED_PREFIX).partition(" (")[0].partition(",")[0]
         if reason.startswith(_SKIPPED_PREFIX) and not is_known_type(kind.removeprefix("redacted ")):
             unknown[kind] += count
-    if not unknown:  # some readers keep unknown parts in the messages instead of skipping them
+    if not unknown:  # some readers do not skip unknown parts, but keep them in the messages
         listed = (m.content for m in recording.messages if isinstance(m.content, tuple))
         kept = itertools.chain.from_iterable(listed)
         unknown.update(describe_type(part) for part in kept if not is_known_type(part_type(part)))

@@ -1,7 +1,9 @@
-"""Find entities: typed tokens that an agent must reproduce exactly, such as paths, ids and dates.
+"""Find entities: tokens that an agent must reproduce exactly, such as paths, ids and dates.
 
-A language model cannot guess entities. It can write a word like "file" without any context, but not
-``src/io.py``. The patterns are deliberately simple. What they miss, they miss for all strategies.
+A language model can guess a word like "file" without any context, but not a path like ``src/io.py``.
+So entities show which information a model needs from its context. The patterns are deliberately
+simple. Entities that the patterns miss are missed for all strategies equally, so comparisons of
+strategies stay fair.
 """
 
 from __future__ import annotations
@@ -17,23 +19,26 @@ EntityKind: TypeAlias = Literal[
 ]
 """Kinds of entities.
 
+- ``url``: a web address that starts with ``http://`` or ``https://``
+- ``email``: an email address
 - ``date``: a date or time stamp in digits
 - ``path``: a file or folder: a token with a slash or a file extension
 - ``hash``: a hexadecimal number of seven digits or more, or a UUID
-- ``id``: letters and digits in one token, such as HAT136 or mia_li_3668
+- ``id``: a token of letters and digits, such as HAT136 or mia_li_3668
 - ``identifier``: a name in code: snake_case, camelCase, dotted.name, SCREAMING_CASE
 - ``number``: a number of four digits or more, or with decimals
-- ``value``: a whole argument of a few words that contains none of these, such as a person's name
+- ``value``: a short argument of a tool call that contains none of the other kinds, such as a person's
+  name
 """
 
 
 class Entity(NamedTuple):
-    """A typed token."""
+    """A token that an agent must reproduce exactly, with its kind."""
 
     kind: EntityKind
-    "what the token names"
+    "kind of the token, such as ``path``"
     text: str
-    "the token as written"
+    "the token as it is written in the searched text"
 
 
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
@@ -44,7 +49,7 @@ _HASH = re.compile(
     r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
-# Three digits in a row make mia_li_3668 an id; read_utf8 is a name in code.
+# A snake_case token with three consecutive digits, such as mia_li_3668, is an id; read_utf8 is not.
 _SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)+_*|__\w+__)")
 _CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -67,19 +72,19 @@ _MAX_CHARS = 200
 
 
 def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
-    """Return the distinct entities of a text, in order of appearance, URLs first.
+    """Find the distinct entities of a text.
 
     Parameters
     ----------
     text : str
         The text to search.
     limit : int, optional
-        Maximum number of entities. None: all.
+        Maximum number of entities to return. By default, all are returned.
 
     Returns
     -------
     tuple of Entity
-        The entities.
+        The URLs, followed by the other entities, both in order of appearance.
 
     Examples
     --------
@@ -99,17 +104,20 @@ def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
 
 
 def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
-    """Return the entities of one argument value: those in its text, else the whole value if it is short.
+    """Find the entities of one argument value of a tool call.
+
+    A short string without entities, such as a person's name, is one entity of the kind ``value``. A
+    single lower-case word is not an entity, because it is usually an option of the tool.
 
     Parameters
     ----------
     value : Any
-        A leaf of the arguments: text, number, bool or None.
+        A leaf of the arguments: a string, a number, a bool or None.
 
     Returns
     -------
     tuple of Entity
-        The entities.
+        The distinct entities; empty for a bool, None or a number of one or two characters.
 
     Examples
     --------
@@ -135,7 +143,7 @@ def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
 @lru_cache(maxsize=65536)
 def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
     if chunk.isalpha() and (chunk.islower() or chunk.istitle() or len(chunk) < _MIN_CHARS):
-        return ()  # fast path: most chunks are plain words
+        return ()  # fast path, because most chunks are plain words
     if _DOT_PATH.match(chunk):  # ./run.sh and .github/ci.yml keep their dot, .read_all does not
         path = chunk.rstrip(".:#+-").removesuffix("/")
         if _MIN_CHARS <= len(path) <= _MAX_CHARS and _classify_token(path) == "path":
@@ -157,7 +165,7 @@ def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
 
 def _classify_token(token: str) -> EntityKind | None:
     if "/" in token and _PATH.fullmatch(token):
-        # "and/or" is no path: a path has a root, a second slash, a dot or an underscore.
+        # "and/or" is not a path. A path has a root, a second slash, a dot or an underscore.
         rooted = token[0] in "/~."
         return "path" if rooted or token.count("/") > 1 or "." in token or "_" in token else None
     if _FILE.fullmatch(token) and token.rsplit(".", 1)[1] in _KNOWN_EXTENSIONS:
@@ -173,10 +181,10 @@ _WORD_TRANSLATION = bytes(c if chr(c) in _WORD_CHARS else 32 for c in range(256)
 
 
 def ascii_words(text: str) -> set[bytes]:
-    """Return the distinct ASCII words of a text: runs of letters, digits and ``_``.
+    """Return the distinct ASCII words of a text, that is, sequences of letters, digits and ``_``.
 
-    A text that contains an entity contains all words of the entity. So this is a fast filter before
-    ``contains_entity``.
+    A text that contains an entity also contains all words of the entity. Comparing the words first is
+    faster than calling ``contains_entity`` for every text.
 
     Parameters
     ----------
@@ -186,7 +194,7 @@ def ascii_words(text: str) -> set[bytes]:
     Returns
     -------
     set of bytes
-        The words.
+        The words, encoded as ASCII.
 
     Examples
     --------
@@ -197,7 +205,7 @@ def ascii_words(text: str) -> set[bytes]:
 
 
 def contains_entity(text: str, entity: str) -> bool:
-    """Return whether a text contains an entity as a whole token: ``512`` does not contain ``12``.
+    """Return whether a text contains an entity as a whole token.
 
     Parameters
     ----------
@@ -209,7 +217,8 @@ def contains_entity(text: str, entity: str) -> bool:
     Returns
     -------
     bool
-        True if it does.
+        True if the entity occurs in the text and is not part of a longer token. For example, ``512``
+        does not contain the entity ``12``.
 
     Examples
     --------
@@ -222,10 +231,10 @@ def contains_entity(text: str, entity: str) -> bool:
 
 
 def find_entity_offset(text: str, entity: str) -> int:
-    """Return the offset at which a text first contains an entity as a whole token.
+    """Return the offset of the first occurrence of an entity as a whole token in a text.
 
-    Only ASCII letters, digits and ``_`` extend a token. An entity between characters of other
-    scripts is found.
+    An occurrence is part of a longer token if an ASCII letter, a digit or ``_`` precedes or follows
+    it. Letters of other scripts do not count, so an entity within Chinese text is found.
 
     Parameters
     ----------
@@ -237,7 +246,7 @@ def find_entity_offset(text: str, entity: str) -> int:
     Returns
     -------
     int
-        Offset in characters; -1 if the text does not contain the entity.
+        Offset in characters, or -1 if the text does not contain the entity.
 
     Examples
     --------

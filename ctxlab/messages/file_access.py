@@ -1,8 +1,8 @@
-"""Find out which file a tool call reads, writes, edits or lists, from its name and arguments.
+"""Determine which file a tool call reads, writes, edits or lists, from its name and arguments.
 
-Nothing is executed or opened. The tables cover common agents: Claude Code, pi, OpenHands,
-SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. Ambiguous calls yield
-None.
+No command is executed and no file is opened. The tables list the tools of common agents: Claude Code,
+pi, OpenHands, SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. The result
+is None for a call whose file is not clear.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ FileOperation: TypeAlias = Literal["read", "write", "edit", "list"]
 
 
 class FileAccess(NamedTuple):
-    """Access of a tool call to one file, or to one folder if the operation is ``list``."""
+    """A file that a tool call accesses, or a folder if the operation is ``list``."""
 
     path: str
-    "path as written in the call, without ``./``, and with single forward slashes"
+    "path as written in the call, normalized: without ``./`` and with single forward slashes"
     operation: FileOperation
-    "``write`` replaces the whole content, ``edit`` changes a part of it"
+    "kind of access; ``write`` replaces the whole file, ``edit`` changes a part of the file"
     line_range: tuple[int, int | None] | None = None
-    "first and last line of a read; last is None for an open end; None for the whole file"
+    """first and last line that is read; the last line is None if the call reads to the end of the file;
+    a negative first line counts from the end. None if the call reads the whole file"""
 
 
 _TOOLS_BY_OPERATION: dict[FileOperation, str] = {
@@ -50,7 +51,7 @@ _FIRST_LINE_KEYS = ("offset", "start_line", "line_start", "line_number", "start_
 _LAST_LINE_KEYS = ("end_line", "line_end", "end_line_one_indexed_inclusive")
 _FOLDER_KEYS = ("dir_path", "directory", "cwd", "workdir")
 COMMAND_KEYS = ("command", "cmd", "script")
-"Arguments that hold a shell command."
+"Names of arguments that contain a shell command."
 
 _PRINT_COMMANDS = frozenset({"cat", "nl", "less", "more", "bat"})
 _PATCH_HEADER = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
@@ -69,7 +70,7 @@ _ERROR_START = re.compile(
 
 
 def is_tool_error(message: Message) -> bool:
-    """Return whether a tool result reports that the tool call failed.
+    """Return whether a tool result reports that its tool call failed.
 
     Parameters
     ----------
@@ -79,18 +80,19 @@ def is_tool_error(message: Message) -> bool:
     Returns
     -------
     bool
-        True if it is marked as an error or begins like one.
+        True if the recording marks the result as an error (``extra["is_error"]``), or if its text
+        begins like an error message.
     """
     return bool(message.extra.get("is_error") or _ERROR_START.match(message.text[:80]))
 
 
 @lru_cache(maxsize=1 << 14)
 def parse_file_access(call: ToolCall) -> FileAccess | None:
-    """Return the file access of a tool call.
+    """Return the file or folder that a tool call accesses.
 
-    A patch of several files yields its first file. A shell command counts if it clearly reads one
-    file, lists a folder or writes one file: ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``, ``cat > F
-    <<EOF``.
+    For a patch of several files, only the first file is returned. Shell commands are supported if
+    they clearly access one file or folder, such as ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``,
+    ``cat > F <<EOF`` or ``ls F``.
 
     Parameters
     ----------
@@ -100,7 +102,8 @@ def parse_file_access(call: ToolCall) -> FileAccess | None:
     Returns
     -------
     FileAccess or None
-        The access; None if the call accesses no file, or if that is not clear.
+        The path and the operation. None if the call does not access a file, or if the file is not
+        clear.
 
     Examples
     --------
@@ -134,13 +137,13 @@ def parse_file_access(call: ToolCall) -> FileAccess | None:
 
 
 def _find_path(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the path under the first key that has one; URLs are not paths."""
+    """Return the path in the first of the keys that has a path. URLs do not count as paths."""
     found = (p for key in keys if isinstance(p := arguments.get(key), str) and p.strip())
     return next((path for path in found if "://" not in path), None)
 
 
 def normalize_tool_name(name: str) -> str:
-    """Return a tool name in snake case, without the prefixes of servers and namespaces.
+    """Convert a tool name to snake case and remove the prefixes of servers and namespaces.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ def normalize_tool_name(name: str) -> str:
     Returns
     -------
     str
-        The normalized name.
+        The name in lower-case snake case.
 
     Examples
     --------
@@ -166,7 +169,7 @@ def _normalize_path(path: str) -> str:
 
 
 def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:
-    """Return the lines that a read requests."""
+    """Return the first and last line that a call of a read tool requests; None for all lines."""
     view = arguments.get("view_range")
     if isinstance(view, list) and len(view) == 2:
         first, last = _parse_int(view[0]), _parse_int(view[1])
@@ -190,7 +193,7 @@ def _parse_int(value: Any) -> int | None:
 
 
 def _parse_patch(text: str) -> FileAccess | None:
-    """Return the first file of a patch in Codex's format."""
+    """Return the first file that a patch in Codex's format adds or updates."""
     found = _PATCH_HEADER.search(text)
     if found is None:
         return None
@@ -198,7 +201,7 @@ def _parse_patch(text: str) -> FileAccess | None:
 
 
 def _parse_shell_command(command: Any) -> FileAccess | None:
-    """Return the file access of a shell command, if it is clear."""
+    """Return the file or folder that a shell command accesses, or None if it is not clear."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         is_script = len(command) == 3 and command[1] in ("-c", "-lc")
         command = command[2] if is_script else shlex.join(command)
@@ -219,7 +222,7 @@ def _in_folder(folder: str, access: FileAccess | None) -> FileAccess | None:
 
 
 def _parse_heredoc(text: str) -> FileAccess | None:
-    """Return the file that a command writes from a here-document."""
+    """Return the file that a shell command writes from a here-document."""
     first = text.partition("\n")[0]
     if not _HEREDOC.match(first) or not (found := _REDIRECT_TARGET.search(first)):
         return None
@@ -228,7 +231,7 @@ def _parse_heredoc(text: str) -> FileAccess | None:
 
 
 def _parse_one_line_command(text: str) -> FileAccess | None:
-    """Return the file that a one-line command reads, writes, edits or lists."""
+    """Return the file or folder that a one-line shell command accesses, or None if it is not clear."""
     if "\n" in text or len(text) > 2000:
         return None
     try:
@@ -254,7 +257,10 @@ def _parse_one_line_command(text: str) -> FileAccess | None:
 
 
 def _parse_simple_command(words: Sequence[str]) -> FileAccess | None:
-    """Return the access of a command without pipes; its path is empty for standard input."""
+    """Return the file or folder that a command without pipes accesses.
+
+    The path is empty if the command reads standard input.
+    """
     if not words or any(word and set(word) <= set("();<>|&") for word in words):
         return None
     rest = [word for word in words[1:] if word]

@@ -1,4 +1,4 @@
-"""Copy messages from callers as plain data, so that later changes by the caller have no effect."""
+"""Copy the messages that callers pass, so that later changes by the caller do not affect the copies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ctxlab.messages.types import Message
 
 
 class SupportsModelDump(Protocol):
-    """An object of a provider's library, such as ``response.choices[0].message``."""
+    """A message object of a provider's library, such as ``response.choices[0].message``."""
 
     def model_dump(self, *, exclude_none: bool = False) -> dict[str, Any]:
-        """Return the fields as plain data, as pydantic does.
+        """Return the fields of the object as JSON data, as pydantic models do.
 
         Parameters
         ----------
@@ -23,13 +23,16 @@ class SupportsModelDump(Protocol):
         Returns
         -------
         dict
-            The fields.
+            The fields by name.
         """
         ...
 
 
 MessageInput: TypeAlias = Message | Mapping[str, Any] | SupportsModelDump
-"""A message from a caller: a ``Message``, or OpenAI's chat format as a dict or a library object."""
+"""A message as a caller may pass it.
+
+Either a ``Message``, or a message in OpenAI's chat format as a dict or as an object of a library.
+"""
 
 
 def copy_message(message: MessageInput) -> Message | dict[str, Any]:
@@ -43,14 +46,14 @@ def copy_message(message: MessageInput) -> Message | dict[str, Any]:
     Returns
     -------
     Message or dict
-        A ``Message`` stays one; everything else becomes a dict.
+        A ``Message`` if the input is a ``Message``, otherwise a dict.
 
     Raises
     ------
     ValueError
-        If the input is no message, or if its content holds tool calls or tool results as parts, as
-        the APIs of Anthropic, Bedrock and others do. A strategy does not see such calls and would
-        separate them from their results.
+        If the input is not a message. Also if its content has tool calls or tool results as parts, as
+        in the APIs of Anthropic, Bedrock and others: strategies do not recognise such calls and could
+        separate a call from its result.
 
     Examples
     --------
@@ -76,17 +79,17 @@ def copy_message(message: MessageInput) -> Message | dict[str, Any]:
 
 
 def to_plain_data(value: Any) -> Any:
-    """Return a copy of JSON data in which objects with ``model_dump`` are replaced by their fields.
+    """Copy JSON data and replace objects that have a method ``model_dump`` by dicts of their fields.
 
     Parameters
     ----------
     value : Any
-        The data. Immutable values are not copied.
+        The data to copy.
 
     Returns
     -------
     Any
-        The copy.
+        The copy. Strings, numbers and None are returned as they are.
 
     Examples
     --------
@@ -106,19 +109,19 @@ def to_plain_data(value: Any) -> Any:
 
 
 def is_same_message(message: MessageInput, earlier: Message | dict[str, Any]) -> bool:
-    """Return whether a message equals an earlier copy of a message.
+    """Return whether a message from a caller equals a message that was copied earlier.
 
     Parameters
     ----------
     message : Message, mapping or SupportsModelDump
-        The message.
+        The message to compare.
     earlier : Message or dict
-        A message that ``copy_message`` returned.
+        The earlier message, as returned by ``copy_message``.
 
     Returns
     -------
     bool
-        True if both have the same data.
+        True if the two messages have the same data.
     """
     return message == earlier or (
         not isinstance(message, Message) and to_plain_data(message) == earlier

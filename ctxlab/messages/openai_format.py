@@ -1,6 +1,7 @@
 """Convert messages from and to OpenAI's chat format.
 
-Keys that matter are checked strictly. Variations that occur in recordings are accepted.
+The types of the keys that ctxlab uses are checked. Variations of the format that occur in recordings,
+such as arguments that are an object, are accepted.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _KNOWN_KEYS = frozenset(Message.__struct_fields__) | {"refusal", "function_call"
 
 
 def message_from_dict(data: Mapping[str, Any]) -> Message:
-    """Return the message that a dict in OpenAI's chat format describes.
+    """Convert a dict in OpenAI's chat format to a message.
 
-    The role ``developer`` is read as ``system`` and ``function`` as ``tool``. Arguments given as an
-    object become JSON text. Unknown keys go to ``extra``. Content parts of any type are accepted,
-    so that a live conversation can continue. Readers of files and the live manager reject the parts
-    that ``reject_tool_parts`` rejects.
+    The role ``developer`` becomes ``system``, ``function`` becomes ``tool`` and ``model`` becomes
+    ``assistant``. Tool arguments that are an object are converted to a JSON string. Unknown keys are
+    stored in ``extra``. Content parts of any type are accepted. Call ``reject_tool_parts`` to reject
+    content parts that are tool calls or tool results.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
     Raises
     ------
     ValueError
-        If a key has a wrong value; the message names the key.
+        If a key has an invalid value. The error message names the key.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
     role = data.get("role")
     role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
     if role not in ROLES:
-        raise ValueError(f"role is {role!r}; expected one of {', '.join(ROLES)}")
+        raise ValueError(f"unknown role {role!r}; choose from {', '.join(ROLES)}")
     calls = data.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
         raise ValueError(f"tool_calls must be a list, got {type(calls).__name__}")
@@ -69,23 +70,23 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
         role=cast(Role, role),
         content=parse_content(data.get("content")),
         tool_calls=tuple(tool_call_from_dict(c) for c in calls),
-        tool_call_id=_get(data, "tool_call_id", "text", str),
-        name=_get(data, "name", "text", str),
+        tool_call_id=_get(data, "tool_call_id", "a string", str),
+        name=_get(data, "name", "a string", str),
         reasoning=reasoning if isinstance(reasoning, str) else None,
         usage=usage,
         time=_get(data, "time", "a number", int, float),
-        file=_get(data, "file", "text", str),
+        file=_get(data, "file", "a string", str),
         extra=extra,
     )
 
 
 def message_from_row(row: Any) -> Message:
-    """Return the message that a stored row describes; the inverse of ``row_from_message``.
+    """Convert a row that ``row_from_message`` returned back to the message.
 
     Parameters
     ----------
     row : Any
-        The row, as read from a file.
+        The row, as JSON data read from a file.
 
     Returns
     -------
@@ -95,7 +96,8 @@ def message_from_row(row: Any) -> Message:
     Raises
     ------
     ValueError
-        If the row is no object or a key has a wrong value; the message names the key.
+        If the row is not an object, or if a key has an invalid value. The error message names the
+        key.
 
     Examples
     --------
@@ -104,13 +106,15 @@ def message_from_row(row: Any) -> Message:
     """
     if not isinstance(row, dict) or not isinstance(row.get("extra"), dict):
         return message_from_dict(row)
-    # Merge "extra" last, so that its keys are not read as keys of the message.
+    # Add "extra" last, so that message_from_dict does not read its keys as fields of the message.
     message = message_from_dict({key: value for key, value in row.items() if key != "extra"})
     return message.replace(extra=message.extra | row["extra"])
 
 
 def row_from_message(message: Message) -> dict[str, Any]:
-    """Return all fields of a message as a row to store; the inverse of ``message_from_row``.
+    """Convert a message to a row that can be stored; ``message_from_row`` converts it back.
+
+    The row is in OpenAI's chat format, with additional keys for the other fields of the message.
 
     Parameters
     ----------
@@ -120,7 +124,7 @@ def row_from_message(message: Message) -> dict[str, Any]:
     Returns
     -------
     dict
-        The row, as JSON data.
+        All fields of the message that are not empty, as JSON data.
 
     Examples
     --------
@@ -131,28 +135,28 @@ def row_from_message(message: Message) -> dict[str, Any]:
     if message.reasoning:
         row["reasoning"] = message.reasoning
     if (usage := message.usage) is not None:
-        # Every provider reports the other four counts; few report reasoning.
+        # Few providers report reasoning tokens, so a count of zero is left out.
         counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
         row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
     time = message.time
-    if isinstance(time, float) and not math.isfinite(time):  # JSON has no infinity
+    if isinstance(time, float) and not math.isfinite(time):  # JSON has neither infinity nor NaN
         time = None
     beside = {"time": time, "file": message.file, "extra": message.extra or None}
     return row | {key: value for key, value in beside.items() if value is not None}
 
 
 def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:
-    """Return the content of a message as text, a tuple of parts, or None.
+    """Check the content of a message and convert a list of parts to a tuple.
 
     Parameters
     ----------
     content : Any
-        Text, a list of parts, or None. Texts in a list become text parts.
+        A string, a list of content parts, or None. Strings in a list are converted to text parts.
 
     Returns
     -------
     str, tuple of dict or None
-        The content.
+        The content as a field of ``Message``.
 
     Raises
     ------
@@ -170,19 +174,20 @@ def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:
         parts = [{"type": "text", "text": p} if isinstance(p, str) else p for p in content]
         if all(isinstance(p, dict) for p in parts):
             return tuple(parts)
-    raise ValueError(f"content must be text or a list of parts, got {type(content).__name__}")
+    raise ValueError(f"content must be a string or a list of parts, got {type(content).__name__}")
 
 
 def reject_tool_parts(content: Any) -> None:
-    """Raise ValueError if the content holds tool calls or tool results as parts.
+    """Raise ValueError if content parts of a message are tool calls or tool results.
 
-    APIs other than OpenAI's chat API do so. A message with such parts would lose its tool calls if
-    it were read as a chat message, and a strategy could separate calls from their results.
+    In OpenAI's chat format, tool calls are in ``tool_calls`` and results are messages of their own.
+    Other APIs store them as content parts. If such a message were read as a chat message, its tool
+    calls would be lost, and a strategy could separate calls from their results.
 
     Parameters
     ----------
     content : Any
-        The content of a message: text, parts or None.
+        The content of a message: a string, a list of parts, or None.
 
     Raises
     ------
@@ -207,12 +212,16 @@ give calls in tool_calls, and each result in a message of role tool
 
 
 def tool_call_from_dict(data: Any) -> ToolCall:
-    """Return the tool call that a dict describes, nested in ``function`` as in OpenAI's format or flat.
+    """Convert a dict to a tool call.
+
+    Name and arguments may be nested under ``function``, as in OpenAI's format, or be keys of the dict
+    itself.
 
     Parameters
     ----------
     data : ToolCall or mapping
-        The tool call. Arguments that are not text become JSON text.
+        The tool call. A ``ToolCall`` is returned unchanged. Arguments that are not a string are
+        converted to a JSON string.
 
     Returns
     -------
@@ -222,7 +231,7 @@ def tool_call_from_dict(data: Any) -> ToolCall:
     Raises
     ------
     ValueError
-        If the data is no object or has no name.
+        If the data is not an object, or if it has no name.
 
     Examples
     --------
@@ -237,7 +246,7 @@ def tool_call_from_dict(data: Any) -> ToolCall:
     body = function if isinstance(function, Mapping) else data
     name = body.get("name")
     if not isinstance(name, str):
-        raise ValueError(f"the name of a tool call must be text, got {name!r}")
+        raise ValueError(f"the name of a tool call must be a string, got {name!r}")
     arguments = body.get("arguments")
     if not isinstance(arguments, str):
         arguments = dump_json({} if arguments is None else arguments)
@@ -245,7 +254,7 @@ def tool_call_from_dict(data: Any) -> ToolCall:
 
 
 def _get(data: Mapping[str, Any], key: str, what: str, *types: type) -> Any:
-    """Return the value of an optional key, which must be of one of the types if it is there."""
+    """Return the value of an optional key after checking its type. ``what`` describes the types."""
     value = data.get(key)
     if value is not None and (not isinstance(value, types) or isinstance(value, bool)):
         raise ValueError(f"{key} must be {what}, got {type(value).__name__}")

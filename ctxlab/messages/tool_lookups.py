@@ -1,8 +1,7 @@
-"""Find out what a tool call fetches: a file, a folder, the matches of a search, the output of a command.
+"""Determine what a tool call fetches: a file, search results, or the output of a command or lookup.
 
-A table lists the tools of common agents by name. For other tools one rule applies: a tool whose
-name begins with a verb such as ``get`` or ``find`` fetches what its arguments name. Nothing is
-executed or opened.
+A table lists the tools of common agents by name. Any other tool whose name begins with a verb such as
+``get`` or ``find`` is a lookup of its arguments. No command is executed and no file is opened.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 
 class FetchTarget(NamedTuple):
-    """Target of a tool call that fetches something; targets of the same thing are equal."""
+    """Content that a tool call fetches. Two calls that fetch the same content have equal targets."""
 
     kind: _Kind
-    """``file``, ``search`` (listing a folder included), ``command``, or ``lookup`` for any other
+    """``file``, ``search`` (also for listing a folder), ``command``, or ``lookup`` for any other
     tool"""
     key: str
-    """the path of a file, whichever lines are read; query and scope of a search; the command with
-    normalized white space; tool name and all arguments of a lookup"""
+    """identifies the content: for a file its path, regardless of the lines that are read; for a search
+    the tool name, query and scope; for a command its text with normalized white space; for a lookup the
+    tool name and all arguments"""
 
 
 _QUERY_KEYS = ("pattern", "query", "regex", "glob_pattern", "search_query", "url", "q")
@@ -47,10 +47,10 @@ _LOOKUP_TOOL = re.compile(
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
-    """Return what a tool call fetches.
+    """Return the content that a tool call fetches.
 
-    A command that clearly reads one file (``cat F``) fetches the file. A command that clearly
-    writes one file fetches nothing.
+    A shell command that clearly reads one file, such as ``cat F``, has the file as its target. A
+    command that clearly writes one file has no target.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
     Returns
     -------
     FetchTarget or None
-        The target; None if the call fetches nothing, or if that is not clear.
+        The target. None if the call does not fetch content, or if the content is not clear.
 
     Examples
     --------

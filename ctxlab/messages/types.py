@@ -1,7 +1,8 @@
 """Types of recorded conversations: immutable data in OpenAI's chat format.
 
-The whole package uses these types: formats create them, strategies replace them, metrics read them.
-They hold what was recorded, and no state of the context management.
+The whole package uses these types: formats create messages, strategies replace them and metrics read
+them. The types contain only recorded data. The state of context management is kept elsewhere, in
+``ctxlab.context``.
 """
 
 from __future__ import annotations
@@ -20,29 +21,30 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[str, ...] = get_args(Role)
 
 CLEARED_RESULT_TEXT = "[Old tool result content cleared]"
-"""Text in place of a cleared tool result, for recordings that do not record one."""
+"""Text that replaces a cleared tool result, for recordings that do not contain such a text."""
 
 ContentPart: TypeAlias = dict[str, Any]
-"""One part of a message's content in OpenAI's format: ``{"type": "text" | "image_url" | …}``."""
+"""One part of a message's content in OpenAI's format, such as ``{"type": "text", "text": "hi"}``."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """One tool call of the assistant."""
+    """A tool call in an assistant message."""
 
     id: str
-    "id that the tool result refers to"
+    "id of the call; the tool result has the same id"
     name: str
     "name of the tool"
     arguments: str = "{}"
-    "arguments as JSON text, as sent by the provider"
+    "arguments as a JSON string, exactly as the provider sent them"
 
     def parse_arguments(self) -> Any:
-        """Return the arguments as data, or as the raw text if they are not JSON.
+        """Parse the JSON string of the arguments.
 
         Returns
         -------
         Any
-            The data; an empty dict if there are no arguments.
+            The parsed value, usually a dict. An empty dict if the string is empty, and the string
+            itself if it is not valid JSON.
         """
         try:
             return parse_json(self.arguments) if self.arguments else {}
@@ -50,12 +52,15 @@ class ToolCall(msgspec.Struct, frozen=True):
             return self.arguments
 
     def argument_leaves(self) -> Iterator[tuple[str, Any]]:
-        """Iterate over the leaf values of the arguments with their paths.
+        """Iterate over the leaf values of the arguments and their paths.
+
+        A leaf is a value that is neither an object nor a list.
 
         Returns
         -------
         iterator of (str, Any)
-            Path and value of each leaf; one leaf with the raw text if the arguments are not JSON.
+            Path and value of each leaf. If the arguments are not valid JSON, the only leaf is the
+            argument string, with an empty path.
 
         Examples
         --------
@@ -70,36 +75,36 @@ class ToolCall(msgspec.Struct, frozen=True):
         Returns
         -------
         dict
-            The tool call, as sent to a provider.
+            The tool call as it is sent to a provider.
         """
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens that the provider billed for the request that a message answers."""
+    """Numbers of tokens that the provider billed for one request and its reply."""
 
     input: int = 0
-    "input tokens that were neither read from a cache nor written to one"
+    "number of input tokens that were neither read from the prompt cache nor written to it"
     cache_read: int = 0
-    "input tokens read from the prompt cache"
+    "number of input tokens that were read from the prompt cache"
     cache_write: int = 0
-    "input tokens written to the prompt cache"
+    "number of input tokens that were written to the prompt cache"
     output: int = 0
-    "output tokens, including hidden reasoning if the provider includes it"
+    "number of output tokens, including hidden reasoning if the provider counts it as output"
     reasoning: int = 0
-    "output tokens that were hidden reasoning, if the provider reports them"
+    "number of output tokens of hidden reasoning, if the provider reports it; otherwise 0"
 
     @property
     def total_input(self) -> int:
-        """All input tokens of the request."""
+        """Number of all input tokens of the request, cached or not."""
         return self.input + self.cache_read + self.cache_write
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation.
 
-    Messages are immutable, so that token counts can be cached by identity.
+    Messages are immutable, so that the token count of a message object can be cached.
 
     Examples
     --------
@@ -111,37 +116,37 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Role
     "author of the message"
     content: str | tuple[ContentPart, ...] | None = None
-    "text or content parts"
+    "a string or content parts; None if the message has only tool calls"
     tool_calls: tuple[ToolCall, ...] = ()
-    "tool calls that this assistant message makes"
+    "tool calls of an assistant message"
     tool_call_id: str | None = None
-    "id of the tool call that this tool result answers"
+    "for a tool message, the id of the tool call that it answers"
     name: str | None = None
-    "name of the tool that returned a result, or name of a speaker"
+    "for a tool message, the name of the tool; for other messages, the name of the speaker"
     reasoning: str | None = None
-    """hidden reasoning as recorded; neither sent nor counted, because chat requests do not contain
-    it"""
+    """hidden reasoning as recorded; it is neither sent nor counted, because chat requests do not
+    contain it"""
     usage: Usage | None = None
-    "tokens billed for the request that this message answers"
+    "for an assistant message, the tokens that were billed for its request"
     time: float | None = None
-    "seconds since 1970"
+    "time of the message, in seconds since 1970"
     file: str | None = None
-    "file that the user had open"
+    "path of the file that the user had open in the editor"
     extra: dict[str, Any] = {}
-    "other data of the recording; never sent"
+    "other recorded data of the message; never sent to a provider"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Message:
-        """Return the message itself: it is immutable, and copies may be looked up by identity."""
+        """Return the message itself, because it is immutable and some caches identify it by ``id()``."""
         return self
 
     def __hash__(self) -> int:
-        """Hash what is cheap to hash and differs between most messages."""
+        """Return a hash of the fields that are fast to hash and differ between most messages."""
         content = self.content if isinstance(self.content, str) else self.role
         return hash((content, self.tool_call_id, self.time))
 
     @property
     def text(self) -> str:
-        """The text of the content, without parts that are not text."""
+        """Text of the content. Text parts are joined by line breaks and other parts are left out."""
         content = self.content
         if content is None or isinstance(content, str):
             return content or ""
@@ -153,7 +158,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         Returns
         -------
         dict
-            Role, content, tool calls, tool call id and name, as sent to a provider; nothing else.
+            Role, content, tool calls, tool call id and name, as they are sent to a provider.
         """
         content: Any = list(self.content) if isinstance(self.content, tuple) else self.content
         wire: dict[str, Any] = {"role": self.role, "content": content}
@@ -166,17 +171,17 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return wire
 
     def replace(self, **changes: Any) -> Message:
-        """Return a copy with some fields changed.
+        """Return a copy of the message with new values for some fields.
 
         Parameters
         ----------
         **changes : Any
-            Field names with their new values.
+            Field names and their new values.
 
         Returns
         -------
         Message
-            The copy.
+            The changed copy.
 
         Examples
         --------
@@ -187,43 +192,43 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about a recording, with its answers and evidence."""
+    """A question about a recording, with its accepted answers and evidence."""
 
     id: str
-    "id of the probe, unique in its recording"
+    "id of the probe, unique within the recording"
     question: str
     "text of the question"
     answers: tuple[str, ...] = ()
-    "accepted answers; one of them is enough"
+    "accepted answers; a reply is correct if it contains one of them"
     evidence: tuple[int, ...] = ()
-    "positions of the messages that hold the answer"
+    "positions of the messages that contain the answer"
     position: int | None = None
-    "the question is asked before the message at this position; None: after the last message"
+    "position of the message before which the question is asked; None: after the last message"
     category: str | None = None
-    "category of the question in its data set"
+    "category of the question in its data set, such as ``multi-hop``"
 
 
 class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A compaction by the recording system itself: where it happened and what it put in place."""
+    """A compaction of the context that the recorded agent made during the conversation."""
 
     position: int
-    "the compaction happened before the message at this position"
+    "position of the first message after the compaction"
     kind: Literal["summary", "clear"] = "summary"
     "``summary``: a summary replaced messages; ``clear``: tool results were cleared"
     summary: str | None = None
-    "text of the summary"
+    "text of the summary; None if the recording does not contain it"
     kept: tuple[int, ...] = ()
     "positions of the earlier messages that stayed unchanged"
     cleared: tuple[str, ...] = ()
-    "ids of the tool calls whose results were cleared (kind ``clear``)"
+    "ids of the tool calls whose results were cleared, if the kind is ``clear``"
     trigger: str | None = None
-    "cause of the compaction as recorded, such as ``auto`` or ``manual``"
+    "recorded cause of the compaction, such as ``auto`` or ``manual``"
     tokens_before: int | None = None
-    "tokens of the context before the compaction, as recorded"
+    "recorded number of tokens in the context before the compaction"
 
     @property
     def summary_message(self) -> Message | None:
-        """The summary as the message that a model reads; None if there is no summary."""
+        """User message with the summary, as the model received it; None if there is no summary."""
         return Message("user", self.summary) if self.summary else None
 
 
@@ -243,25 +248,25 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[dict[str, Any], ...] = ()
     "tool definitions in OpenAI's format"
     model: str | None = None
-    "model that wrote the assistant's messages"
+    "name of the model that wrote the assistant messages"
     probes: tuple[Probe, ...] = ()
     "questions about the recording"
     compactions: tuple[Compaction, ...] = ()
-    "compactions by the recording system"
+    "compactions of the context that the recorded agent made"
     cluster: str | None = None
-    """shared by recordings that are not independent, such as trials of one task; None: the
-    recording is a cluster of its own"""
+    """name shared by recordings that are not independent, such as repeated trials of a task. None: the
+    recording is independent of all others"""
     meta: dict[str, Any] = {}
-    "other data of the source, such as scores or a task"
+    "other data of the source file, such as scores or the task"
     format: str | None = None
-    "name of the format that the recording was read from"
+    "name of the format that the recording was read from, such as ``claude-code``"
     source: str | None = None
-    "file that the recording was read from"
+    "path of the file that the recording was read from"
     skipped: dict[str, int] = {}
-    "number of items that the reader left out, by reason"
+    "reason → number of rows, messages or content parts that the reader left out for this reason"
 
     def __repr__(self) -> str:
-        """Return a one-line description; a whole conversation is too long for a notebook.
+        """Return a one-line description of the recording, without its messages.
 
         >>> Recording("a", (Message("user", "hi"), Message("assistant", "hello")), model="gpt-5")
         <Recording a: 2 messages, 1 request, gpt-5>
@@ -276,15 +281,14 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def request_positions(self) -> tuple[int, ...]:
-        """Positions of the assistant messages that a model wrote, one per request."""
+        """Positions of the assistant messages that a model wrote. Each one answers one request."""
         return find_request_positions(self.messages)
 
 
 def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Return the positions of the messages that a model wrote: the assistant messages.
+    """Return the positions of the assistant messages that a model wrote in reply to a request.
 
-    An assistant message before the first message of the user is a fixed greeting and does not
-    count.
+    Assistant messages before the first user or tool message are fixed greetings and are left out.
 
     Parameters
     ----------
@@ -294,7 +298,7 @@ def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        The positions, ascending.
+        The positions in ascending order.
 
     Examples
     --------
@@ -310,7 +314,8 @@ def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
 def check_recordings(recordings: object) -> None:
     """Raise SpecError if an argument is not an iterable of recordings.
 
-    The items of an iterator are not checked.
+    The elements of a list or tuple are checked. Other iterables, such as generators, are not consumed,
+    so their elements are not checked.
 
     Parameters
     ----------
@@ -320,8 +325,8 @@ def check_recordings(recordings: object) -> None:
     Raises
     ------
     SpecError
-        If the argument is a path, a single recording, or not iterable, or if a list holds other
-        items; the message says what to pass instead.
+        If the argument is a path, a single recording or not iterable, or if a list contains another
+        object than recordings. The error message says which argument to pass instead.
 
     Examples
     --------
@@ -344,7 +349,8 @@ def check_recordings(recordings: object) -> None:
 def message_text(message: Message) -> str:
     r"""Return all text of a message that a model can read: content, tool names and argument values.
 
-    Arguments are decoded, so that a path in them reads as in the output of a tool.
+    The JSON of the arguments is parsed first. So a path in an argument is written without JSON escapes,
+    as in the output of a tool.
 
     Parameters
     ----------
@@ -354,7 +360,7 @@ def message_text(message: Message) -> str:
     Returns
     -------
     str
-        The text; each part starts a new line.
+        The content, the tool names and the argument values, joined by line breaks.
 
     Examples
     --------

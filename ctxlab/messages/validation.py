@@ -1,7 +1,7 @@
 """Check whether a provider would accept a list of messages as a request.
 
-The rules are those that the APIs of OpenAI and Anthropic answer with a 400 error.
-``find_violations`` looks at plain messages only, so that it treats all strategies alike.
+The APIs of OpenAI and Anthropic answer a request that breaks one of these rules with HTTP status 400.
+The check does not depend on the strategy that created the messages.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from ctxlab.messages.types import Message, ToolCall
 
 
 class Rule(NamedTuple):
-    """A rule that a provider enforces."""
+    """A rule of one or more providers about the messages of a request."""
 
     name: str
     "name of the rule"
     providers: frozenset[str]
     "providers that enforce the rule"
     meaning: str
-    "the rule as a sentence"
+    "description of the rule as a sentence"
 
 
 class Violation(NamedTuple):
-    """A broken rule and the message that breaks it."""
+    """A violation of a rule by one message of a request."""
 
     rule: str
-    "name of the rule"
+    "name of the rule, a key of ``RULES``"
     position: int
-    "index of the message"
+    "index of the message in the request"
 
 
 _ANTHROPIC = frozenset({"anthropic"})
@@ -45,25 +45,26 @@ _RULES = (
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _RULES}
-"""Rules by name. The model of a request decides which of them apply."""
+"""All rules by name. The provider of the model determines which of them apply to a request."""
 
 
 def find_violations(messages: Sequence[Message], provider: str | None = None) -> list[Violation]:
-    """Return all rules that the messages break as one request.
+    """Find all violations of the providers' rules in the messages of a request.
 
-    A tool result belongs to the message right before its block of results. Ids may be reused later.
+    Tool results must directly follow the message with their tool calls. A later message may use the
+    same tool call ids again.
 
     Parameters
     ----------
     messages : sequence of Message
-        The request.
+        All messages of the request.
     provider : {"openai", "anthropic"}, optional
-        Provider whose rules apply. None: the rules of both.
+        Provider whose rules are checked. By default, the rules of both providers are checked.
 
     Returns
     -------
     list of Violation
-        The violations by position; empty if the request is valid.
+        The violations in order of position. The list is empty if the request is valid.
 
     Examples
     --------
@@ -80,14 +81,14 @@ def is_valid(messages: Sequence[Message], provider: str | None = None) -> bool:
     Parameters
     ----------
     messages : sequence of Message
-        The request.
+        All messages of the request.
     provider : {"openai", "anthropic"}, optional
-        Provider whose rules apply. None: the rules of both.
+        Provider whose rules are checked. By default, the rules of both providers are checked.
 
     Returns
     -------
     bool
-        True if no rule is broken.
+        True if the messages violate none of the rules.
 
     Examples
     --------
@@ -131,18 +132,20 @@ def _iter_violations(messages: Sequence[Message]) -> Iterator[Violation]:
 
 
 class UnitTracker:
-    """Groups messages into units that must stay together: a tool call with its results.
+    """Groups messages into units, that is, messages that must stay together.
 
-    Messages are added one by one. ``starts[i]`` is the index at which the unit of message ``i``
-    begins, so a conversation can safely be cut before message ``i`` if ``starts[i] == i``. A result
-    that answers no open call is a unit of its own. Messages between a call and its late result
-    belong to the unit of the call, so that no cut can separate the two.
+    A message with tool calls and the results of these calls form a unit. Any other message is a unit
+    of its own, including a result that does not answer an open call. If other messages stand between a
+    call and its result, they belong to the unit of the call.
+
+    ``starts[i]`` is the index of the first message of the unit that contains message ``i``. So a
+    conversation may be cut before message ``i`` if ``starts[i] == i``.
     """
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.calls_by_result: dict[int, ToolCall] = {}
-        "position of a tool result → the tool call that it answers"
+        "index of a tool result → the tool call that it answers"
         self._open_calls: dict[str, tuple[int, ToolCall]] = {}
 
     def add(self, message: Message) -> None:
@@ -151,7 +154,7 @@ class UnitTracker:
         Parameters
         ----------
         message : Message
-            The message.
+            The message to add.
         """
         starts, here = self.starts, len(self.starts)
         starts.append(here)
@@ -165,21 +168,21 @@ class UnitTracker:
                         break
                     starts[i] = start
         elif message.tool_calls:
-            # A reused id refers to the newest call (tau-bench reuses ids).
+            # tau-bench reuses ids, so an id refers to the newest call with this id.
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
     def copy_prefix(self, length: int) -> UnitTracker:
-        """Return the units of the first messages, without open calls.
+        """Return a copy with only the first messages, in which all tool calls count as closed.
 
         Parameters
         ----------
         length : int
-            Number of messages.
+            Number of messages to copy.
 
         Returns
         -------
         UnitTracker
-            The copy.
+            The copy. A tool result that is added to it does not answer a call of the copied messages.
         """
         units = UnitTracker()
         units.starts = self.starts[:length]

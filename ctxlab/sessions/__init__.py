@@ -1,6 +1,6 @@
-"""Stores of live sessions, with their table of contents, titles and search.
+"""Stores of live sessions, with tables of contents, titles and search.
 
-Each name is loaded on first access.
+Each public name is imported on first access.
 """
 
 import lazy_loader

@@ -1,6 +1,7 @@
-"""Ask a model for turn summaries and titles, in the background, and for rolling summaries.
+"""Ask a model for summaries of turns, for session titles and for rolling summaries.
 
-A conversation neither waits for the background thread nor fails because of it.
+Turn summaries and titles are written by background threads. The conversation does not wait for these
+threads, and their errors do not interrupt it.
 
 References
 ----------
@@ -48,7 +49,7 @@ MAX_BACKLOG = 20
 _LOG = logging.getLogger("ctxlab.sessions")
 _CALL_SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
 _POLL_INTERVAL = 0.1
-_MAX_REPLY_TOKENS = 1_000  # generous, since a model may spend most of them on reasoning
+_MAX_REPLY_TOKENS = 1_000  # more than a line needs, since a model may use most tokens to reason
 _CUT_OFF_REASONS = ("length", "content_filter")
 _MAX_PROMPT_CHARS, _MAX_RESPONSE_CHARS, _MAX_STEPS = 2_000, 2_000, 12
 _MIN_TOPIC_WORD_CHARS, _MIN_TOPIC_WORDS, _MAX_REPEATED_SHARE = 5, 3, 0.25
@@ -62,13 +63,13 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """A turn with a prompt and the steps up to the next prompt."""
+    """Turn with a prompt, and the turns without a prompt that follow it."""
 
     number: int
     turns: Sequence[Sequence[Message]]
-    "the first turn and the last ones that follow it"
+    "messages of the turn with the prompt and of the last turns that follow it"
     omitted_turns: int
-    "number of turns left out between them"
+    "number of turns between the prompt's turn and the last turns; they are left out"
 
     @property
     def prompt(self) -> str:
@@ -76,28 +77,29 @@ class _PromptedInteraction(NamedTuple):
 
 
 class BackgroundSummarizer:
-    """Write missing turn summaries and a session's title after each completed turn.
+    """Background writer of missing turn summaries and session titles, called after each turn.
 
-    Only turns with a prompt are sent to a model, together with the steps that follow. Each turn is
-    sent once, and its summary is stored. If the reply is empty, longer than 100 characters or cut
-    off, the extracted line is stored instead. If the call fails, the extracted line is used and
-    this process does not try that turn again. Both are logged to ``ctxlab.sessions``: the first
-    problem of a kind as a warning, later ones as info.
+    The model is asked to summarize each turn with a prompt, together with the turns without a prompt
+    that follow it. Each turn is sent once, and its summary is stored. If the reply is empty, longer
+    than 100 characters or cut off, a line that is extracted from the turn is stored instead. If the
+    model call fails, nothing is stored, and this process does not send the turn again. These
+    problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning and later
+    ones as info.
 
-    System sessions and titles that a user set are left alone. The client is called directly, so
-    that a summary does not become a turn. Without a model nothing is stored except the title: lines
-    are extracted when they are displayed, and the title changes to the first line of a prompt that
-    starts a new topic.
+    System sessions get no summaries. A title that a user set is not changed. Requests for summaries
+    are not added to the session. Without a model, no summaries are stored: a line is extracted
+    each time it is displayed. The title changes to the first line of a prompt if that prompt starts
+    a new topic.
 
-    The worker threads are daemons. Call ``close`` to wait for them at exit; summaries that are
-    still missing are written when the session continues.
+    The worker threads are daemon threads. Call ``close`` to wait for them before the process exits.
+    Summaries that are still missing are written when the session continues.
 
     Parameters
     ----------
     store : SessionStore
-        Store of the sessions. It must allow calls from several threads.
+        Store of the sessions. It must support calls from several threads.
     client : Client, optional
-        Client that sends the requests. By default, a ``LiteLLMClient``.
+        Client that sends the requests to the model. By default, a ``LiteLLMClient``.
     model : str, optional
         Model that writes summaries and titles. By default, no model is called.
 
@@ -122,7 +124,7 @@ class BackgroundSummarizer:
     ) -> None:
         self.store = store
         self.model = model
-        "None: no model is called"
+        "model that writes summaries and titles; None if no model is called"
         self.client = client if client is not None or model is None else LiteLLMClient()
         self._condition = threading.Condition()
         self._pending: dict[str, None] = {}
@@ -138,13 +140,14 @@ class BackgroundSummarizer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; after an error, without waiting."""
+        """Close the summarizer; after an error in the ``with`` block, do not wait for its threads."""
         self.close(5.0 if kind is None else 0.0)
 
     def turn_completed(self, id: str) -> None:
-        """Schedule the missing summaries and the title of a session, and return at once.
+        """Schedule the missing summaries and the title of a session, and return immediately.
 
-        Call it when a turn has ended. The last ``MAX_BACKLOG`` interactions are summarized at most.
+        Call this method when a turn has ended. At most the last ``MAX_BACKLOG`` turns with a prompt
+        are summarized.
 
         Parameters
         ----------
@@ -171,12 +174,12 @@ class BackgroundSummarizer:
         Parameters
         ----------
         timeout : float, optional
-            Maximum time in seconds. By default, wait without limit.
+            Maximum time to wait, in seconds. By default, wait without limit.
 
         Returns
         -------
         bool
-            True if all work is done, False after a timeout.
+            True if all scheduled work is done; False if the timeout ended first.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._condition:
@@ -188,7 +191,7 @@ class BackgroundSummarizer:
         return True
 
     def close(self, timeout: float = 5.0) -> None:
-        """Wait for scheduled work, then accept no more.
+        """Wait until the scheduled work is done, then stop accepting new work.
 
         Parameters
         ----------
@@ -224,7 +227,7 @@ class BackgroundSummarizer:
                     self._write_summaries(id)
             except UnknownSession:
                 _LOG.debug("session %s was deleted before it was summarized", id)
-            except Exception as error:  # no error here may interrupt the conversation
+            except Exception as error:  # an error in this thread must not stop the conversation
                 kind = type(error).__name__
                 self._log_failure(kind, f"session {id}: no summary was written: {error}")
             finally:
@@ -243,7 +246,7 @@ class BackgroundSummarizer:
             self._write_title(id)
 
     def _missing_interactions(self, id: str) -> Iterator[_PromptedInteraction]:
-        """Yield the interactions without a summary, newest first."""
+        """Yield the completed interactions that have no summary, newest first."""
         known = self.store.turn_summaries(id).keys() | self._extracted.setdefault(id, {}).keys()
         in_a_row = 0
         for each in self._iter_newest_first(id):
@@ -254,7 +257,7 @@ class BackgroundSummarizer:
                 return
 
     def _iter_newest_first(self, id: str) -> Iterator[_PromptedInteraction]:
-        """Yield completed interactions, newest first; of a long run, hold only what a model is shown."""
+        """Yield completed interactions, newest first; long ones without turns that no model is shown."""
         later, left_out, over = list[Sequence[Message]](), 0, True
         newest = self.store.count_turns(id)
         for number in range(newest, 0, -1):
@@ -271,7 +274,7 @@ class BackgroundSummarizer:
                 left_out += 1
 
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
-        """Return the summary to store, or None if the model call failed."""
+        """Ask the model to summarize an interaction; return None if no summary is to be stored."""
         plain, about = headline(each.turns[0]), f"turn {each.number} of session {id}"
         prompt = Message("system", _SUMMARY_PROMPT), Message("user", _format_interaction(each))
         line = self._ask_line(prompt, MAX_HEADLINE_CHARS, f"{about}: the model's summary")
@@ -289,7 +292,7 @@ class BackgroundSummarizer:
         title = self._ask_line(prompt, MAX_TITLE_LENGTH, about)
         if not title or _is_same_title(title, session.title):
             return
-        if self.store.get(id).title == session.title:  # else it was changed in the meantime
+        if self.store.get(id).title == session.title:  # the title was not changed in the meantime
             self.store.retitle(id, title, max(lines))
 
     def _extract_title(self, session: Session) -> None:
@@ -304,7 +307,11 @@ class BackgroundSummarizer:
                 self.store.retitle(session.id, title, newest.number)
 
     def _ask_line(self, prompt: tuple[Message, ...], limit: int, about: str) -> str | None:
-        """Return a model's line: empty if it is of no use, None if the call failed or was not made."""
+        """Ask the model for a single line of at most ``limit`` characters.
+
+        Return an empty string if the reply is empty, too long or cut off. Return None if the model
+        call failed, or if the summarizer was closed before the call.
+        """
         assert self.client is not None
         assert self.model is not None
         while not _CALL_SLOTS.acquire(timeout=_POLL_INTERVAL):
@@ -316,7 +323,7 @@ class BackgroundSummarizer:
             request = Request(self.model, prompt, max_tokens=_MAX_REPLY_TOKENS)
             reply = self.client.complete(request)
         except ModelError as error:
-            self._log_failure(type(error).__name__, f"{about} could not be asked for: {error}")
+            self._log_failure(type(error).__name__, f"{about} was not received: {error}")
             return None
         finally:
             _CALL_SLOTS.release()
@@ -335,7 +342,7 @@ class BackgroundSummarizer:
 
 
 def _format_interaction(each: _PromptedInteraction) -> str:
-    """Format an interaction for a model: the prompt, the tool calls and the last reply."""
+    """Format an interaction as text for a model: the prompt, the tool calls and the last reply."""
     said = [m.text for turn in each.turns for m in turn if m.role == "assistant" and m.text.strip()]
     parts = [f"User: {_clip_middle(each.prompt, _MAX_PROMPT_CHARS)}"]
     steps = [headline([m]) for turn in each.turns for m in turn if m.tool_calls]
@@ -349,13 +356,13 @@ def _format_interaction(each: _PromptedInteraction) -> str:
 
 
 def _clip_middle(text: str, limit: int) -> str:
-    """Cut the middle of a long text: its start and its end usually matter most."""
+    """Shorten a string by cutting out its middle: the start and the end usually matter most."""
     text = text.strip()
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
 def _strip_quotes(text: str) -> str:
-    """Return a model's reply on one line, without surrounding quotes or markup."""
+    """Convert a model's reply to one line without surrounding quotes or markup."""
     line = single_line(text, max_chars=10 * MAX_HEADLINE_CHARS)
     for around in ('"', "“”", "'", "`", "**"):
         inside = line.strip(around).strip()
@@ -375,7 +382,7 @@ def _is_same_title(one: str, other: str) -> bool:
 
 
 def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
-    """Return True if a prompt shares few words with the title and the prompts before it."""
+    """Return True if a prompt shares few words with the title and the previous prompts."""
     words = [word for word in query_words(prompt) if len(word) >= _MIN_TOPIC_WORD_CHARS]
     known = set().union(*map(query_words, before))
     repeated = sum(word in known for word in words)
@@ -383,22 +390,22 @@ def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
 
 
 def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    """Return a function that extends a summary by asking a model.
+    """Return a function that asks a model to extend a summary.
 
-    The function waits for the model. If the model call fails, it extracts the summary from the
-    messages instead and raises nothing.
+    The function returns after the model has replied. If the model call fails, no error is raised,
+    and the summary is extracted from the messages without a model.
 
     Parameters
     ----------
     client : Client or None
-        Client that sends the requests; None means a ``LiteLLMClient``.
+        Client that sends the requests to the model; None means a new ``LiteLLMClient``.
     model : str
         Model that writes the summary.
 
     Returns
     -------
     SummaryWriter
-        Function for ``ResumeWindow``.
+        Function to pass to ``ResumeWindow`` as ``write_summary``.
     """
     lenient = FaultTolerantClient(client or LiteLLMClient())
 

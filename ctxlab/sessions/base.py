@@ -1,7 +1,7 @@
-"""Base classes for reading and storing sessions, and the types that they share.
+"""Base classes for reading and storing sessions, and their data types.
 
-Code that lists, searches or serves sessions uses ``SessionLibrary``, so that it works with both
-stores and with imported logs. A live agent writes through ``SessionStore``.
+``SessionLibrary`` is the read-only interface. Both session stores and the library of imported logs
+implement it. ``SessionStore`` adds the methods with which a live agent writes.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _LOG = logging.getLogger("ctxlab.sessions")
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """Steps that an agent planned, and its progress."""
+    """Plan of an agent: the steps and how far the agent has come."""
 
     steps: tuple[str, ...] = ()
-    "the steps, in order"
+    "descriptions of the steps, in order"
     current: int | None = None
-    "index of the current step"
+    "index of the current step, from 0; None if no step has begun"
     awaiting_continuation: bool = False
-    "the plan waits to be continued"
+    "True if the agent stopped within the plan and waits to be continued"
     paused: bool = False
-    "the plan is paused"
+    "True if the plan is paused"
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,40 +70,40 @@ class Session:
     agent: str | None = None
     "name of the agent that the session belongs to"
     file: str | None = None
-    "file that the session is about, if sessions are routed by file"
+    "file that the session is about; None if sessions are not chosen by file"
     strategy: str | None = None
-    "context strategy, as text"
+    "specification of the context strategy"
     system: bool = False
-    "the session was created by a program for itself; it gets no summaries and no titles"
+    "True if a program created the session for internal use; it gets no summaries and no titles"
     titles: tuple[TitleChange, ...] = ()
-    "title history, newest first, at most ``MAX_TITLES`` entries"
+    "title history, newest first; limited to the newest ``MAX_TITLES`` titles"
     tools: tuple[dict[str, Any], ...] = ()
     "tool definitions in OpenAI's format"
     meta: dict[str, Any] = field(default_factory=dict)
-    "further JSON values"
+    "additional JSON values stored with the session"
 
     def __repr__(self) -> str:
-        """Return id, title, number of messages and status."""
+        """Return the session's id, title, number of messages and status."""
         said = f"{self.title or '(no title)'}, {pluralize(self.messages, 'message')}"
         return f"<Session {self.id}: {said}, {self.status}>"
 
 
 @dataclass(frozen=True)
 class ResumeState:
-    """Bounded part of a session from which it is resumed."""
+    """State of limited size from which a session is resumed."""
 
     summary: str = ""
     "summary of the messages before ``recent``"
     recent: tuple[Message, ...] = ()
-    "newest messages within the store's caps; every tool call has its result and vice versa"
+    "newest messages, within the store's size limits; each tool call is followed by its result"
     plan: AgentPlan | None = None
-    "the saved plan"
+    "the saved plan; None if the agent saved no plan"
 
 
 class SessionLibrary(ABC):
     """Read access to sessions.
 
-    Methods that take an ``id`` raise ``UnknownSession`` if no session has it.
+    Methods that take an ``id`` raise ``UnknownSession`` if no session has this id.
     """
 
     def sessions(
@@ -117,7 +117,7 @@ class SessionLibrary(ABC):
     ) -> list[Session]:
         """Return the sessions, most recently updated first.
 
-        Sessions with broken files are left out and logged as warnings.
+        Sessions with malformed files are left out, and a warning is logged for each of them.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class SessionLibrary(ABC):
         Raises
         ------
         UnknownName
-            If the status does not exist.
+            If ``status`` is not one of the three values.
         """
         if status is not None:
             _check_status(status)
@@ -158,7 +158,7 @@ class SessionLibrary(ABC):
 
     @abstractmethod
     def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
-        """Yield all sessions; those with another status may be left out."""
+        """Yield the sessions; those that do not match ``status`` may be included or left out."""
 
     @abstractmethod
     def get(self, id: str) -> Session:
@@ -203,16 +203,16 @@ class SessionLibrary(ABC):
         UnknownSession
             If no session has this id.
         ReadError
-            If a line of a log or of a chunk is broken.
+            If a line of a log or chunk is malformed.
         SessionError
-            If a message in a database is broken.
+            If a message in a database is malformed.
         """
 
     @abstractmethod
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """Return the messages of a turn and the position of the first one.
+        """Return the messages of a turn, and the position of its first message.
 
-        The cost depends on the length of the turn, not on that of the session.
+        The run time depends on the length of the turn, not on the length of the session.
 
         Parameters
         ----------
@@ -224,8 +224,8 @@ class SessionLibrary(ABC):
         Returns
         -------
         position : int
-            Position of the turn's first message. If the turn does not exist, the number of
-            messages.
+            Position of the turn's first message in the session. If the turn does not exist, this is
+            the number of messages of the session.
         messages : tuple of Message
             The turn's messages. Empty if the turn does not exist.
 
@@ -278,7 +278,7 @@ class SessionLibrary(ABC):
     def search(
         self, query: str, id: str | None = None, *, limit: int = 20, offset: int = 0
     ) -> list[SearchHit]:
-        """Return the messages that contain all words of a query, best first.
+        """Return the messages that contain all words of a query, best match first.
 
         Parameters
         ----------
@@ -294,14 +294,14 @@ class SessionLibrary(ABC):
         Returns
         -------
         list of SearchHit
-            The hits, best first.
+            Matching messages, best match first.
 
         Raises
         ------
         SpecError
             If ``limit`` or ``offset`` is negative.
         UnknownSession
-            If no session has the id that was given.
+            If ``id`` is given and no session has this id.
         """
         check_not_negative("limit", limit)
         return self._search(query, id, limit, check_not_negative("offset", offset))
@@ -314,13 +314,13 @@ class SessionLibrary(ABC):
         return search_messages(((id, self._iter_readable(id)) for id in ids), query, limit, offset)
 
     def _iter_readable(self, id: str) -> Iterator[Message]:
-        """Yield the messages of a session; if it is broken, log a warning and stop."""
+        """Yield the messages of a session; at a malformed message, log a warning and stop."""
         try:
             yield from self.read_messages(id)
         except UnknownSession:
             pass  # deleted in the meantime
         except (ReadError, SessionError) as error:
-            _LOG.warning("searched session %r only up to a broken line: %s", id, error)
+            _LOG.warning("session %r: not searched after a malformed message: %s", id, error)
 
     def recording(self, id: str) -> Recording:
         """Return a whole session as a recording, for replay.
@@ -333,7 +333,7 @@ class SessionLibrary(ABC):
         Returns
         -------
         Recording
-            The session as ``ctxlab.load`` reads it.
+            The session as a recording, the same as ``ctxlab.load`` reads from the store's files.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class SessionLibrary(ABC):
 class SessionStore(SessionLibrary):
     """Read and write access to sessions, safe for several processes at once.
 
-    When a method returns, its changes are on disk: killing the process does not lose them.
+    When a method returns, its changes are on disk and are not lost if the process is killed.
     """
 
     def create(
@@ -374,7 +374,7 @@ class SessionStore(SessionLibrary):
         id : str, optional
             Session id. By default, a new UUID.
         title : str, default ''
-            Title. If empty, the first user message sets it.
+            Title. If empty, the title is derived from the first user message.
         model : str, optional
             Name of the model.
         agent : str, optional
@@ -382,13 +382,13 @@ class SessionStore(SessionLibrary):
         file : str, optional
             File that the session is about.
         strategy : str, optional
-            Context strategy, as text.
+            Specification of the context strategy.
         system : bool, default False
-            Create a system session, which gets no summaries and no titles.
+            Create a system session: a session of a program, which gets no summaries and no titles.
         tools : tuple of dict, optional
             Tool definitions in OpenAI's format.
         meta : dict, optional
-            Further JSON values to store with the session.
+            Additional JSON values to store with the session.
 
         Returns
         -------
@@ -398,7 +398,7 @@ class SessionStore(SessionLibrary):
         Raises
         ------
         SessionError
-            If the id is invalid or taken, or if a value cannot be stored as JSON.
+            If the id is invalid or already in use, or if a value cannot be stored as JSON.
         """
         names = (name and repair_surrogates(name) for name in (model, agent, file, strategy))
         model, agent, file, strategy = names
@@ -424,7 +424,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _create(self, session: Session) -> None:
-        """Store a new session, whose values are checked already; raise if its id is taken."""
+        """Store a new session with validated values; raise ``SessionError`` if its id is in use."""
 
     @abstractmethod
     def open(self, id: str) -> ResumeState:
@@ -438,7 +438,7 @@ class SessionStore(SessionLibrary):
         Returns
         -------
         ResumeState
-            The summary, the newest messages and the plan.
+            Summary, newest messages and plan of the session.
 
         Raises
         ------
@@ -448,10 +448,10 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def append(self, id: str, *messages: Message, expected_position: int | None = None) -> int:
-        """Add messages to the end of a session, as one atomic write.
+        """Add messages to the end of a session in one atomic write.
 
-        Either all messages are added, next to each other, or none. If the session has no title, the
-        first user message sets it.
+        Either all messages are added, at consecutive positions, or none of them. If the session has
+        no title, the title is derived from the first user message.
 
         Parameters
         ----------
@@ -460,7 +460,7 @@ class SessionStore(SessionLibrary):
         *messages : Message
             Messages to add.
         expected_position : int, optional
-            Position that the first message must get. By default, any position.
+            Position that the first message must get. By default, no position is required.
 
         Returns
         -------
@@ -472,7 +472,7 @@ class SessionStore(SessionLibrary):
         UnknownSession
             If no session has this id.
         SessionConflict
-            If the next position is not ``expected_position``. Nothing is added then.
+            If the next position is not ``expected_position``. In this case nothing is added.
         """
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
@@ -496,12 +496,12 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _save(self, id: str, plan: AgentPlan | None) -> None:
-        """Store the resume state, and a plan without lone surrogates."""
+        """Store the resume state and the plan, whose strings contain no lone surrogates."""
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.
 
-        No message is rewritten.
+        Stored messages are not rewritten.
 
         Parameters
         ----------
@@ -526,13 +526,13 @@ class SessionStore(SessionLibrary):
         """
         title = single_line(title)
         if not title:
-            raise SessionError(f"session {id!r}: the new title is empty; pass visible text")
+            raise SessionError(f"session {id!r}: the new title is empty; pass a visible title")
         self._retitle(id, title, turn)
         return self.get(id)
 
     @abstractmethod
     def _retitle(self, id: str, title: str, turn: int) -> None:
-        """Store a title that is one line of visible text."""
+        """Store a validated title: a single line that is not empty."""
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
         """Close, archive or reactivate a session.
@@ -552,7 +552,7 @@ class SessionStore(SessionLibrary):
         Raises
         ------
         UnknownName
-            If the status does not exist.
+            If ``status`` is not one of the three values.
         UnknownSession
             If no session has this id.
         """
@@ -562,7 +562,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _set_status(self, id: str, status: SessionStatus) -> None:
-        """Store an existing status."""
+        """Store a validated status."""
 
     @abstractmethod
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
@@ -585,7 +585,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def delete(self, id: str) -> None:
-        """Delete a session with all its data.
+        """Delete a session and all data stored with it.
 
         Parameters
         ----------
@@ -600,7 +600,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all open files; the store reopens them on the next use."""
+        """Close all open files. The store reopens them when it is used again."""
 
 
 def _check_status(status: str) -> None:

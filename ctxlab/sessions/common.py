@@ -1,4 +1,4 @@
-"""Session ids, settings and errors that the modules of this package share."""
+"""Checks of session ids and settings, JSON encoding and file errors, shared by all stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import SessionError, SpecError
 
 Fsync: TypeAlias = Literal["always", "never"]
-"""``always``: writes survive a power failure; ``never``: they survive a kill of the process only."""
+"""With ``always``, writes survive a power failure; with ``never``, only a kill of the process."""
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
@@ -27,14 +27,14 @@ def is_session_id(id: object) -> bool:
     Returns
     -------
     bool
-        True if it is a string of 1 to 100 letters, digits, ``-``, ``_`` or ``.`` that does not
+        True if ``id`` is a string of 1 to 100 letters, digits, ``-``, ``_`` or ``.`` that does not
         begin with ``.``.
     """
     return isinstance(id, str) and _ID.fullmatch(id) is not None
 
 
 def check_session_id(id: str) -> str:
-    """Return ``id`` if it is a valid session id, else raise ``SessionError``.
+    """Check a session id and return it unchanged.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def check_session_id(id: str) -> str:
     Returns
     -------
     str
-        The same id.
+        The session id, unchanged.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def check_session_id(id: str) -> str:
     --------
     >>> check_session_id("../etc")
     Traceback (most recent call last):
-    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, -, _ or .
+    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, - _ .
     """
     if not is_session_id(id):
         raise SessionError(f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, - _ .")
@@ -63,7 +63,7 @@ def check_session_id(id: str) -> str:
 
 
 def check_choice(name: str, value: object, choices: object) -> None:
-    """Raise ``SpecError`` if a setting has none of its allowed values.
+    """Raise ``SpecError`` if the value of a setting is not allowed.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def check_choice(name: str, value: object, choices: object) -> None:
 
 
 def check_not_negative(name: str, number: int) -> int:
-    """Return a number if it is not negative, else raise ``SpecError``.
+    """Check that a number is not negative and return it unchanged.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def check_not_negative(name: str, number: int) -> int:
     Returns
     -------
     int
-        The same number.
+        The number, unchanged.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def check_not_negative(name: str, number: int) -> int:
 
 
 def interaction_id(id: str, turn: int) -> str:
-    """Return the id of a turn's interaction.
+    """Return the interaction id of a turn, ``SESSION:TURN``.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def interaction_id(id: str, turn: int) -> str:
     Returns
     -------
     str
-        Interaction id, ``SESSION:TURN``.
+        Interaction id: session id and turn number, joined by a colon.
 
     Examples
     --------
@@ -132,24 +132,24 @@ def interaction_id(id: str, turn: int) -> str:
 
 
 def encode_json(value: Any, what: str) -> str:
-    """Return a value as JSON; raise ``SessionError`` if JSON cannot hold it.
+    """Encode a value as JSON on one line.
 
     Parameters
     ----------
     value : object
         Value to encode.
     what : str
-        What the value is, for the error message.
+        Description of the value, for the error message.
 
     Returns
     -------
     str
-        The JSON on one line.
+        JSON text without line breaks.
 
     Raises
     ------
     SessionError
-        If the value, or a part of it, is not a JSON value.
+        If the value contains an object that JSON cannot represent.
     """
     try:
         return dump_json(value)
@@ -159,17 +159,17 @@ def encode_json(value: Any, what: str) -> str:
 
 @contextmanager
 def file_errors(place: object) -> Iterator[None]:
-    """Convert each ``OSError`` to a ``SessionError`` that names the file.
+    """Convert every ``OSError`` of a ``with`` block to a ``SessionError`` that names the file.
 
     Parameters
     ----------
     place : object
-        File or folder to name if the error names none.
+        File or folder to name in the message if the ``OSError`` has no file name.
 
     Yields
     ------
     None
-        Errors are converted inside the ``with`` block.
+        No value; errors are converted inside the ``with`` block.
 
     Raises
     ------

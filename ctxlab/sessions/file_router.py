@@ -1,7 +1,7 @@
-"""Choose the session of a message by the file that the user has open.
+"""Choose the session for a message by the file that the user has open.
 
-Sessions are keyed by file, and by None if no file is open. Returning to a file continues its
-session.
+Each file has its own session, and so has the state in which no file is open. When the user opens a
+file again, its session is continued.
 
 References
 ----------
@@ -17,26 +17,27 @@ from ctxlab.errors import UnknownSession
 from ctxlab.sessions.base import Session, SessionStore
 
 _ROUTED_KEY = "routed"
-"key in the ``meta`` of sessions that a router created"
+"key in the ``meta`` of sessions that were created by a router"
 _MAX_CACHED_FILES = 256
 "maximum number of files whose session id is cached"
 
 
 class FileRouter:
-    """Find the session of a file in a store, or create one. Safe for use by several threads.
+    """Router that finds the session of an open file, or creates a session for it.
 
-    All state is in the store, so another process, or the same one after a restart, finds the same
-    sessions. If a file has several sessions, the most recently updated one is chosen. Closed
-    sessions are resumed. Archived sessions and system sessions are ignored. If no file is open,
-    only sessions that a router created are chosen, since other sessions have no file either.
+    Several threads may use a router at once. The router finds the same sessions in other processes
+    and after a restart, because they are found in the store. If a file has several sessions, the
+    router chooses the most recently updated one. Closed sessions are resumed. Archived sessions and
+    system sessions are ignored. If no file is open, the router chooses only among sessions that a
+    router created, since sessions created by other programs may have no file either.
 
-    In a store that allows one active session, switching to another file closes the previous
+    If the store allows only one active session, switching to another file closes the previous
     session.
 
     Parameters
     ----------
     store : SessionStore
-        Store of the sessions.
+        Store in which sessions are found and created.
     """
 
     def __init__(self, store: SessionStore) -> None:
@@ -45,20 +46,21 @@ class FileRouter:
         self._session_ids: dict[str | None, str] = {}
 
     def route(self, file: str | None, create: Callable[..., Session] | None = None) -> Session:
-        """Return the session of a file and make it active; create it if there is none.
+        """Return the session of a file and make it active; create the session if necessary.
 
         Parameters
         ----------
         file : str or None
-            The open file; None or empty if no file is open.
+            Name of the open file; None or an empty string if no file is open.
         create : callable, optional
-            Function that creates a session from the keywords ``file`` and ``meta``. It is called
-            only if there is no session yet. By default, ``SessionStore.create``.
+            Function that creates a session and is called with the keyword arguments ``file`` and
+            ``meta``. It is called only if the file has no session yet. By default, the store's
+            method ``create``.
 
         Returns
         -------
         Session
-            The active session of the file.
+            Session of the file, with status ``active``.
         """
         file = file or None
         with self._lock:
@@ -75,17 +77,17 @@ class FileRouter:
         return session
 
     def find(self, file: str | None) -> Session | None:
-        """Return the session of a file without changing it.
+        """Find the session of a file without making it active or creating it.
 
         Parameters
         ----------
         file : str or None
-            The open file; None or empty if no file is open.
+            Name of the open file; None or an empty string if no file is open.
 
         Returns
         -------
         Session or None
-            The session; None if there is none yet.
+            Session of the file; None if the file has no session yet.
         """
         file = file or None
         try:

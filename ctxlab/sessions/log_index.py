@@ -1,4 +1,4 @@
-"""Index of log files: detect formats, reread changed files and cache recordings within a bound."""
+"""Index of log files: detect formats, reread changed files and cache recordings up to a size limit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ctxlab.formats.registry import match_format
 from ctxlab.messages.types import Recording
 
 MAX_CACHED_BYTES = 1 << 26
-"""Total size in bytes of the files whose recordings are cached; larger files are never cached."""
+"""Maximum total size in bytes of the files whose recordings are kept in memory."""
 
 FileStamp: TypeAlias = tuple[int, int]
-"""Modification time in nanoseconds and size in bytes; zeros for a URL."""
+"""Modification time in nanoseconds and size in bytes; both are 0 for a URL or a missing file."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """File with recordings, or a group of files that are read together."""
+    """Log file with recordings, or a group of files that together form recordings."""
 
     places: tuple[PathOrUrl, ...]
     "paths or URLs of the files"
     id_prefix: str
-    "prefix of the ids of its recordings"
+    "prefix of the ids of the recordings in these files"
     format: Format
     "format that reads the files"
     stamps: tuple[FileStamp, ...]
@@ -37,22 +37,22 @@ class LogFile:
 
     @property
     def key(self) -> str:
-        """Identifier of the file, independent of its content."""
+        """Path or URL of the first file, which identifies the group."""
         return str(self.places[0])
 
     @property
     def size(self) -> int:
-        """Total size in bytes."""
+        """Total size of the files in bytes."""
         return sum(size for _, size in self.stamps)
 
     @property
     def modified(self) -> float:
-        """Time of the last modification in seconds since 1970; 0 if unknown."""
+        """Latest modification time of the files, in seconds since 1970; 0 if unknown."""
         return max(nanoseconds for nanoseconds, _ in self.stamps) / 1e9
 
     @property
     def is_stale(self) -> bool:
-        """True if the file has changed or disappeared since it was scanned."""
+        """True if one of the files has changed or disappeared since the last scan."""
         return tuple(map(_file_stamp, self.places)) != self.stamps
 
 
@@ -60,16 +60,14 @@ class _RecognizedFile(NamedTuple):
     """Format of a file, detected from its first bytes."""
 
     stamp: FileStamp
-    "stamp of the file before it was read"
+    "modification time and size of the file before it was read"
     format: Format
     group: str | None
-    "files of one folder and format with the same group are read together; None: read alone"
+    "files with the same folder, format and group are read together; None: the file is read alone"
 
 
 class LogIndex:
-    """Index of the files with recordings below some paths.
-
-    ``skipped_files`` maps each file that cannot be read to the reason.
+    """Index of the log files at the given paths.
 
     Parameters
     ----------
@@ -80,25 +78,27 @@ class LogIndex:
     def __init__(self, paths: Sequence[PathOrUrl]) -> None:
         self.paths = tuple(paths)
         self.skipped_files: dict[str, str] = {}
-        "files without a readable recording, with the reason"
+        "reason for each file without a readable recording, by path; filled by ``scan``"
         self._recognized: dict[str, tuple[FileStamp, _RecognizedFile | None]] = {}
         self._cache: OrderedDict[LogFile, list[Recording]] = OrderedDict()
         self._cached_bytes = 0
 
     def scan(self) -> list[LogFile]:
-        """Return the current files in order; open only new or changed ones.
+        """Find all log files; open only files that are new or changed since the last scan.
+
+        Files without a recording are added to ``skipped_files``.
 
         Returns
         -------
         list of LogFile
-            The files with recordings.
+            Files with recordings, in the order of ``paths``.
 
         Raises
         ------
         ReadError
-            If a path is missing, or if a file that was named itself cannot be read.
+            If a path is missing, or if a file that ``paths`` names directly cannot be read.
         UnknownFormat
-            If no format recognizes a file that was named itself.
+            If no format recognizes a file that ``paths`` names directly.
         """
         self.skipped_files = {}
         found = {str(each.path): each for path in self.paths for each in find_files(path)}
@@ -113,7 +113,7 @@ class LogIndex:
         return [_make_log_file(these) for these in groups.values()]
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
-        """Yield the recordings of a file in order; skip and count broken parts.
+        """Yield the recordings of a file in order; skip and count malformed lines.
 
         Parameters
         ----------
@@ -123,12 +123,12 @@ class LogIndex:
         Yields
         ------
         Recording
-            The next recording.
+            Next recording of the file.
 
         Raises
         ------
         ReadError
-            If the file holds no readable recording.
+            If the file contains no readable recording.
         """
         if file in self._cache:
             self._cache.move_to_end(file)
@@ -150,11 +150,11 @@ class LogIndex:
             yield recording
         if nothing:
             why = "; ".join(list(source.pop_skipped())[:3])
-            reason = f"no {file.format.name} conversation in it"
+            reason = f"expected a conversation in the format {file.format.name}, found none"
             raise ReadError(first, None, f"{reason} ({why})" if why else reason)
 
     def _recognize_file(self, each: FoundFile) -> _RecognizedFile | None:
-        """Detect the format of a file; return None and fill ``skipped_files`` if it has no recording."""
+        """Detect the format of a file; for an unknown one, update ``skipped_files`` and return None."""
         key, stamp = str(each.path), _file_stamp(each.path)
         known = self._recognized.get(key)
         if known is None or known[0] != stamp:

@@ -1,4 +1,4 @@
-"""Read-only session library of imported logs."""
+"""Read-only session library of log files, in which each recording is a session."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ _MAX_ID_CHARS = 80
 
 @dataclass
 class _IndexEntry:
-    """Index entry of a recording, without its messages."""
+    """Location and description of a recording, without its messages."""
 
     file: LogFile
     number: int
     "index of the recording in its file, from 0"
     session: Session
     turn_starts: list[int] = field(default_factory=list)
-    "positions at which turns begin; computed on first use"
+    "positions at which turns begin, filled on first use"
 
 
 class _IndexedFile(NamedTuple):
     ids: list[str]
-    "ids of its recordings"
+    "ids of the recordings in the file"
     problem: str = ""
-    "why it has no further recordings, if it is broken"
+    "why the rest of the file could not be read; empty if the whole file was read"
 
 
 class LogLibrary(SessionLibrary):
-    """Library of the recordings that ``ctxlab.load`` reads from files, folders or globs.
+    """Session library of the recordings that ``ctxlab.load`` reads from files, folders or globs.
 
-    The first use builds an index of ids, titles and times in memory. Changed files are read again,
-    and the recordings of up to 64 MiB of files are cached. Listing sessions, or searching all of
-    them, also finds new files and forgets removed ones. Broken parts of a file are skipped. Files
-    without a readable recording are listed in ``skipped_files``.
+    On first use, an index of ids, titles and times is built in memory. Changed files are read again.
+    The recordings of up to 64 MiB of files are cached. New and removed files are noticed when
+    sessions are listed or when all sessions are searched. Malformed lines of a file are skipped.
+    Files without a readable recording are listed in ``skipped_files``.
 
-    The id of a recording is its path below the given folder, with characters that are unsafe in
-    file names and URLs replaced. A checksum is appended if a character was replaced or the id is
-    taken. The title is the beginning of the first user message. If no message has a time, the
-    file's modification time is used. Recordings of stored sessions keep their own title and
-    creation time. The status is always ``closed``.
+    The id of a recording is its path relative to the given folder. Characters that are unsafe in
+    file names and URLs are replaced. A checksum is appended if a character was replaced, if the path
+    is too long, or if the id is already in use. The title is the beginning of the first user
+    message. If no message has a time, the modification time of the file is used. Recordings of
+    stored sessions keep their own title and creation time. The status is always ``closed``.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class LogLibrary(SessionLibrary):
     Raises
     ------
     ReadError
-        On first use, if a path is missing, or if a file that was named itself is not a log.
+        On first use, if a path is missing, or if a file that ``paths`` names directly is not a log.
 
     Examples
     --------
@@ -91,18 +91,18 @@ class LogLibrary(SessionLibrary):
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
-        """Return the class and the paths."""
+        """Return the class name and the paths."""
         return f"LogLibrary({list(map(str, self._files.paths))})"
 
     @property
     def _location(self) -> str:
-        """Location for error messages."""
+        """Description of the paths for error messages: the only path, or the number of paths."""
         paths = self._files.paths
         return str(paths[0]) if len(paths) == 1 else f"{len(paths):,} paths"
 
     @property
     def skipped_files(self) -> dict[str, str]:
-        """Files without a readable recording, with the reason."""
+        """Reason for each file without a readable recording, by path."""
         broken = {file.key: it.problem for file, it in self._indexed_files.items() if it.problem}
         return {**self._files.skipped_files, **broken}
 
@@ -169,11 +169,11 @@ class LogLibrary(SessionLibrary):
             return self._entries[id]
 
     def _refresh_index(self) -> dict[str, _IndexEntry]:
-        """Bring the index up to date with the files; read only what changed."""
+        """Update the index by reading files that are new or changed, and return its entries."""
         with self._lock:
             files, known = self._files.scan(), self._entries
             entries, indexed = dict[str, _IndexEntry](), dict[LogFile, _IndexedFile]()
-            # Known files first: they keep their ids.
+            # Process known files first, so that they keep their ids.
             for file in sorted(files, key=lambda file: file not in self._indexed_files):
                 if (same := self._indexed_files.get(file)) is None:
                     same = self._index_file(file, entries)
@@ -184,7 +184,7 @@ class LogLibrary(SessionLibrary):
             return entries
 
     def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> _IndexedFile:
-        """Add the recordings of a file to ``entries``."""
+        """Add an index entry to ``entries`` for each recording of a file."""
         ids = list[str]()
         try:
             for number, recording in enumerate(self._files.recordings(file)):

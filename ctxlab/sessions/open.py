@@ -1,4 +1,4 @@
-"""Open sessions by path: a workspace, a folder of chunks, or any logs."""
+"""Open the sessions at a path: a workspace, a folder of chunks, or log files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _CHUNK_FILE = re.compile(r"session-.+\.([1-9][0-9]*\.jsonl|meta\.json)")
 
 
 def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibrary:
-    """Open the sessions of a path for reading.
+    """Open the sessions at a path for reading.
 
-    A workspace (a folder with ``.ctxlab/sessions.db``, or that file itself) opens as a
-    ``SqliteStore``. A folder of chunks (``session-ID.N.jsonl``) opens as a ``JsonlStore``.
-    Everything else that ``ctxlab.load`` accepts opens as a ``LogLibrary``: files, folders, globs,
-    URLs, ``bundled:NAME``.
+    The class of the result depends on the path:
+
+    - a workspace (a folder with the file ``.ctxlab/sessions.db``) or that file: ``SqliteStore``
+    - a folder of chunks (``session-ID.N.jsonl``): ``JsonlStore``
+    - any other path that ``ctxlab.load`` accepts (files, folders, globs, URLs, ``bundled:NAME``):
+      ``LogLibrary``
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibra
     Returns
     -------
     SessionLibrary
-        The sessions.
+        Library of the sessions at the path.
 
     Raises
     ------
@@ -53,33 +55,35 @@ def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibra
             return open_store(path)
         count = len(logs.skipped_files)
         raise SessionError(
-            f"{path}: found no stored session, and none of its {count:,} files is a log that ctxlab "
-            "reads; start a session with ctxlab chat"
+            f"{path}: expected stored sessions or logs, found neither in {count:,} files; "
+            "start a session with ctxlab chat"
         )
     return logs
 
 
 def open_store(path: str | Path) -> SessionStore:
-    """Open the store of a path for writing; a folder without a store becomes a workspace.
+    """Open the session store at a path for writing.
+
+    A folder without a store is opened as a workspace with an empty store.
 
     Parameters
     ----------
     path : str or Path
-        Folder or database of the store.
+        Folder or database file of the store.
 
     Returns
     -------
     SessionStore
-        The store.
+        Session store at the path.
 
     Raises
     ------
     SessionError
-        If the path does not exist, or if it is a file that is not a store. Logs can only be read;
-        use ``open_library``.
+        If the path does not exist, or if it is a file that is not a session store. To read log
+        files, use ``open_library``.
     """
     if not str(path):
-        raise SessionError("the path is empty; use . for the current folder")
+        raise SessionError("expected a path, got an empty string; use . for the current folder")
     store = find_store(path)
     if store is not None:
         return store
@@ -94,17 +98,17 @@ def open_store(path: str | Path) -> SessionStore:
 
 
 def find_store(path: str | Path) -> SessionStore | None:
-    """Return the store that exists at a path, without creating anything.
+    """Find the session store at a path, without creating anything.
 
     Parameters
     ----------
     path : str or Path
-        Path to look at.
+        Path to check.
 
     Returns
     -------
     SessionStore or None
-        The store; None if the path holds none or is a URL.
+        The store; None if there is no store at the path, or if the path is a URL.
 
     Raises
     ------
@@ -122,9 +126,9 @@ def find_store(path: str | Path) -> SessionStore | None:
             workspace = here.parent
         stored = (workspace / _DATABASE).is_file()
         chunked = not stored and here.is_dir() and any(map(_CHUNK_FILE.fullmatch, os.listdir(here)))
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: "~user" of no user
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: unknown user in "~user"
         said = getattr(error, "strerror", None) or error
-        raise SessionError(f"{str(path)[:200]!r} cannot be opened: {said}") from None
+        raise SessionError(f"cannot open {str(path)[:200]!r}: {said}") from None
     if stored:
         from ctxlab.sessions.sqlite.store import SqliteStore
 

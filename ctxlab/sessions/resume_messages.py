@@ -1,4 +1,4 @@
-"""Build the messages that resume a session: a summary, then the newest messages, trimmed and paired."""
+"""Build the messages with which a session is resumed: a summary, then the newest messages."""
 
 from __future__ import annotations
 
@@ -13,67 +13,68 @@ from ctxlab.strategies.file_sessions import ENGINE_MESSAGE_KEY
 from ctxlab.strategies.helpers.text import clip_text
 
 INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
-"""Content of the result that stands in for a missing one."""
+"""Content of the tool result that is added to a call without a result."""
 
 
 def interrupted_result(call: ToolCall) -> Message:
-    """Return a tool result that says that its call was interrupted.
+    """Create the result of a tool call that was interrupted.
 
     Parameters
     ----------
     call : ToolCall
-        Call without a result.
+        Tool call without a result.
 
     Returns
     -------
     Message
-        The tool message.
+        Tool message with the content ``INTERRUPTED_RESULT``.
     """
     return Message("tool", INTERRUPTED_RESULT, tool_call_id=call.id, name=call.name)
 
 
 class MessageUnit:
-    """Message with the results of its tool calls; kept or dropped as a whole.
+    """Message and the results of its tool calls, which must stay together in a context.
 
     Parameters
     ----------
     first : Message
-        Message that opens the unit.
+        First message of the unit: an assistant message with tool calls, or any other message.
     """
 
     def __init__(self, first: Message) -> None:
         self.messages = [first]
         self.open_calls = {call.id: call for call in first.tool_calls}
-        "calls without a result, by id"
+        "tool calls that have no result yet, by id"
 
     def add_result(self, result: Message) -> None:
-        """Add the result of an open call.
+        """Add the result of a tool call.
 
         Parameters
         ----------
         result : Message
-            Tool message whose ``tool_call_id`` is that of an open call.
+            Tool message whose ``tool_call_id`` is in ``open_calls``.
         """
         del self.open_calls[result.tool_call_id or ""]
         self.messages.append(result)
 
     def __len__(self) -> int:
-        """Return the number of messages, with an interrupted result for each open call."""
+        """Return the number of messages, including an interrupted result for each open call."""
         return len(self.messages) + len(self.open_calls)
 
     def __iter__(self) -> Iterator[Message]:
-        """Iterate over the messages, with an interrupted result for each open call."""
+        """Iterate over the messages, and over an interrupted result for each open call."""
         yield from self.messages
         yield from map(interrupted_result, self.open_calls.values())
 
 
 def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Return the messages with exactly one result directly after each tool call.
+    """Rearrange messages so that each tool call is followed by exactly one result.
 
-    Providers reject other requests. Results without a call, repeated results and empty messages are
-    dropped. A late result moves to its call. If an id is used again, it means the newest call. A
-    call without a result gets one that says it was interrupted. Valid messages are unchanged, and
-    so is the order of system, user and assistant messages.
+    Providers reject requests in which calls and results do not match. Results without a call,
+    repeated results and empty messages are dropped. A late result is moved directly after its call.
+    If two calls have the same id, a result belongs to the newer call. A call without a result gets a
+    result which says that the call was interrupted. The order of system, user and assistant messages
+    stays the same.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
     Returns
     -------
     tuple of Message
-        The paired messages.
+        Messages in which calls and results match.
 
     Examples
     --------
@@ -106,14 +107,15 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 TRUNCATION_MARKER = "\n\n[truncated]"
-"""Text appended to content that was cut."""
+"""Text appended to the content of a message that was cut."""
 
 
 def trim_message(message: Message, max_chars: int) -> Message:
-    """Return a message cut to ``max_chars`` characters of content and arguments.
+    """Cut the content and tool call arguments of a message to ``max_chars`` characters.
 
-    The content becomes text: images and other parts are replaced by their type in brackets.
-    Arguments remain JSON. Of the fields that are not sent to a provider, only ``file`` is kept.
+    The content is converted to a string: images and other content that is not text are replaced by
+    their type in brackets. Arguments that are cut remain valid JSON. Fields that are not sent to a
+    provider are dropped, except ``file``.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def trim_message(message: Message, max_chars: int) -> Message:
     Returns
     -------
     Message
-        The shortened message.
+        Message with cut content and arguments.
 
     Examples
     --------
@@ -146,17 +148,17 @@ def trim_message(message: Message, max_chars: int) -> Message:
 
 
 def window_row_from_message(message: Message) -> dict[str, Any]:
-    """Convert a trimmed message to OpenAI's chat format, with text content.
+    """Convert a message of a resume window to a JSON object in OpenAI's chat format.
 
     Parameters
     ----------
     message : Message
-        Trimmed message.
+        Message as ``trim_message`` returns it.
 
     Returns
     -------
     dict
-        JSON object of the message; its content is a string, never null.
+        JSON object whose ``content`` is always a string, never null.
     """
     row = message.to_dict()
     row["content"] = row["content"] or ""
@@ -166,22 +168,22 @@ def window_row_from_message(message: Message) -> dict[str, Any]:
 
 
 def message_from_window_row(row: Mapping[str, Any]) -> Message:
-    """Convert a row of ``window_row_from_message``, or one from another program, to a message.
+    """Convert a JSON object of a stored resume window to a message.
 
     Parameters
     ----------
     row : mapping
-        JSON object of the message.
+        JSON object, written by ``window_row_from_message`` or by another program.
 
     Returns
     -------
     Message
-        The message.
+        Converted message. If it has tool calls, an empty content becomes None.
 
     Raises
     ------
     ValueError
-        If the row is not a valid message.
+        If ``row`` is not a valid message.
     """
     message = message_from_dict(row)
     return message.replace(content=None) if message.tool_calls and not message.content else message
@@ -194,14 +196,14 @@ def _content_text(message: Message) -> str:
 
 
 def _trim_arguments(arguments: str, limit: int) -> str:
-    """Return arguments as JSON of at most ``limit`` characters; an empty object if nothing fits."""
+    """Cut arguments to JSON of at most ``limit`` characters; return ``{}`` if that is impossible."""
     if len(arguments) <= limit:
         return arguments
     try:
         value = parse_json(arguments)
     except ValueError:
         value = None
-    # Shorten the strings of an object; if that fails, keep the beginning of the text.
+    # Shorten the strings in the JSON object. If that is not enough, keep the start of the JSON text.
     for shorter in (
         lambda n: _clip_strings(value, n),
         lambda n: {"truncated": clip_text(arguments, n)},
@@ -227,10 +229,10 @@ CONTINUE_INSTRUCTION = "Continue from here. Do not repeat what is already done."
 
 
 def build_resume_message(resume: ResumeState) -> Message | None:
-    """Return the message that a resumed context begins with.
+    """Build the message that tells the model that the conversation is resumed.
 
-    It contains the saved summary, the current step of the plan and the instruction to continue. Its
-    role is user, since providers expect a user message first.
+    The message contains the saved summary, the current step of the plan and the instruction to
+    continue. It is a user message, since providers expect a user message first.
 
     Parameters
     ----------
@@ -240,7 +242,8 @@ def build_resume_message(resume: ResumeState) -> Message | None:
     Returns
     -------
     Message or None
-        The message; None if there is neither a summary nor a plan, and a user message comes first.
+        Resume message. None if it is not needed: there is no summary and no current step, and the
+        recent messages are empty or begin with a user message.
 
     Examples
     --------
@@ -268,9 +271,9 @@ def build_resume_message(resume: ResumeState) -> Message | None:
 
 
 def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
-    """Return the messages that a resumed context begins with.
+    """Build the first messages of the context of a resumed session.
 
-    System messages come first, then the resume message, then the other recent messages.
+    The messages are the system messages, then the resume message, then the other recent messages.
 
     Parameters
     ----------
@@ -280,7 +283,7 @@ def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
     Returns
     -------
     tuple of Message
-        The messages in order.
+        Messages at the beginning of the context, in order.
 
     Examples
     --------
@@ -296,7 +299,7 @@ def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
 
 
 def _plan_step_text(plan: AgentPlan | None) -> str:
-    """Describe the current step of a plan; empty if there is none."""
+    """Describe the current step of a plan in one sentence; return "" if there is no current step."""
     if plan is None or plan.current is None or not 0 <= plan.current < len(plan.steps):
         return ""
     said = f"Current step of the plan ({plan.current + 1} of {len(plan.steps)}): "

@@ -1,7 +1,7 @@
-"""Bounded window of the newest messages, with a summary of the messages dropped from it.
+"""Resume window: the newest messages of a session and a summary of older messages.
 
-A session is resumed from its window, however long the session is. The window does no I/O: a store
-adds messages to it and saves the result.
+The size of the window is limited, so that resuming a long session costs as much as resuming a short
+one. The window does no I/O: a session store adds messages to the window and saves it.
 
 References
 ----------
@@ -30,7 +30,11 @@ from ctxlab.strategies.helpers.text import clip_text
 from ctxlab.strategies.summaries.extractive import extract_summary
 
 SummaryWriter: TypeAlias = Callable[[str, Sequence[Message], int], str]
-"""Function of a summary, new messages and a maximum length in characters; returns a new summary."""
+"""Function that extends a summary.
+
+Arguments: the current summary, the messages to add and the maximum number of characters. It returns
+the new summary.
+"""
 
 _MIN_CAPS = {"messages": 1, "message_chars": 64, "total_chars": 256, "summary_chars": 0}
 _MIN_BATCH = 64
@@ -38,7 +42,7 @@ _MIN_BATCH = 64
 
 @dataclass(frozen=True)
 class ResumeCaps:
-    """Maximum size of the state that a session is resumed from.
+    """Maximum sizes of a resume window.
 
     Examples
     --------
@@ -50,38 +54,40 @@ class ResumeCaps:
     messages: int = 40
     "maximum number of messages in the window"
     message_chars: int = 4000
-    "maximum number of characters of a message's text and arguments"
+    "maximum number of characters of a message's text and tool call arguments together"
     total_chars: int = 60_000
     "maximum number of characters of the window as JSON"
     summary_chars: int = 6000
     "maximum number of characters of the summary"
 
     def __post_init__(self) -> None:
-        """Raise ``SpecError`` if a maximum is too small."""
+        """Raise ``SpecError`` if a value is below the smallest allowed value."""
         for each in fields(self):
             if (value := getattr(self, each.name)) < (least := _MIN_CAPS[each.name]):
                 raise SpecError(f"ResumeCaps: {each.name} must be at least {least}, got {value}")
 
 
 class ResumeWindow:
-    r"""Newest messages within the caps; older messages are folded into the summary.
+    r"""Newest messages of a session within size limits, and a summary of older messages.
 
-    A tool call and its results are never separated, and a call without a result reserves a place
-    for one. Messages are trimmed before they are stored. A result whose call was dropped or is
-    unknown goes into the summary. The cost of adding a message depends on the caps only.
+    Long messages are shortened when they are added. If the window exceeds its limits, the oldest
+    messages are dropped and added to the summary. A tool call and its results are dropped together.
+    A call without a result is counted as if it had one. A result whose call is not in the window is
+    added to the summary only. The run time of ``add`` does not depend on the length of the session.
 
     Parameters
     ----------
     caps : ResumeCaps, optional
-        Maximum sizes. By default, ``ResumeCaps()``.
+        Size limits of the window. By default, ``ResumeCaps()``.
     summary : str, default ''
         Summary of an earlier window.
     recent : iterable of Message, optional
         Messages of an earlier window.
     write_summary : SummaryWriter, optional
-        Function that extends the summary. By default, it is extracted without a model.
+        Function that extends the summary. By default, the summary is extracted without a model.
     min_dropped : int, default 1
-        Number of messages to drop at a time, to call an expensive ``write_summary`` less often.
+        Minimum number of messages to drop at a time. A higher number calls an expensive
+        ``write_summary`` less often.
 
     Examples
     --------
@@ -111,12 +117,12 @@ class ResumeWindow:
         self.extend(recent)
 
     def extend(self, messages: Iterable[Message]) -> None:
-        """Add messages in order.
+        """Add the next messages of the conversation.
 
         Parameters
         ----------
         messages : iterable of Message
-            Messages to add.
+            Messages to add, in order.
         """
         for message in messages:
             self.add(message)
@@ -133,7 +139,7 @@ class ResumeWindow:
         if kept.role == "tool":
             unit = self._open_units.get(kept.tool_call_id or "")
             if kept.content == INTERRUPTED_RESULT:
-                return  # a placeholder: the call stays open, since its result may still come
+                return  # a placeholder: the call stays open, since its real result may still follow
             if unit is None:
                 self._queue_for_summary([kept])
                 return
@@ -151,7 +157,7 @@ class ResumeWindow:
 
     @property
     def summary(self) -> str:
-        """Summary of everything before ``recent``."""
+        """Summary of all messages before ``recent``; reading it may call ``write_summary``."""
         if self._dropped:
             said = self._write_summary(self._summary, tuple(self._dropped), self.caps.summary_chars)
             self._summary = repair_surrogates(_clip_summary(said, self.caps.summary_chars))
@@ -160,12 +166,12 @@ class ResumeWindow:
 
     @property
     def recent(self) -> tuple[Message, ...]:
-        """Newest messages; every tool call has its result and vice versa."""
+        """Newest messages; each tool call has a result, if necessary one that says "interrupted"."""
         return tuple(message for unit in self._units for message in unit)
 
     @property
     def recent_json(self) -> str:
-        """``recent`` as a JSON array in OpenAI's chat format, within ``total_chars``."""
+        """``recent`` as a JSON array in OpenAI's chat format, no longer than ``total_chars``."""
         rows = (dump_json(window_row_from_message(message)) for message in self.recent)
         return f"[{','.join(rows)}]"
 
@@ -180,7 +186,7 @@ class ResumeWindow:
         Returns
         -------
         ResumeState
-            Summary, recent messages and plan.
+            Summary and recent messages of the window, with the plan.
         """
         return ResumeState(self.summary, self.recent, plan)
 
@@ -198,7 +204,7 @@ class ResumeWindow:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest unit."""
+        """Drop the oldest message, with its tool results, and queue it for the summary."""
         unit = self._units.popleft()
         self._message_count -= len(unit)
         self._size -= unit.json_size
@@ -208,7 +214,7 @@ class ResumeWindow:
         self._queue_for_summary(unit.messages)
 
     def _shrink_unit(self, unit: _SizedUnit) -> None:
-        """Trim the messages of a unit that exceeds the caps by itself."""
+        """Shorten a message and its tool results, which alone exceed ``total_chars``."""
         limit, self._size = self.caps.message_chars // 2, self._size - unit.json_size
         while unit.json_size + self._size > self.caps.total_chars and limit >= _MIN_BATCH:
             unit.shorten(limit)
@@ -217,8 +223,8 @@ class ResumeWindow:
 
     def _queue_for_summary(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            # Leave a leading system prompt out of the summary: a resume reads it from the transcript,
-            # and in a short summary it would take the place of the task.
+            # Leave a leading system prompt out of the summary: a resume reads the prompt from the
+            # transcript, and in a short summary the prompt would displace the task.
             if message.role != "system" or self._dropped or self._summary:
                 self._dropped.append(message)
         if len(self._dropped) >= max(4 * self.caps.messages, _MIN_BATCH):
@@ -226,7 +232,7 @@ class ResumeWindow:
 
 
 class _SizedUnit(MessageUnit):
-    """Unit of the window with its size as JSON."""
+    """Message with its tool results, as an entry of the window, and its size as JSON."""
 
     def __init__(self, first: Message) -> None:
         super().__init__(first)
@@ -243,12 +249,12 @@ class _SizedUnit(MessageUnit):
 
 
 def _json_size(message: Message) -> int:
-    """Return the number of characters in a JSON array, including the comma."""
+    """Return the number of characters of a message in a JSON array, including the comma."""
     return len(dump_json(window_row_from_message(message))) + 1
 
 
 def _clip_summary(summary: str, limit: int) -> str:
-    """Shorten a summary: cut very long lines and drop lines in the middle."""
+    """Shorten a summary to ``limit`` characters: cut long lines, then drop lines in the middle."""
     if len(summary) <= limit:
         return summary
     lines = [clip_text(line, max(limit // 4, 1)) for line in summary.splitlines()]

@@ -1,4 +1,4 @@
-"""Search turns by meaning, with embeddings.
+"""Search turns by meaning, by comparing embeddings.
 
 References
 ----------
@@ -34,23 +34,23 @@ def search_semantically(
     *,
     limit: int = 20,
 ) -> list[SearchHit]:
-    """Return the turns that are closest in meaning to a query, closest first.
+    """Search for the turns that are closest in meaning to a query, closest turn first.
 
-    A turn is embedded as its one-line summary and its first 1,500 characters. The first search
-    embeds every turn. Pass a ``CachedClient`` to keep the vectors on disk and to embed new turns
-    only. The position of a hit is that of the turn's first message, its snippet is the summary and
-    its score is the cosine similarity.
+    The embedding of a turn is computed from its one-line summary and its first 1,500 characters.
+    Each search embeds every turn. Pass a ``CachedClient`` to keep the vectors on disk, so that only
+    new turns are embedded. Each hit describes a turn: ``position`` is the position of its first
+    message, ``snippet`` is its summary and ``score`` is the cosine similarity.
 
     Parameters
     ----------
     library : SessionLibrary
-        Sessions to search.
+        Library whose sessions are searched.
     query : str
-        Text to compare with.
+        Text whose meaning is compared with the turns.
     embedder : Embedder
         Client that computes embeddings.
     model : str
-        Embedding model.
+        Name of the embedding model.
     id : str, optional
         Session to search. By default, search all sessions except archived and system sessions.
     limit : int, default 20
@@ -59,12 +59,12 @@ def search_semantically(
     Returns
     -------
     list of SearchHit
-        The hits, closest first.
+        Turns found, closest turn first.
 
     Raises
     ------
     UnknownSession
-        If no session has the id that was given.
+        If ``id`` is given and no session has this id.
     ModelError
         If the embeddings cannot be computed.
     """
@@ -93,9 +93,9 @@ def search_semantically(
 
 
 def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[SearchHit, str]]:
-    """Yield each turn as a hit without a score, and the text to embed."""
+    """Yield each turn as a search hit without a score, with the text to embed."""
     for id in ids:
-        with suppress(UnknownSession):  # it was deleted in the meantime
+        with suppress(UnknownSession):  # the session was deleted in the meantime
             lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
             for number, messages in iter_turns(library, id, 1, position):
                 line, first = lines.get(number) or headline(messages), messages[0]
@@ -105,7 +105,7 @@ def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[S
 
 
 def _turn_text(messages: Sequence[Message]) -> str:
-    """Return the beginning of a turn without reading all messages of a long one."""
+    """Return the first 1,500 characters of a turn, without formatting all of its messages."""
     said = ""
     for message in messages:
         said += message_text(message)[:_MAX_TURN_CHARS] + "\n"

@@ -1,7 +1,7 @@
-"""Table of contents of a session, one line per turn, and access to each turn in full.
+"""Table of contents of a session, with one line per turn, and access to each turn in full.
 
-The result types follow the seed design: their fields hold plain values and are named like the keys
-of the JSON.
+The fields of the result types have the names and plain values that the seed design specifies for
+JSON output.
 
 References
 ----------
@@ -28,92 +28,92 @@ _STEP_INDENT = "   "
 
 @dataclass(frozen=True)
 class ContentsEntry:
-    """Entry of the table of contents: one turn."""
+    """Entry of a session's table of contents, which describes one turn."""
 
     turn: int
     "turn number, from 1"
     id: str
     "interaction id, ``SESSION:TURN``"
     summary: str
-    "one line of at most 100 characters"
+    "one-line summary of at most 100 characters"
     created: str | None
-    "ISO 8601 time in UTC; None if unknown"
+    "ISO 8601 time in UTC of the turn's first message with a time; None if unknown"
     has_prompt: bool
-    "the turn has a user message; otherwise it is a further step of an agent's run"
+    "True if the turn has a user message; otherwise the agent continued without a new prompt"
     has_response: bool
-    "the turn has an assistant message"
+    "True if the turn has an assistant message"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Table of contents of a session, or a page of it."""
+    """Table of contents of a session, or one page of the table."""
 
     session_id: str
     "session id"
     session_name: str
     "title of the session"
     total_turns: int
-    "number of turns of the session"
+    "number of turns of the session, on all pages"
     entries: list[ContentsEntry]
-    "the entries of this page"
+    "entries of this page, in order of turns"
     formatted: str
-    "numbered list of the entries; the steps of an agent's run are indented"
+    "the entries as a numbered list, in which turns without a user message are indented"
 
 
 @dataclass(frozen=True)
 class InteractionBrief:
-    """Number, id and summary of a turn."""
+    """Short description of a turn: its number, id and one-line summary."""
 
     turn: int
     "turn number, from 1"
     id: str
     "interaction id, ``SESSION:TURN``"
     summary: str
-    "one line of at most 100 characters"
+    "one-line summary of at most 100 characters"
 
 
 @dataclass(frozen=True)
 class Interaction:
-    """One turn, or a prompt with all the steps up to the next prompt."""
+    """One turn, or several turns: one with a prompt and all turns up to the next prompt."""
 
     id: str
-    "interaction id, ``SESSION:TURN``"
+    "interaction id, ``SESSION:TURN``, with the number of the first turn"
     session_id: str
     "session id"
     turn: int
-    "number of its first turn"
+    "number of the interaction's first turn"
     last_turn: int
-    "number of its last turn"
+    "number of the interaction's last turn"
     created: str | None
-    "ISO 8601 time in UTC of its first message with a time; None if unknown"
+    "ISO 8601 time in UTC of the interaction's first message with a time; None if unknown"
     summary: str
-    "one line of at most 100 characters"
+    "one-line summary of at most 100 characters"
     prompt: str
-    "text of the user messages; empty for a step"
+    "text of the user messages; an empty string if there are none"
     response: str
-    "the last text of the assistant"
+    "text of the last assistant message with text; an empty string if there is none"
     total_messages: int
-    "number of messages, on all pages"
+    "number of messages of the interaction, on all pages"
     first_message: int
-    "position in the session of its first message, independent of the page"
+    "position in the session of the interaction's first message, the same on each page"
     start: int
-    "number of messages before this page"
+    "number of messages of the interaction before this page"
     messages: list[dict[str, Any]]
     "messages of this page, in OpenAI's format"
 
 
 @dataclass(frozen=True)
 class InteractionWithContext:
-    """Interaction with brief descriptions of its neighbors."""
+    """Interaction, with short descriptions of the interactions before and after it."""
 
     turn: int
-    "number of its first turn"
+    "number of the interaction's first turn"
     interaction: Interaction
-    "the interaction"
+    "the interaction with its messages"
     previous: InteractionBrief | None = None
-    "the turn or interaction before it"
+    "description of the previous turn or interaction; None if there is none"
     next: InteractionBrief | None = None
-    "the turn or interaction after it"
+    "description of the next turn or interaction; None if there is none"
 
 
 def get_contents(
@@ -121,24 +121,25 @@ def get_contents(
 ) -> Contents:
     """Return the table of contents of a session.
 
-    The line of a turn is its stored summary; without one it is extracted from the turn. Turns are
-    those of ``ctxlab.context.turns``. Only one turn is held in memory at a time.
+    Each turn is described by its stored summary. If no summary is stored, a line is extracted from
+    the turn. ``ctxlab.context.turns`` defines where a turn begins. Only one turn is kept in memory
+    at a time.
 
     Parameters
     ----------
     library : SessionLibrary
-        Library that holds the session.
+        Library that contains the session.
     id : str
         Session id.
     start : int, default 1
-        First turn.
+        Number of the first turn to list.
     limit : int, optional
         Maximum number of entries. By default, continue to the last turn.
 
     Returns
     -------
     Contents
-        The entries from ``start`` on.
+        Table of contents with an entry for each turn from ``start`` on.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def get_contents(
         If ``start`` is below 1 or ``limit`` is negative.
     """
     if start < 1:
-        raise SpecError(f"start must be at least 1, the number of the first turn; got {start}")
+        raise SpecError(f"start must be at least 1 (the first turn), got {start}")
     session, total, lines = library.get(id), library.count_turns(id), library.turn_summaries(id)
     count = max(0, total - start + 1) if limit is None else check_not_negative("limit", limit)
     entries = [
@@ -171,25 +172,25 @@ def get_contents(
 def get_turn(
     library: SessionLibrary, id: str, number: int, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
-    """Return one turn with brief descriptions of the turns before and after it.
+    """Return one turn, with short descriptions of the turns before and after it.
 
     Parameters
     ----------
     library : SessionLibrary
-        Library that holds the session.
+        Library that contains the session.
     id : str
         Session id.
     number : int
         Turn number, from 1.
     start : int, default 0
-        Number of messages to skip.
+        Number of the turn's messages to skip.
     limit : int, optional
-        Maximum number of messages. By default, all.
+        Maximum number of messages to return. By default, return all messages.
 
     Returns
     -------
     InteractionWithContext
-        The turn and its neighbors.
+        The turn, the previous turn and the next turn.
 
     Raises
     ------
@@ -210,25 +211,26 @@ def get_turn(
 def get_interaction(
     library: SessionLibrary, interaction_id: str, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
-    """Return a prompt with all the steps up to the next prompt, and its neighbors.
+    """Return an interaction, with short descriptions of the interactions before and after it.
 
-    Steps before the first prompt of a session are an interaction too.
+    An interaction consists of a turn with a prompt and all turns up to the next prompt. Turns before
+    the first prompt of a session form an interaction too.
 
     Parameters
     ----------
     library : SessionLibrary
-        Library that holds the session.
+        Library that contains the session.
     interaction_id : str
-        Id of any turn of the interaction, ``SESSION:TURN``.
+        ``SESSION:TURN``, with the number of any turn of the interaction.
     start : int, default 0
-        Number of messages to skip.
+        Number of the interaction's messages to skip.
     limit : int, optional
-        Maximum number of messages. By default, all.
+        Maximum number of messages to return. By default, return all messages.
 
     Returns
     -------
     InteractionWithContext
-        The interaction and its neighbors.
+        The interaction, the previous interaction and the next interaction.
 
     Raises
     ------
@@ -241,7 +243,7 @@ def get_interaction(
     """
     id, colon, written = interaction_id.rpartition(":")
     if not (colon and written.isascii() and written.isdecimal() and len(written) < 19):
-        hint = "use SESSION:TURN, as in the contents"
+        hint = "use SESSION:TURN, as in the table of contents"
         raise SpecError(f"invalid interaction id {interaction_id!r}; {hint}")
     first = int(written)
     position, messages = _read_turn(library, id, first)
@@ -261,25 +263,25 @@ def get_interaction(
 def iter_turns(
     library: SessionLibrary, id: str, start: int = 1, position: int | None = None
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Yield the turns of a session, reading them one by one.
+    """Yield the turns of a session, reading one turn at a time.
 
     Parameters
     ----------
     library : SessionLibrary
-        Library that holds the session.
+        Library that contains the session.
     id : str
         Session id.
     start : int, default 1
-        First turn.
+        Number of the first turn to yield.
     position : int, optional
-        Position of the first message of turn ``start``. By default, it is looked up.
+        Position of the first message of turn ``start``. By default, the position is looked up.
 
     Yields
     ------
     number : int
         Turn number.
     messages : list of Message
-        The turn's messages.
+        Messages of the turn.
     """
     if position is None:
         position = library.read_turn(id, start)[0]
@@ -299,7 +301,7 @@ def iso_timestamp(seconds: float | None) -> str | None:
     Returns
     -------
     str or None
-        The formatted time; None if the time is unknown, 0 or out of range.
+        Formatted time; None if ``seconds`` is None, 0 or out of range.
 
     Examples
     --------
@@ -339,7 +341,7 @@ def _build_interaction(
     start: int,
     limit: int | None,
 ) -> Interaction:
-    """Join turns to an interaction, holding one page of its messages."""
+    """Combine turns into an interaction with one page of their messages."""
     check_not_negative("start", start)
     stop = math.inf if limit is None else start + check_not_negative("limit", limit)
     first = last = total = 0

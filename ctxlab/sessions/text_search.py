@@ -16,9 +16,10 @@ SNIPPET_LENGTH = 200
 """Maximum number of characters of a snippet."""
 
 _WORD = re.compile(r"[^\W_]+")
-_SNIPPET_LEAD = 60  # characters of a snippet before the match
-_TYPICAL_LENGTH = 2_000  # characters of a message of usual length
-# Scripts without spaces between words: each letter is a word, and words match anywhere.
+_SNIPPET_LEAD = 60  # characters of a snippet before the first match
+_TYPICAL_LENGTH = 2_000  # characters of a message of typical length
+# Scripts without spaces between words: each letter is indexed as a word, and a query word matches
+# anywhere in the text.
 _UNSPACED_RANGES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 _UNSPACED = re.compile(f"([{_UNSPACED_RANGES}])")
 _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
@@ -26,7 +27,7 @@ _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 
 @dataclass(frozen=True)
 class SearchHit:
-    """Message that a search found."""
+    """Search result: a message that contains the words of a query, with a snippet and a score."""
 
     session_id: str
     "id of the message's session"
@@ -37,23 +38,23 @@ class SearchHit:
     role: str
     "role of the message"
     snippet: str
-    "text around the first match: one line of at most 200 characters"
+    "text around the first match, on one line of at most 200 characters"
     score: float = 0.0
-    "higher is better; comparable within one search only"
+    "relevance, higher is better; scores of different searches cannot be compared"
     time: float | None = None
-    "time of the message, in seconds since 1970"
+    "time of the message, in seconds since 1970; None if unknown"
 
 
 def query_words(query: str) -> tuple[str, ...]:
     """Return the distinct words of a query.
 
-    Words are runs of letters and digits, without underscores. Case is ignored, and all other
-    characters separate words.
+    A word is a sequence of letters and digits. All other characters, including underscores, separate
+    words. Case is ignored.
 
     Parameters
     ----------
     query : str
-        Query of a user.
+        Search query as a user wrote it.
 
     Returns
     -------
@@ -69,51 +70,54 @@ def query_words(query: str) -> tuple[str, ...]:
 
 
 def split_words(text: str) -> list[str]:
-    """Return all words of a text, with repetitions.
+    """Split a string into words, keeping repeated words.
 
     Parameters
     ----------
     text : str
-        Text to split.
+        String to split.
 
     Returns
     -------
     list of str
-        Case-folded words in order.
+        Case-folded words in order of appearance; see ``query_words`` for what a word is.
     """
     return _WORD.findall(_fold_case(text))
 
 
 def split_for_index(word: str) -> list[str]:
-    """Split a word for an index: each letter of a script without spaces becomes a word.
+    """Split a word into the tokens that the full-text index stores.
+
+    Most words are a single token. In scripts without spaces between words, such as Chinese and
+    Thai, each letter is a token.
 
     Parameters
     ----------
     word : str
-        Word of ``split_words``.
+        Word as ``split_words`` returns it.
 
     Returns
     -------
     list of str
-        Parts of the word.
+        Tokens of the word, in order.
     """
     return [word] if word.isascii() else _UNSPACED.sub(r" \1 ", word).split()
 
 
 def contains_words(text: str, words: Iterable[str]) -> bool:
-    """Return True if a text contains all given words.
+    """Return True if a string contains all words of a query.
 
     Parameters
     ----------
     text : str
-        Text to search.
+        String to search.
     words : iterable of str
-        Words of ``query_words``.
+        Words as ``query_words`` returns them.
 
     Returns
     -------
     bool
-        True if every word is found.
+        True if ``text`` contains every word as a whole word.
     """
     folded = _fold_case(text)
     return all(_word_pattern(word).search(folded) for word in words)
@@ -125,19 +129,19 @@ def search_messages(
     limit: int = 20,
     offset: int = 0,
 ) -> list[SearchHit]:
-    """Return the messages that contain all words of a query, best first.
+    """Return the messages that contain all words of a query, best match first.
 
-    Tool names and arguments are searched as well. Words match as a whole: ``test`` does not match
-    ``tests``. The score is between 0 and 1. It grows with the frequency of the words and shrinks
-    with the length of the message. Among equal scores the earlier of ``sessions`` comes first, and
-    within a session the newer message. A query without words has no hits.
+    Names and arguments of tool calls are searched as well. Only whole words match: ``test`` does not
+    match ``tests``. The score is between 0 and 1. It increases with the frequency of the words and
+    decreases with the length of the message. Messages with equal scores are sorted by the order of
+    ``sessions`` and then by position, newest message first. A query without words finds nothing.
 
-    ``sessions`` is read once, and at most ``offset + limit`` messages are held at a time.
+    ``sessions`` is iterated once. At most ``offset + limit`` messages are kept in memory.
 
     Parameters
     ----------
     sessions : iterable of tuple of str and iterable of Message
-        Session ids, each with all messages of the session.
+        Session id and all messages of each session.
     query : str
         Words to find.
     limit : int, default 20
@@ -148,7 +152,7 @@ def search_messages(
     Returns
     -------
     list of SearchHit
-        The hits, as ``SessionLibrary.search`` returns them.
+        Matching messages, best match first.
 
     Examples
     --------
@@ -167,19 +171,19 @@ def search_messages(
 
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
-    r"""Return the text around the first match, on one line of at most ``SNIPPET_LENGTH`` characters.
+    r"""Return the text around the first match of a query, on one line.
 
     Parameters
     ----------
     text : str
-        Text to excerpt.
+        Text of a message.
     words : sequence of str
-        Words of ``query_words``.
+        Words of the query, as ``query_words`` returns them.
 
     Returns
     -------
     str
-        The snippet, with ``…`` where text was cut.
+        Snippet of at most ``SNIPPET_LENGTH`` characters, with ``…`` where text was cut off.
 
     Examples
     --------
@@ -205,7 +209,7 @@ _Match = tuple[float, int, int, int, str, Message]
 def _iter_matches(
     sessions: Iterable[tuple[str, Iterable[Message]]], words: Sequence[str]
 ) -> Iterator[_Match]:
-    """Yield every message that contains the words, as tuples that sort best first."""
+    """Yield every message that contains all words, as tuples whose sort order is best match first."""
     patterns = [(word, _word_pattern(word)) for word in words]
     for number, (id, messages) in enumerate(sessions):
         turns = TurnCounter()
@@ -213,7 +217,7 @@ def _iter_matches(
             turn = turns.add(message)
             folded = _fold_case(message_text(message))
             if not all(word in folded for word in words):
-                continue  # a substring test is much faster than the patterns
+                continue  # test for substrings first, which is much faster than the patterns
             counts = [len(pattern.findall(folded)) for _, pattern in patterns]
             if all(counts):
                 long = 0.5 + len(folded) / _TYPICAL_LENGTH
@@ -233,12 +237,12 @@ def _fold_case(text: str) -> str:
 
 
 def _compose(text: str) -> str:
-    """Normalize to NFC, so that a letter with its accents is one character."""
+    """Normalize a string to NFC, so that a letter with accents is a single character."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _unfold_position(text: str, place: int) -> int:
-    """Return the index of the character whose case-folded form is at ``place``."""
+    """Convert an index into the case-folded string to an index into the original string."""
     seen = 0
     for index, character in enumerate(text):
         if seen >= place:

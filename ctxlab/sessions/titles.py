@@ -1,4 +1,4 @@
-"""Session titles: history, derivation from a prompt, and the prompt that asks a model for one.
+"""Session titles: their history, titles derived from messages, and the prompt for a model's title.
 
 References
 ----------
@@ -19,14 +19,14 @@ MAX_TITLE_LENGTH = 60
 """Maximum number of characters of a title."""
 
 MAX_TITLES = 20
-"""Maximum number of entries of a title history."""
+"""Maximum number of titles in a title history."""
 
 RECENT_TURNS = 3
-"""Number of turns that count as recent."""
+"""Number of newest turns that the prompt for a title marks as recent."""
 
-_MAX_SHOWN_TURNS = 40  # in the prompt for a title
-_FIRST_TITLE_CHARS = 50  # of the first user message
-# The HTTP server adds this prefix to a message.
+_MAX_SHOWN_TURNS = 40  # maximum number of turns in the prompt for a title
+_FIRST_TITLE_CHARS = 50  # characters of the first user message that become the title
+# The HTTP server puts the name of the open file before a message.
 _OPEN_FILE_PREFIX = re.compile(r"\s*\[file: [^\]\n]{1,1000}\] ")
 
 _TITLE_RULES = f"""\
@@ -39,40 +39,41 @@ Answer with the title alone, on one line."""
 
 @dataclass(frozen=True)
 class TitleChange:
-    """One entry of a session's title history."""
+    """Entry of a session's title history: one title and the time when it was set."""
 
     title: str
-    "the title"
+    "title that was set"
     changed_at: float
     "time of the change, in seconds since 1970"
     turn: int = 0
-    "turn that the title comes from; 0 if a user set it"
+    "number of the turn that the title comes from; 0 if a user set the title"
     interaction_id: str = ""
-    "id of that turn's interaction, as a link target; empty if ``turn`` is 0"
+    "interaction id of ``turn``, to link to it; an empty string if ``turn`` is 0"
 
 
 def titles_after_change(
     id: str, titles: tuple[TitleChange, ...], title: str, turn: int, now: float
 ) -> tuple[TitleChange, ...]:
-    """Return the title history after a change of the title.
+    """Return a session's title history with a new title added.
 
     Parameters
     ----------
     id : str
         Session id.
     titles : tuple of TitleChange
-        History before the change.
+        Title history before the change, newest first.
     title : str
-        New title. If it is that of the newest entry, or the first one is empty, nothing changes.
+        New title. The history stays the same if the new title equals the newest title, or if the
+        history and the new title are both empty.
     turn : int
-        Turn that the title comes from; 0 if a user set it.
+        Number of the turn that the title comes from; 0 if a user set the title.
     now : float
         Time of the change, in seconds since 1970.
 
     Returns
     -------
     tuple of TitleChange
-        The history, newest first, at most ``MAX_TITLES`` entries.
+        Title history after the change, newest first, limited to the newest ``MAX_TITLES`` titles.
 
     Examples
     --------
@@ -89,19 +90,19 @@ def titles_after_change(
 
 
 def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
-    r"""Return a text on one line, without control characters, cut at ``max_chars``.
+    r"""Convert a string to one line without control characters, cut at ``max_chars``.
 
     Parameters
     ----------
     text : str
-        Text to convert.
+        String to convert.
     max_chars : int, default 60
         Maximum number of characters.
 
     Returns
     -------
     str
-        The line, with ``…`` at its end if it was cut.
+        String without line breaks; it ends with ``…`` if it was cut.
 
     Examples
     --------
@@ -113,9 +114,9 @@ def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
 
 
 def title_from_prompt(text: str) -> str:
-    """Return the title that a user message gives: its first 50 characters, on one line.
+    """Derive a session title from the first 50 characters of a user message.
 
-    A prefix that names the open file is removed first.
+    If the message begins with the prefix that names the open file, the prefix is removed first.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def title_from_prompt(text: str) -> str:
     Returns
     -------
     str
-        The title.
+        Title on one line; it ends with ``...`` if the message is longer.
 
     References
     ----------
@@ -144,7 +145,7 @@ def title_from_prompt(text: str) -> str:
 
 
 def title_from_messages(messages: Iterable[Message]) -> str:
-    """Return the title that the first user message with visible text gives.
+    """Derive a session title from the first user message with visible text.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def title_from_messages(messages: Iterable[Message]) -> str:
     Returns
     -------
     str
-        The title; empty if there is no such message.
+        Title; an empty string if no user message has visible text.
     """
     titles = (title_from_prompt(message.text) for message in messages if message.role == "user")
     return next(filter(None, titles), "")
@@ -163,7 +164,7 @@ def title_from_messages(messages: Iterable[Message]) -> str:
 def build_title_prompt(title: str, turn_summaries: Mapping[int, str]) -> str:
     """Build the prompt that asks a model for a session title.
 
-    It lists the newest 40 turns, newest first, and marks the last three with ``[RECENT]``.
+    The prompt lists up to 40 turns, newest first, and marks the newest three with ``[RECENT]``.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def build_title_prompt(title: str, turn_summaries: Mapping[int, str]) -> str:
     Returns
     -------
     str
-        The prompt.
+        Prompt for the model.
 
     Examples
     --------

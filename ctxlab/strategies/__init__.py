@@ -1,4 +1,4 @@
-"""Interchangeable context strategies; to add one, write a module and list it in ``registry``."""
+"""Context strategies. To add one, write a module in this folder and list it in ``registry.py``."""
 
 from ctxlab.strategies.base import (
     BaseStrategy,

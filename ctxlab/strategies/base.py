@@ -1,11 +1,11 @@
 """Base classes of context strategies.
 
-A strategy is a callable that edits a context before each request. A pipeline of strategies is a
-strategy too.
+A strategy is a callable that edits the context before each request to the model. A pipeline of
+strategies is also a strategy.
 
 Strategies are frozen dataclasses, so they can be hashed, pickled, compared and printed. Their class
-names are lower case, so that the text form and the Python form are the same: ``tool_stubs(keep=3)``
-has one meaning in Python, in an experiment file and on the command line.
+names are lower case, so that an expression such as ``tool_stubs(keep=3)`` has the same meaning in
+Python, in an experiment file and on the command line.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A callable that edits a context in place, or returns a fork of it for one request."""
+    """Protocol of strategies: callables that take a context and return the context to send."""
 
     def __call__(self, context: Context, /) -> Context:
-        """Return the context to send: the given one, edited, or a fork of it."""
+        """Edit the context in place and return it, or return an edited copy for this request."""
 
 
 class BaseStrategy:
-    """Base class of strategies: the ``|`` operator, the ``repr`` and the parameter checks."""
+    """Base class of strategies, with the ``|`` operator, the ``repr`` and parameter checks."""
 
     supports_live: ClassVar[bool] = True
-    """True if the strategy works in a live conversation; False if it needs data that only a
-    recording has"""
+    """True if the strategy works in a live conversation; False if it needs data of a recording,
+    such as the next action"""
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter has a wrong type or is negative."""
@@ -48,61 +48,62 @@ class BaseStrategy:
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if not _matches_annotation(value, str(field.type)):
-                raise SpecError(f"{name}: {field.name} is {value!r}; expected {field.type}")
+                raise SpecError(f"{name}: expected {field.type} for {field.name}, got {value!r}")
             if isinstance(value, (int, float)) and value < 0:
-                raise SpecError(f"{name}: {field.name} must not be negative, got {value!r}")
+                raise SpecError(f"{name}: expected 0 or more for {field.name}, got {value!r}")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
-        """Return a pipeline that runs this strategy first."""
+        """Return a pipeline that runs this strategy and then the other one."""
         return Pipeline((*_pipeline_steps(self), *_pipeline_steps(as_strategy(other))))
 
     def __ror__(self, other: Callable[..., Any]) -> Pipeline:
-        """Return a pipeline that runs a plain function first."""
+        """Return a pipeline that runs a plain function and then this strategy."""
         return Pipeline((*_pipeline_steps(as_strategy(other)), *_pipeline_steps(self)))
 
     def __repr__(self) -> str:
-        """Return the text form, with the parameters that differ from their defaults."""
+        """Return the strategy as an expression, with the parameters that differ from their defaults."""
         values = [(f, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]
         shown = (f"{f.name}={value!r}" for f, value in values if value != f.default)
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __call__(self, context: Context, /) -> Context:
-        """Edit the context, or return an edited fork of it."""
+        """Edit the context in place and return it, or return an edited copy for this request."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
 class Pipeline(BaseStrategy):
-    """Strategies that run one after another; after one returns a fork, the rest edit the fork."""
+    """Strategies that run one after another, each on the context that the previous one returned."""
 
     steps: tuple[Strategy, ...]
     "strategies in the order in which they run"
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the steps, each on the context that the previous one returned."""
+        """Run the strategies in order and return the context that the last one returned."""
         for step in self.steps:
             context = step(context)
         return context
 
     def __repr__(self) -> str:
-        """Return the text forms of the steps."""
+        """Return the expressions of the strategies, joined by ``|``."""
         return " | ".join(map(repr, self.steps))
 
 
 @dataclass(frozen=True, repr=False)
 class FunctionStrategy(BaseStrategy):
-    """A function from a list of messages to a list of messages, wrapped as a strategy.
+    """Strategy that calls a plain function with the messages and sends the messages it returns.
 
-    Messages that the function returns unchanged are recognised by identity or equality. Changed
-    messages stand for the originals in the gap that they fill. The result lasts for one request,
-    because the function gets the whole conversation each time.
+    Messages that the function returns unchanged are recognised by identity or equality. All other
+    messages are treated as rewritten versions of the input messages that are missing at the same
+    place. Each result is used for one request only, because the function receives the whole
+    conversation each time.
     """
 
     function: Callable[[list[Message]], Sequence[Message]]
     "function that takes the messages of the request and returns the messages to send"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return a fork with the messages that the function returns."""
+        """Return a copy of the context with the messages that the function returns."""
         made = self.function(context.messages)
         messages = [m if isinstance(m, Message) else message_from_dict(m) for m in made]
         return fork_with_messages(context, messages)
@@ -113,7 +114,7 @@ class FunctionStrategy(BaseStrategy):
 
 
 def as_strategy(value: Any) -> Strategy:
-    """Return a strategy as it is, or wrap a plain function in ``FunctionStrategy``.
+    """Convert a plain function to a strategy; a strategy is returned unchanged.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def as_strategy(value: Any) -> Strategy:
     Returns
     -------
     Strategy
-        The strategy.
+        The given strategy, or a ``FunctionStrategy`` that calls the function.
 
     Raises
     ------
@@ -139,7 +140,7 @@ def as_strategy(value: Any) -> Strategy:
         return FunctionStrategy(value)
     if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"expected a strategy, got {value!r}; pass tool_stubs(), a function, or text"
+            f"expected a strategy, got {value!r}; pass tool_stubs(), 'tool_stubs()' or a function"
         )
     return value  # type: ignore[no-any-return]
 
@@ -173,12 +174,12 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:
-    """Return the models that strategies call: their ``model`` and ``embedding`` fields that are set.
+    """Return the models that strategies call, as named by their ``model`` and ``embedding`` fields.
 
     Parameters
     ----------
     *strategies : Strategy
-        Strategies to search, with the strategies that they contain.
+        Strategies to search. The strategies that they contain are searched too.
 
     Returns
     -------
@@ -197,21 +198,22 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
 
 
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
-    """Return a fork of a context that holds the given messages.
+    """Return a copy of a context with other messages, for one request.
 
-    Unchanged messages keep their provenance.
+    Messages that are also in the context keep their form and their positions in the history. New
+    messages have the form ``rewritten``.
 
     Parameters
     ----------
     context : Context
-        The context to fork.
+        The context to copy.
     messages : sequence of Message
-        Messages that the fork should hold.
+        Messages of the copy.
 
     Returns
     -------
     Context
-        The fork.
+        The copy, made by ``Context.fork``.
     """
     fork = context.fork()
     for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
@@ -230,17 +232,18 @@ def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context
 
 
 def tool_result_positions(context: Context) -> Sequence[int]:
-    """Return the history positions of the tool results that were appended to a context.
+    """Return the positions of the tool results in the history of a context.
 
     Parameters
     ----------
     context : Context
-        A context. A branch has positions of its own.
+        The context. For a ``Branch``, only the results that were added to the branch are returned.
 
     Returns
     -------
     sequence of int
-        Positions, ascending. They may lie past the end of the context if its history is longer.
+        Positions in the history, ascending. They may include results that are not yet appended to
+        the context, because a replay knows the whole history in advance.
     """
     return (context if isinstance(context, Branch) else context.history).result_positions
 
@@ -253,29 +256,30 @@ def rewrite_tool_results(
     keep: int = 0,
     before: int | None = None,
 ) -> Context:
-    """Rewrite all tool results but the newest.
+    """Rewrite the older tool results of a context, and keep the newest ones.
 
-    A strategy sees each result once; later calls start after the results already seen.
+    The number of processed results is stored in the context, so that each result is processed once.
 
     Parameters
     ----------
     context : Context
         The context to edit.
     strategy : BaseStrategy
-        The strategy under which the progress is stored in the context.
+        Strategy that makes the edit. It is the key of the progress in ``context.strategy_state``.
     function : Rewrite
         Function that returns the new message, or None to leave the message unchanged.
     form : Form
-        The form that rewritten entries get.
+        Form of the rewritten entries.
     keep : int, default 0
         Number of newest tool results to keep.
     before : int, optional
-        Position in the history before which results are rewritten. None: all of the context.
+        Position in the history. Results at this position and later are not rewritten. None: the
+        end of the context.
 
     Returns
     -------
     Context
-        The context.
+        The same context, edited in place.
     """
     positions, done = tool_result_positions(context), context.strategy_state.get(strategy, 0)
     stop = bisect_left(positions, context.history_length if before is None else before) - keep
@@ -289,17 +293,19 @@ def rewrite_tool_results(
 
 
 def summaries_end(context: Context) -> int:
-    """Return the index after the head and the summaries or contents that follow it.
+    """Return the index after the head of a context and the summaries that follow the head.
+
+    The head is the system prompt and the first user message. Tables of contents count as summaries.
 
     Parameters
     ----------
     context : Context
-        The context.
+        The context to search.
 
     Returns
     -------
     int
-        Index of an entry.
+        Index of the first entry that is neither part of the head nor one of these summaries.
     """
     entries, index = context.entries, context.first_droppable
     while index < len(entries) and entries[index].form in (Form.SUMMARY, Form.POINTER):
@@ -312,7 +318,7 @@ _PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool,
 
 
 def _matches_annotation(value: Any, annotation: str) -> bool:
-    """Return True if a value has the annotated type; annotations other than plain types pass."""
+    """Return True if a value has the annotated type; only annotations with plain types are checked."""
     names = annotation.split(" | ")
     if not {*names} <= {*_PLAIN_TYPES, "None"}:
         return not isinstance(value, BaseStrategy) or "Strategy" in annotation
@@ -324,7 +330,10 @@ def _pipeline_steps(strategy: Any) -> tuple[Strategy, ...]:
 
 
 def _changed_ranges(old: _Messages, new: _Messages) -> Iterator[tuple[int, int, _Messages]]:
-    """Yield ``(start, stop, new)``: the replacements that turn ``old`` into ``new``, in order."""
+    """Yield the edits that turn one list of messages into another.
+
+    Each edit ``(start, stop, messages)`` replaces ``old[start:stop]`` by ``messages``.
+    """
     places: dict[int, list[int]] = {}
     for i, message in enumerate(old):
         places.setdefault(id(message), []).append(i)

@@ -1,7 +1,8 @@
-"""Control strategies: lower and upper bounds of what a strategy can score.
+"""Control strategies, whose scores are lower and upper bounds in a comparison.
 
-Controls are not meant for agents. A strategy that uses the same budget and does not beat
-``random_drop`` does not select relevant messages. No strategy can beat ``oracle``.
+Controls are meant for evaluations, not for agents. ``random_drop`` is a lower bound: a strategy
+with the same budget and no higher score does not select relevant messages. ``oracle`` is an upper
+bound: it knows the next action of the recording.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LAST_RESORT = panic()
 
 @dataclass(frozen=True, repr=False)
 class full(BaseStrategy):
-    """Sends every message; no context management.
+    """Sends every message of the conversation, without context management.
 
     Source: agents without context management.
 
@@ -35,13 +36,16 @@ class full(BaseStrategy):
     """
 
     def __call__(self, context: Context, /) -> Context:
-        """Return the context as it is."""
+        """Return the context unchanged."""
         return context
 
 
 @dataclass(frozen=True, repr=False)
 class nothing(BaseStrategy):
-    """Keeps only the system prompt, the first user message, and the newest message with its call.
+    """Keeps only the system prompt, the first user message, and the newest message.
+
+    If the newest message is a tool result, its call and the other results of that call's message
+    are kept too.
 
     Source: ctxlab; the smallest request that can be sent.
 
@@ -54,7 +58,7 @@ class nothing(BaseStrategy):
     """
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop everything between the head and the newest unit."""
+        """Drop all messages between the first user message and the newest unit."""
         head, tail = context.first_droppable, context.last_unit_start
         if tail > head:
             context.drop(head, tail)
@@ -63,7 +67,9 @@ class nothing(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class random_drop(BaseStrategy):
-    """Drops randomly chosen messages, with their call or results, until the rest fits.
+    """Drops randomly chosen messages until the request fits the budget.
+
+    A tool call and its results are dropped together.
 
     Source: ctxlab; the score that a strategy with the same budget must beat.
 
@@ -79,7 +85,7 @@ class random_drop(BaseStrategy):
     "seed of the random choice"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop random units until the request fits."""
+        """Drop random messages until the request fits the budget."""
         state = context.strategy_state.get(self, self.seed)
         while context.excess > 0:
             head, tail = context.first_droppable, context.last_unit_start
@@ -100,9 +106,10 @@ class random_drop(BaseStrategy):
 class oracle(BaseStrategy):
     """Keeps a recent window and the older lines that the next action will use.
 
-    The strategy reads the next action from the recording, so it works only in a replay. It bounds
-    what any strategy can recall within the budget. For a probe it keeps as much of the evidence as
-    fits, so it bounds evidence recall. It does not know which answer is correct.
+    The strategy reads the next action from the recording, so it works only in a replay. Its recall
+    is an upper bound for all strategies with the same budget. For a probe, it keeps as much of the
+    evidence as fits, so that its evidence recall is an upper bound too. It does not know which
+    answer to a probe is correct.
 
     Source: ctxlab; the idea is Belady's optimal cache replacement.
 
@@ -120,12 +127,12 @@ class oracle(BaseStrategy):
     "False: the strategy needs the next action of a recording"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return a fork with a recent window and the passages that the next action needs."""
+        """Return a copy of the context with a recent window and the lines that the next action uses."""
         if context.excess <= 0:
             return context
         oracle_info = context.history.oracle_info
         if oracle_info is None:
-            raise SpecError("oracle reads the recorded next action; it works only in a replay")
+            raise SpecError("oracle needs the next action of a recording; use it only in a replay")
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])
@@ -149,7 +156,10 @@ class oracle(BaseStrategy):
 
 
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
-    """Return the first safe cut from ``start`` on after which the entries fit, at most ``tail``."""
+    """Return the start of the largest window of newest entries that fits ``room`` tokens.
+
+    The result is a safe cut between ``start`` and ``tail``; ``tail`` is returned if nothing fits.
+    """
     if not context.version:  # no edits, so the token sums of the history apply
         before = context.history.tokens_before
         index = bisect_left(before, before[context.history_length] - room, start, tail)

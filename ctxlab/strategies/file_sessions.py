@@ -1,4 +1,4 @@
-"""Strategy that keeps one conversation for each file and resumes it when the file is active."""
+"""Strategy that keeps one session per file and sends the session of the file being worked on."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 
 ENGINE_MESSAGE_KEY = "_engine"
-"Key in ``Message.extra`` of user messages that the engine wrote. Such messages belong to no file."
+"""Key in ``Message.extra`` of user messages that were written by the agent engine, not by the user.
+They do not belong to any file."""
 
 
 @dataclass(frozen=True, repr=False)
 class file_sessions(BaseStrategy):
-    """Sends the session of the active file: the shared head and the steps on that file.
+    """Sends only the messages about the active file, after a head that all files share.
 
-    A step is a tool call with its results, or a single message. The active file of a message is the
-    file recorded with it, else the file that its tool calls access, else the previous active file.
-    If calls access several files, the session stays when its file is among them. Otherwise the
-    first file written becomes active, or else the first file read. A call stays with its results.
-    Later steps of a pipeline edit the session, and their edits persist: ``file_sessions() |
-    tool_stubs() | panic()``.
+    The messages about one file are its session. A step is a tool call with its results, or a single
+    message. The active file of a step is the file recorded with its first message. If none is
+    recorded, it is the file that the tool calls access; if they access none, the active file does
+    not change. If calls access several files, the active file does not change when it is one of
+    them. Otherwise the first file written becomes active, or the first file read if none is
+    written.
 
-    An agent may also switch files during its run. The step that causes the switch goes into the new
-    session, together with the newest user message and the ``carry`` steps before it, so that the
-    agent sees its task and why it switched.
+    Later strategies of a pipeline edit the session, and their edits persist: ``file_sessions() |
+    tool_stubs() | panic()``. Use them to limit the size of a session, which grows as long as its
+    file is active.
 
-    In a live agent the user has one file open, and tools read others. With ``follow=False`` only
-    user messages set the active file (no file counts as a file too), and a new session starts with
-    the system prompt alone.
+    An agent may switch to another file while it works on a task. The step that causes the switch
+    goes into the new session, together with the newest user message and the ``carry`` steps before
+    it, so that the session contains the task and the reason for the switch.
 
-    A session grows as long as its file is active. Use later steps of the pipeline to limit its
-    size.
+    With ``follow=False``, only user messages set the active file, as in an editor where the user
+    has one file open while tools read others. A user message without a file has a session of its
+    own. A new session starts with the system prompt alone.
 
     Source: design note "Hybrid Session Management".
 
@@ -55,12 +57,12 @@ class file_sessions(BaseStrategy):
     """
 
     carry: int = 4
-    "steps before a switch that are copied into the new session, if ``follow`` is True"
+    "number of steps before a switch that are copied into the new session, if ``follow`` is True"
     follow: bool = True
-    "True: tool calls switch the file too; False: only user messages do"
+    "True: tool calls and user messages set the active file; False: only user messages set it"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return the session of the active file."""
+        """Return the session of the active file, as a context of its own."""
         sessions: _FileSessions | None = context.strategy_state.get(self)
         if sessions is None:
             sessions = context.strategy_state[self] = _FileSessions()
@@ -68,13 +70,14 @@ class file_sessions(BaseStrategy):
 
 
 class _FileSessions:
-    """The sessions of one conversation, and how many messages have been routed to them."""
+    """Sessions of one conversation by file, with the progress of routing messages to them."""
 
     def __init__(self) -> None:
         self.branches: dict[str | None, Branch] = {}
         self.active_file: str | None = None
         self.user_positions: list[int] = []
-        "positions of the newest user message and of those directly before it on the same file"
+        """positions of the newest user message and of the user messages directly before it, if
+        they have the same active file"""
         self.routed_length = 0
 
     def route(self, context: Context, carry: int, follow: bool) -> Branch:
@@ -91,7 +94,7 @@ class _FileSessions:
         return branch
 
     def _route_by_access(self, context: Context, position: int, head: int, carry: int) -> None:
-        """Route a message to the file recorded with it or accessed by its calls."""
+        """Add a message to the session of the file recorded with it or accessed by its tool calls."""
         message, before = context.history[position], self.active_file
         if context.history.unit_starts[position] == position:
             self.active_file = message.file or _accessed_file(message, before) or before
@@ -103,7 +106,7 @@ class _FileSessions:
             _append_missing(context, self._active_branch(context, head), [*carried, position])
 
     def _route_by_user_file(self, context: Context, position: int, head: int) -> None:
-        """Route a message to the file that the user had open last."""
+        """Add a message to the session of the file recorded with the newest user message."""
         message = context.history[position]
         if message.role == "user":
             self.active_file = message.file
@@ -113,7 +116,7 @@ class _FileSessions:
             branch.head_end = position + 1
 
     def _active_branch(self, context: Context, head: int) -> Branch:
-        """Return the session of the active file; create it with the head if it does not exist."""
+        """Return the session of the active file; create it with the first ``head`` messages if new."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)
@@ -121,7 +124,11 @@ class _FileSessions:
         return branch
 
     def _carried_positions(self, context: Context, position: int, carry: int) -> list[int]:
-        """Return the positions to copy into a session before the message at ``position``."""
+        """Return the positions of the earlier messages to copy into a session with a new message.
+
+        These are the newest user messages, the ``carry`` steps before the message at ``position``,
+        and the earlier messages of its own step.
+        """
         starts = context.history.unit_starts
         start = starts[position]
         for _ in range(carry):
@@ -132,7 +139,10 @@ class _FileSessions:
 
 
 def _shared_head(context: Context) -> int:
-    """Return how many leading messages all sessions share, without the user's first own message."""
+    """Return the number of leading messages that all sessions share if ``follow`` is False.
+
+    The first message that the user wrote is not shared.
+    """
     history = context.history
     if not history.user_positions or history.user_positions[0] >= history.head_length:
         return history.head_length
@@ -141,7 +151,10 @@ def _shared_head(context: Context) -> int:
 
 
 def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) -> None:
-    """Append the positions that a branch lacks, with the entries of the routed context."""
+    """Append messages to a branch, in the form that they have in a context.
+
+    Positions that the branch already contains are skipped.
+    """
     last = branch.positions[-1] if branch.positions else -1
     for position in positions:
         if position > last:
@@ -152,7 +165,10 @@ def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) 
 
 
 def _accessed_file(message: Message, active: str | None) -> str | None:
-    """Return the file that a message's calls access; listing a folder does not count."""
+    """Return the file that a message's tool calls access, or the active file if they access none.
+
+    Calls that only list a folder are ignored.
+    """
     if not message.tool_calls:
         return None
     found = filter(None, map(parse_file_access, message.tool_calls))

@@ -1,4 +1,4 @@
-"""Descriptions of strategies by name: parameters, defaults, source, and use of models."""
+"""Look up the description of a strategy by name: parameters, defaults, source, and use of models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _StrategyKind = Literal["strategy", "control", "baseline"]
 
 @dataclass(frozen=True)
 class StrategyParameter:
-    """One parameter of a strategy: name, default and meaning."""
+    """Name, default and meaning of one parameter of a strategy."""
 
     name: str
     "name of the parameter"
@@ -34,7 +34,7 @@ class StrategyParameter:
 
 @dataclass(frozen=True)
 class StrategyInfo:
-    """Description of a strategy, as shown in tables and in the manual."""
+    """Description of a strategy, shown by ``ctxlab strategies`` and in ``docs/strategies.md``."""
 
     name: str
     "name of the strategy"
@@ -43,35 +43,35 @@ class StrategyInfo:
     summary: str
     "one sentence that says what the strategy does"
     parameters: tuple[StrategyParameter, ...]
-    "parameters in order"
+    "parameters in the order of the signature"
     source: str
     "design note, paper or product that the strategy follows"
     docstring: str
-    "the whole docstring"
+    "complete docstring of the class"
     equivalent: str = ""
-    "the ctxlab strategy that a baseline stands for"
+    "for a baseline: the ctxlab strategy that it is defined as; otherwise empty"
     url: str = ""
-    "page that documents the behaviour of a baseline"
+    "for a baseline: web page that documents its behaviour; otherwise empty"
 
     @property
     def model_use(self) -> Literal["no", "optional"]:
-        """``optional`` if a parameter ``model`` or ``embedding`` can name a model, else ``no``."""
+        """``optional`` if the strategy has a parameter ``model`` or ``embedding``, otherwise ``no``."""
         return "optional" if {p.name for p in self.parameters} & {"model", "embedding"} else "no"
 
     @property
     def signature(self) -> str:
-        """The strategy as it is written, with its defaults."""
+        """Name and parameters with their defaults, such as ``tool_stubs(keep=None)``."""
         shown = (f"{p.name}={p.default}" if p.default else p.name for p in self.parameters)
         return f"{self.name}({', '.join(shown)})"
 
 
 def list_strategies() -> list[StrategyInfo]:
-    """Return all registered strategies: strategies, then controls, then baselines.
+    """Return the descriptions of all registered strategies.
 
     Returns
     -------
     list of StrategyInfo
-        One entry per name.
+        One description per name: strategies first, then controls, then baselines.
     """
     named = [strategy_info(name) for name in STRATEGIES]
     ours = sorted(named, key=lambda each: each.kind == "control")
@@ -84,17 +84,17 @@ def strategy_info(name: str) -> StrategyInfo:
     Parameters
     ----------
     name : str
-        Name of a strategy or a baseline.
+        Name of a strategy, a control or a baseline.
 
     Returns
     -------
     StrategyInfo
-        The description.
+        Its kind, summary, parameters, source and docstring.
 
     Raises
     ------
     UnknownName
-        If no strategy has that name.
+        If no strategy has this name.
 
     Examples
     --------
@@ -138,7 +138,10 @@ def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:
 
 @cache
 def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
-    """Return the docstring literals below the fields of a dataclass, by field name."""
+    """Return the descriptions of the fields of a dataclass, by field name.
+
+    A description is a string literal directly below the field.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(factory))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
@@ -152,12 +155,12 @@ def _field_descriptions(factory: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first sentence of a docstring."""
+    """Return the first sentence of a docstring, on one line and without double backticks."""
     first = " ".join(text.split("\n\n")[0].replace("``", "").split())
     return first.split(". ")[0].rstrip(".") + "."
 
 
 def _source_section(text: str) -> str:
-    """Return the text of the ``Source:`` paragraph of a docstring."""
+    """Return the text of the ``Source:`` paragraph of a docstring; empty if there is none."""
     found = re.search(r"^Sources?: (.*?)(?=\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].replace("``", "").split()).rstrip(".") if found else ""

@@ -13,9 +13,10 @@ from ctxlab.strategies.base import BaseStrategy
 
 @dataclass(frozen=True, repr=False)
 class first_and_last(BaseStrategy):
-    """Keeps the oldest and the newest messages, by count; calls stay with their results.
+    """Keeps a fixed number of the oldest and of the newest messages, and drops those between them.
 
-    The beginning never changes, so at least that part stays in a prompt cache.
+    A tool call and its results are kept or dropped together. The oldest messages never change, so a
+    prompt cache can always serve them.
 
     Source: AutoGen's ``HeadAndTailChatCompletionContext``, changed so that calls and results stay
     together.
@@ -30,9 +31,11 @@ class first_and_last(BaseStrategy):
     """
 
     first: int = 6
-    "oldest messages to keep at most; the system prompt and the task are always kept"
+    """maximum number of oldest messages to keep; the system prompt and the first user message are
+    always kept"""
     last: int = 20
-    "newest messages to keep at most; the newest step is always kept"
+    """maximum number of newest messages to keep; the newest message, or the newest tool call with
+    its results, is always kept"""
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the messages between the oldest and the newest ones."""
@@ -49,10 +52,12 @@ class first_and_last(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class middle_out(BaseStrategy):
-    """Drops steps from the middle until the rest fits, computed anew for each request.
+    """Drops messages from the middle of the conversation until the request fits.
 
-    A step is a tool call with its results, or a single message. Dropped steps may return when a
-    large step is no longer among the newest. The task and the newest step are always kept.
+    A tool call and its results are dropped together, as one step; any other message is a step of
+    its own. The selection is made anew for each request, so dropped steps may come back when a
+    large step is no longer among the newest. The system prompt, the first user message and the
+    newest step are always kept.
 
     Source: AutoGen's ``TokenLimitedChatCompletionContext``, changed so that calls and results stay
     together.
@@ -67,10 +72,10 @@ class middle_out(BaseStrategy):
     """
 
     tokens: int | None = None
-    "tokens that all messages of the request may take; None: what the budget allows"
+    "maximum tokens of all messages of the request; None: what the budget allows"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return a fork without the steps in the middle, if the request is too large."""
+        """Return a copy of the context without the steps in the middle, if the request is too large."""
         room = context.available if self.tokens is None else min(self.tokens, context.available)
         if context.tokens <= room:
             return context
@@ -83,7 +88,10 @@ class middle_out(BaseStrategy):
         room -= sum([entry.tokens for entry in context.entries[: starts[0]]])
 
         def kept_tokens(kept: int) -> int:
-            """Return the tokens of ``kept`` steps; an odd count takes one more from the end."""
+            """Return the tokens of the ``kept`` outermost steps, half of them from each end.
+
+            If the number is odd, one more step is taken from the end than from the beginning.
+            """
             return sums[kept // 2] + sums[steps] - sums[steps - (kept - kept // 2)]
 
         kept = max(1, bisect_right(range(steps + 1), room, key=kept_tokens) - 1)
@@ -92,22 +100,25 @@ class middle_out(BaseStrategy):
 
 
 class _UnitSums:
-    """Start indices of the steps of a context, and ``sums[i]``, the tokens of the first ``i`` steps."""
+    """Start indices of the steps of a context, and cumulative sums of their tokens.
+
+    ``sums[i]`` is the number of tokens of the first ``i`` steps.
+    """
 
     def __init__(self, context: Context) -> None:
         self.version = context.version
         self.starts = [context.next_safe_cut(context.first_droppable)]
-        "start of each step, and the end of the last one"
+        "index of the first entry of each step, followed by the index after the last step"
         self.sums = [0]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _UnitSums:
-        """Return a copy with lists of its own."""
+        """Return a copy that does not share its lists with this object."""
         other = copy(self)
         other.starts, other.sums = self.starts.copy(), self.sums.copy()
         return other
 
     def extend(self, context: Context) -> None:
-        """Add the steps appended since the last call."""
+        """Add the steps that were appended to the context since the last call."""
         entries, starts, sums = context.entries, self.starts, self.sums
         if len(starts) > 1:  # the newest step may have grown
             starts.pop()

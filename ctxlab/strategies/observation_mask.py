@@ -13,10 +13,11 @@ from ctxlab.strategies.helpers.text import shorten_to
 
 @dataclass(frozen=True, repr=False)
 class observation_mask(BaseStrategy):
-    r"""Replaces older tool results by a line that gives their number of lines.
+    r"""Replaces each older tool result by a placeholder that states its number of lines.
 
-    Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found masking as good
-    as summaries at lower cost; SWE-agent's ``LastNObservations`` before it.
+    Source: Lindenbauer et al., "The Complexity Trap" (JetBrains, 2025), which found that masking
+    performs as well as summaries at lower cost; and SWE-agent's ``LastNObservations``, which is
+    older.
 
     Examples
     --------
@@ -29,22 +30,22 @@ class observation_mask(BaseStrategy):
     "number of newest tool results to keep"
 
     def __call__(self, context: Context, /) -> Context:
-        """Mask all tool results but the newest."""
+        """Mask all tool results except for the ``keep`` newest."""
         return rewrite_tool_results(context, self, self.mask, Form.STUB, self.keep)
 
     def mask(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a message with its content masked.
+        """Replace the content of a tool result by a placeholder.
 
         Parameters
         ----------
         message : Message
-            A tool result.
+            Tool result.
         _ : ToolCall or None
-            The call of the result; not used.
+            Tool call that produced the result; not used.
 
         Returns
         -------
         Message or None
-            The masked message; None if it would not be shorter.
+            The masked message; None if it would not be shorter than the original.
         """
         return shorten_to(message, f"[output left out: {message.text.count(chr(10)) + 1} lines]")

@@ -1,4 +1,4 @@
-"""Strategy that makes an overflowing request fit, for that request only."""
+"""Strategy that shortens a request that exceeds its budget, without changing later requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class panic(BaseStrategy):
-    """Shortens large tool results in the middle, then drops the oldest unprotected messages.
+    """Shortens large tool results, then drops the oldest messages, if a request exceeds its budget.
 
-    Protected are the system prompt, the first user message, summaries, contents, and the last
-    ``protect`` messages. Calls stay with their results. If the protected messages alone are too
-    large, their tool results are shortened too. If the request still does not fit, ``stuck`` is
-    reported. Put this strategy last in a pipeline.
+    The middle of a large tool result is cut out. The system prompt, the first user message, the
+    summaries and tables of contents that follow it, and the last ``protect`` messages are never
+    dropped. A tool call and its results are dropped together. If the protected messages alone are
+    too large, their tool results are shortened too. If the request still does not fit, the event
+    ``stuck`` is reported. The changes last for one request. Put this strategy last in a pipeline.
 
     Source: design note "Robustness", 10.8 (context overflow recovery).
 
@@ -35,14 +36,14 @@ class panic(BaseStrategy):
     protect: int = 4
     "number of newest messages that are never dropped"
     large: int = 2000
-    "a tool result with more characters than this is shortened"
+    "number of characters above which a tool result is shortened"
     begin: int = 1000
-    "characters to keep from the beginning of a large result"
+    "number of characters to keep from the beginning of a shortened result"
     end: int = 500
-    "characters to keep from the end of a large result"
+    "number of characters to keep from the end of a shortened result"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return a fork that fits, if the request does not."""
+        """Return a shortened copy of the context if the request exceeds its budget."""
         if context.excess <= 0:
             return context
         context.report("panic")
@@ -56,7 +57,7 @@ class panic(BaseStrategy):
         shortest = self._make_shortener(context)
         kept = [shortest(entry) for entry in entries[last:stop]]
         room = context.available - fixed - (newest if stop == last else _total_tokens(kept))
-        # Start at the newest, so that only messages that are sent are counted.
+        # Start with the newest message, so that tokens are counted only for messages that are sent.
         older: list[Entry] = []
         for index in range(last - 1, first - 1, -1):
             entry = shortest(entries[index])
@@ -72,7 +73,7 @@ class panic(BaseStrategy):
         return fork
 
     def _make_shortener(self, context: Context) -> Callable[[Entry], Entry]:
-        """Return a function that shortens an entry; results are cached, so that requests share them."""
+        """Return a function that shortens an entry. Its results are cached across requests."""
         known: dict[int, tuple[Entry, Entry]] = context.strategy_state.setdefault(self, {})
         shorter = context.history.get_rewrite_cache(self.shorten)
 
@@ -90,19 +91,19 @@ class panic(BaseStrategy):
         return shortest
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a large tool result without its middle.
+        """Cut the middle out of a large tool result.
 
         Parameters
         ----------
         message : Message
-            A message.
+            Message to shorten.
         _ : ToolCall or None
-            The call of the result; not used.
+            Tool call that produced the result; not used.
 
         Returns
         -------
         Message or None
-            The shortened message; None if it is not a large tool result.
+            The shortened message; None if the message is not a tool result, or is not large.
         """
         text = message.text
         if message.role != "tool" or len(text) <= self.large:

@@ -1,4 +1,4 @@
-"""Strategy that replaces older images, such as screenshots, by a line of text."""
+"""Strategy that replaces older images, such as screenshots, by a placeholder text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 
 @dataclass(frozen=True, repr=False)
 class recent_images(BaseStrategy):
-    r"""Replaces older images by a line of text; other parts of a message stay.
+    r"""Replaces older images by a placeholder text and keeps the other parts of their messages.
 
-    Source: Anthropic's computer-use demo (``only_n_most_recent_images``; there
-    ``min_removal_threshold`` equals ``keep``, and images are removed without a line of text).
+    Source: Anthropic's computer-use demo (``only_n_most_recent_images``). The demo removes images
+    without a placeholder and sets ``min_removal_threshold``, the counterpart of ``chunk``, to the
+    number of images to keep.
 
     Examples
     --------
@@ -38,16 +39,17 @@ class recent_images(BaseStrategy):
     keep: int = 3
     "number of newest images to keep"
     chunk: int = 1
-    "number of images to remove at a time; a larger number keeps the prompt cache longer"
+    """number of images to replace at a time; a larger number changes earlier messages less often,
+    so that the prompt cache stays valid longer"""
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if self.chunk < 1:
-            raise SpecError("recent_images: expected a chunk of at least 1, got 0")
+            raise SpecError("recent_images: expected a chunk of 1 or more, got 0")
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace all images but the newest."""
+        """Replace all images except for the ``keep`` newest."""
         looked, seen, gone = context.strategy_state.get(self, (0, (), 0))
         if looked < context.history_length:
             new = context.history.entries[looked : context.history_length]
@@ -72,7 +74,7 @@ def _count_images(message: Message) -> int:
 
 
 def _remove_images(message: Message, count: int) -> Message | None:
-    """Return the message without its first ``count`` images; None if it has no images."""
+    """Replace the first ``count`` images of a message by placeholders; None if it has no images."""
     if not isinstance(message.content, tuple) or not _count_images(message):
         return None
     parts = list(message.content)

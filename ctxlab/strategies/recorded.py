@@ -1,4 +1,4 @@
-"""Strategy that repeats the compactions that the recording system did."""
+"""Strategy that repeats the compactions that are recorded in the log."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class recorded(BaseStrategy):
-    """Drops, summarises and clears messages where the recording system did.
+    """Repeats the compactions that the recorded product wrote into its log.
 
-    It applies the compactions that Claude Code, pi, Codex or OpenHands wrote into their logs. Each
-    takes effect at the first request after it, with the summary that the model wrote then. The
-    limit has no effect. A recording without compactions is sent in full. Requests are as valid as
-    those of the product.
+    Claude Code, pi, Codex and OpenHands log their compactions. Each compaction drops, summarises or
+    clears messages. It is applied before the first request after it, with the recorded summary. The
+    limit has no effect. A recording without compactions is sent in full.
 
-    The result is the closest available view of what the recorded agent saw. What a product restored
-    after compacting, or cleared without logging it, is not known.
+    The requests approximate those of the recorded agent. Content that the product restored after a
+    compaction, or cleared without logging it, is not known. Where the product sent an invalid
+    request, the repeated request is invalid too.
 
     Source: the recordings themselves.
 
@@ -39,7 +39,7 @@ class recorded(BaseStrategy):
     "False: the strategy needs the compactions of a recording"
 
     def __call__(self, context: Context, /) -> Context:
-        """Apply the compactions that were recorded since the last request."""
+        """Apply the recorded compactions that took place since the last request."""
         done: int = context.strategy_state.get(self, 0)
         for compaction in context.history.compactions[done:]:
             if compaction.position > context.history_length:
@@ -62,7 +62,11 @@ def _clear_text(message: Message, call: ToolCall | None) -> Message:
 
 
 def _apply_summary(context: Context, compaction: Compaction) -> None:
-    """Replace the dropped messages, newest first so that earlier indices stay valid."""
+    """Replace the messages that a compaction dropped by its summary.
+
+    Ranges of messages are replaced from the newest to the oldest, so that earlier indices stay
+    valid.
+    """
     kept, summary = frozenset(compaction.kept), compaction.summary_message
     stop = _compacted_end(context, compaction)
     spoken = [(i, e) for i, e in enumerate(context.entries[:stop]) if e.message.role != "system"]
@@ -77,12 +81,12 @@ def _apply_summary(context: Context, compaction: Compaction) -> None:
 
 
 def _is_summary(entry: Entry) -> bool:
-    """Return True if an entry stands for other messages."""
+    """Return True if an entry is a summary or replaces several messages."""
     return entry.is_aggregate or entry.form is Form.SUMMARY
 
 
 def _compacted_end(context: Context, compaction: Compaction) -> int:
-    """Return the index of the first message after a compaction."""
+    """Return the index of the first entry after a compaction, or the number of entries."""
     for index, entry in enumerate(context.entries):
         if entry.start >= compaction.position and not entry.is_aggregate:
             return index
@@ -90,7 +94,7 @@ def _compacted_end(context: Context, compaction: Compaction) -> int:
 
 
 def _consecutive_ranges(indices: list[int]) -> list[tuple[int, int]]:
-    """Group consecutive indices into ranges: ``[1, 2, 5]`` → ``[(1, 3), (5, 6)]``."""
+    """Group consecutive indices into ranges, such as ``[1, 2, 5]`` into ``[(1, 3), (5, 6)]``."""
     runs: list[tuple[int, int]] = []
     for index in indices:
         if runs and runs[-1][1] == index:

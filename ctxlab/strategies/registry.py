@@ -1,4 +1,8 @@
-"""Registry of strategies, and the text form used in Python, files and the command line."""
+"""Registry of strategies by name, and the parser of strategy expressions.
+
+A strategy expression, such as ``tool_stubs(keep=3) | panic``, names strategies with their
+parameters. Expressions are used on the command line, in experiment files and in Python.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ _MODULES = {
     "random_drop": "controls",
     "oracle": "controls",
 }
-"Module in this folder that defines each strategy, by name."
+"Strategy name → module of ``ctxlab.strategies`` that defines the strategy."
 
 STRATEGIES: dict[str, Callable[..., Strategy]] = {
     name: getattr(importlib.import_module(f"ctxlab.strategies.{module}"), name)
@@ -46,7 +50,7 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 }
 
 CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})
-"Names that serve as bounds in a comparison and are never recommended."
+"Names of the control strategies. They are bounds in a comparison and are never recommended."
 
 DEFAULT_LINEUP: tuple[str, ...] = (
     "full",
@@ -62,12 +66,12 @@ DEFAULT_LINEUP: tuple[str, ...] = (
     "random_drop()",
     "oracle",
 )
-"""Strategies that an evaluation compares by default: single ideas, pipelines and controls.
+"""Strategies that an evaluation compares by default: single strategies, pipelines and controls.
 
-A strategy that ignores the budget may overflow. In the pipelines a window cuts in place, and
-``panic`` handles what is still too large. Strategies for special questions (``recorded``,
-``recent_images``, ``file_sessions`` …) are left out. So is ``retrieval``, which takes
-milliseconds per request."""
+Requests of a single strategy that ignores the budget may overflow. The pipelines end with a window
+and with ``panic``, which shortens requests that are still too large. Strategies for special
+purposes, such as ``recorded``, ``recent_images`` and ``file_sessions``, are not included.
+``retrieval`` is not included because it is slow: it takes milliseconds per request."""
 
 _PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
 
@@ -78,42 +82,44 @@ def register_strategy(name: str, strategy: Callable[..., Strategy]) -> None:
     Parameters
     ----------
     name : str
-        Name in texts, such as ``"my_window"``.
+        Name in strategy expressions, such as ``"my_window"``.
     strategy : callable
-        Class or function that takes the parameters and returns a strategy.
+        Class or function that returns a strategy. It is called with the parameters that are given
+        in the expression.
 
     Raises
     ------
     SpecError
-        If the name is taken.
+        If another strategy or baseline has this name.
     """
     if name in STRATEGIES or name in BASELINES:
-        raise SpecError(f"the strategy name {name!r} is already taken; choose another")
+        raise SpecError(f"the strategy name {name!r} is already taken; choose another name")
     STRATEGIES[name] = strategy
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Parse the text of a strategy; ``repr`` of the result is the normalised text.
+    """Create a strategy from an expression such as ``tool_stubs(keep=3) | panic``.
 
-    Only names, literals and ``|`` are allowed; no code is evaluated. A dotted path, such as
-    ``mypackage.tricks.last_ten``, imports a strategy or a plain function.
+    An expression consists of strategy names, literal parameters and ``|``. It is not evaluated as
+    Python code. A dotted path, such as ``mypackage.tricks.last_ten``, imports a strategy class or a
+    plain function. ``repr`` of the result is the expression in its normalised spelling.
 
     Parameters
     ----------
     text : str
-        Text such as ``"tool_stubs(keep=3) | panic"``.
+        Strategy expression.
 
     Returns
     -------
     Strategy
-        The strategy; a ``Pipeline`` if the text contains ``|``.
+        The strategy; a ``Pipeline`` if the expression contains ``|`` at its top level.
 
     Raises
     ------
     SpecError
-        If the text or a parameter is invalid.
+        If the expression or a parameter is invalid.
     UnknownName
-        If a name is not registered.
+        If the expression contains a name that is not registered.
 
     Examples
     --------
@@ -124,28 +130,28 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def parse_to_ast(text: str) -> ast.expr:
-    """Parse the text of a strategy into a Python syntax tree without resolving names.
+    """Parse a strategy expression into a Python syntax tree, without looking up its names.
 
     Parameters
     ----------
     text : str
-        Text of a strategy.
+        Strategy expression.
 
     Returns
     -------
     ast.expr
-        The expression.
+        Syntax tree of the expression.
 
     Raises
     ------
     SpecError
-        If the text is not a Python expression.
+        If the string does not have the syntax of a Python expression.
     """
     try:
         return ast.parse(_PEER_PREFIX.sub("peer.", text.strip()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         example = "tool_stubs(keep=3) | panic()"
-        raise SpecError(f"cannot read the strategy {text!r}; write it as {example}") from None
+        raise SpecError(f"cannot parse the strategy {text!r}; expected e.g. {example}") from None
 
 
 def _build_strategy(tree: ast.expr, text: str) -> Strategy:
@@ -170,17 +176,17 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
     if factory is None:
         factory = _import_strategy(name)
         if not (isinstance(factory, type) and issubclass(factory, BaseStrategy)):
-            if call:  # text must not be able to call arbitrary imported objects
-                raise SpecError(f"{name} takes no parameters, as it is no subclass of BaseStrategy")
+            if call:  # an expression must not be able to call arbitrary imported objects
+                raise SpecError(f"{name} is not a BaseStrategy subclass; remove its parentheses")
             return as_strategy(factory)
     given = call.keywords if call else []
     try:
         args = [_parse_value(each, text) for each in (call.args if call else ())]
         keywords = {each.arg or "**": _parse_value(each.value, text) for each in given}
     except (ValueError, TypeError, RecursionError, MemoryError):
-        raise SpecError(f"expected literals or strategies as parameters, in {text!r}") from None
+        raise SpecError(f"expected literals or strategies as parameters in {text!r}") from None
     if len(keywords) < len(given):
-        raise SpecError(f"the same parameter is given twice, in {text!r}")
+        raise SpecError(f"a parameter is given twice in {text!r}; remove one of its values")
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:
@@ -189,7 +195,7 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
 
 
 def _parse_value(node: ast.expr, text: str) -> Any:
-    """Return a literal, or a strategy that is the parameter of another one."""
+    """Return the value of a parameter, which is a literal or a strategy."""
     match node:
         case ast.Call() | ast.Name() | ast.Attribute() | ast.BinOp(op=ast.BitOr()):
             return _build_strategy(node, text)
@@ -202,7 +208,7 @@ def _dotted_name(node: ast.expr, text: str) -> str:
         parts.insert(0, node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
-        raise SpecError(f"{ast.unparse(node)!r} is not a strategy, in {text!r}")
+        raise SpecError(f"expected the name of a strategy, got {ast.unparse(node)!r} in {text!r}")
     return ".".join((node.id, *parts))
 
 
@@ -217,5 +223,5 @@ def _import_strategy(name: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise SpecError(f"cannot import the strategy {name!r}: {error}") from None
     if not callable(found):
-        raise SpecError(f"expected a strategy in {name}, got a {type(found).__name__}")
+        raise SpecError(f"expected {name} to be a strategy, got a {type(found).__name__}")
     return found  # type: ignore[no-any-return]

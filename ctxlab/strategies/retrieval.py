@@ -1,4 +1,4 @@
-"""Strategy that quotes old messages that are relevant to the newest ones."""
+"""Strategy that inserts excerpts of older messages that are relevant to the newest messages."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from ctxlab.strategies.helpers.text import clip_text
 
 _HEADER = "Earlier messages that may matter now, quoted:"
 _MAX_EMBEDDED_CHARS = 8000
-"Characters of a message that are embedded; every common embedding model accepts this many."
+"""Maximum number of characters of a message to embed. All common embedding models accept texts of
+this length."""
 
 
 @dataclass(frozen=True, repr=False)
 class retrieval(BaseStrategy):
-    """Keeps a recent window, and quotes the most relevant older messages before the newest step.
+    """Keeps a recent window and inserts excerpts of relevant older messages before the newest step.
 
-    Relevance is BM25 over the words of the newest step and the newest user message or, with
-    ``embedding``, the similarity of vectors. The quotes are one message, which lasts for one
-    request. The messages before the quotes do not change until the next cut of the window, so an
-    automatic prompt cache can serve them. A cache with explicit breakpoints, such as Claude's,
-    serves the system prompt only.
+    The newest step is the newest message, or the newest tool call with its results. Relevance is
+    the BM25 score of an older message for the words of the newest step and the newest user message.
+    With ``embedding``, it is the cosine similarity of embedding vectors. The excerpts form one
+    message, which is inserted for one request only. The messages before it do not change until the
+    next cut of the window, so an automatic prompt cache can serve them. A cache with explicit
+    breakpoints, such as Claude's, serves only the system prompt.
 
-    Source: BM25 after Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009);
-    quoting old turns after MemGPT's recall storage (Packer et al., 2023).
+    Source: BM25 as in Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009);
+    retrieval of old messages as in MemGPT's recall storage (Packer et al., 2023).
 
     Examples
     --------
@@ -49,21 +51,22 @@ class retrieval(BaseStrategy):
     """
 
     k: int = 20
-    "messages to quote at most"
+    "maximum number of excerpts, each from one message"
     share: float = 0.15
-    "share of the available tokens, without the head, that the quotes may take"
+    """maximum share of the available tokens for the excerpts; tokens of the system prompt and the
+    first user message do not count as available"""
     keep: float = 0.8
     """share of the window's tokens that remain after a cut; 1: the window stays full and is cut
     before every request"""
     chars: int = 300
-    "characters of one quote at most; a longer message is clipped around the match"
+    "maximum characters of one excerpt; a longer message is clipped around the matching words"
     look_back: int = 1000
-    "messages before the window to search; limits the cost of a request"
+    "number of messages before the window that are searched; a smaller number is faster"
     embedding: str | None = None
-    "embedding model; None: words are compared and no model is called"
+    "embedding model; None: messages are ranked by BM25 and no model is called"
 
     def __call__(self, context: Context, /) -> Context:
-        """Cut the window if necessary, and return a fork with the quotes."""
+        """Cut the window if necessary, and return a copy of the context with the excerpts."""
         window_start = summaries_end(context)
         if not self._older_positions(context, window_start) and context.excess <= 0:
             return context
@@ -86,13 +89,16 @@ class retrieval(BaseStrategy):
         return fork
 
     def _older_positions(self, context: Context, window_start: int) -> range:
-        """Return the positions before the window that are searched."""
+        """Return the history positions of the messages before the window that are searched."""
         in_window = context.entries[window_start : window_start + 1]
         first = in_window[0].start if in_window else context.history_length
         return range(max(context.history.head_length, first - self.look_back), first)
 
     def _cut_window(self, context: Context, window_start: int) -> None:
-        """Cut the window if the quotes do not fit, down to ``keep`` of its tokens."""
+        """Drop the oldest messages of the window if there is no room for the excerpts.
+
+        After the cut, about a share ``keep`` of the window's tokens remains.
+        """
         entries = context.entries
         excess = context.excess + self._quote_tokens(context, window_start)
         if excess <= 0:
@@ -108,14 +114,14 @@ class retrieval(BaseStrategy):
             context.drop(window_start, stop)
 
     def _quote_tokens(self, context: Context, window_start: int) -> int:
-        """Return the tokens that the quotes may take."""
+        """Return the maximum number of tokens for the excerpts."""
         fixed = sum([entry.tokens for entry in context.entries[:window_start]])
         return int(self.share * max(0, context.available - fixed))
 
     def _quote_messages(
         self, context: Context, found: Sequence[int], terms: Sequence[str], room: int
     ) -> Message | None:
-        """Return a message with the quotes that fit, in order of position; None if none fits."""
+        """Return a message with the excerpts that fit, oldest first; None if none of them fits."""
         count = context.history.counter.count_text
         room = min(room, -context.excess) - count(_HEADER) - 8
         quotes: dict[int, str] = {}
@@ -135,7 +141,7 @@ class retrieval(BaseStrategy):
     def _find_nearest(
         self, context: Context, older: range, asking: Sequence[Message], terms: Sequence[str]
     ) -> list[int]:
-        """Return the positions of the most relevant older messages, best first."""
+        """Return the history positions of the most relevant older messages, best match first."""
         if self.embedding is not None:
             texts = map(message_text, asking)
             query = "\n".join(clip_text(text, _MAX_EMBEDDED_CHARS // 4) for text in texts)
@@ -153,7 +159,7 @@ class retrieval(BaseStrategy):
     def _search_vectors(self, context: Context, model: str, older: range, query: str) -> list[int]:
         client: object = context.history.client
         if not isinstance(client, Embedder):
-            raise SpecError(f"{self!r} needs embeddings of {model}; pass a client that can embed")
+            raise SpecError(f"{self!r} embeds messages with {model}; pass a client that can embed")
         index: VectorIndex = context.strategy_state.get((self, "vectors")) or VectorIndex()
         context.strategy_state[self, "vectors"] = index
         texts = ((p, message_text(context.history[p])) for p in index.new_positions(older))

@@ -1,6 +1,6 @@
-"""Strategy that summarises everything before a recent window, and extends the summary later.
+"""Strategy that keeps a summary of all messages before a recent window.
 
-The summary covers all older messages. Newer messages stay verbatim.
+When more messages leave the window, the summary is extended. Messages in the window stay unchanged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ctxlab.strategies.summaries.llm import load_prompt
 
 @dataclass(frozen=True, repr=False)
 class rolling_summary(BaseStrategy):
-    """Replaces everything before a recent window by one summary when the context fills up.
+    """Replaces all messages before a recent window by one summary when the context fills up.
 
-    Compaction starts when ``trigger`` of the budget is used and goes down to ``target``, so
-    compactions are rare and a prompt cache stays valid between them. Each summary extends the
-    previous one. A summary that is not shorter than the messages that it replaces is rejected, and
-    the rejection is reported. If a model fails or its reply is not a summary, an extracted summary
-    is used, and that is reported.
+    Compaction starts when the context exceeds a share ``trigger`` of the available tokens, and
+    reduces it to a share ``target``. Compactions are therefore rare, and a prompt cache stays valid
+    between them. Each summary extends the previous one. A summary that is not shorter than the
+    messages that it replaces is rejected. If the model fails or its reply is not a usable summary,
+    a summary is extracted without a model. Both cases are reported as events.
 
     Source: design notes "Robustness" (summary and recent messages; 10.7) and "Workspace-scoped
     sessions" (rolling summary and a bounded window, both capped).
@@ -37,26 +37,26 @@ class rolling_summary(BaseStrategy):
     """
 
     trigger: float = 0.8
-    "share of the available tokens at which compaction starts"
+    "share of the available tokens above which compaction starts"
     target: float = 0.5
-    "share of the available tokens that remain in use after compaction"
+    "share of the available tokens that the request may take after compaction"
     keep_recent: int = 20
-    "newest messages to keep at most; fewer if ``target`` is small"
+    "maximum number of newest messages to keep; fewer are kept if they do not fit ``target``"
     tokens: int = 2000
-    "tokens of the summary at most; never more than a third of the target"
+    "maximum tokens of the summary, limited to a third of the tokens allowed by ``target``"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "model that writes the summary; None: the summary is extracted without a model"
     prompt: str = "structured"
-    """prompt of the model: ``summary``, ``structured`` (which also structures extracted summaries),
-    or the path of a file"""
+    """prompt of the model: ``summary``, ``structured`` or the path of a file; extracted summaries
+    have sections if this is ``structured``"""
 
     def __post_init__(self) -> None:
-        """Raise SpecError if a parameter is invalid or there is no such prompt."""
+        """Raise SpecError if a parameter is invalid or the prompt is unknown."""
         super().__post_init__()
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the messages before the window once the trigger is exceeded."""
+        """Summarise the messages before the window if the context exceeds the trigger."""
         if context.tokens <= self.trigger * context.available:
             return context
         head, tail, entries = context.first_droppable, context.last_unit_start, context.entries
@@ -74,7 +74,7 @@ class rolling_summary(BaseStrategy):
         if start <= head:
             return context
         part = sum(entry.tokens for entry in entries[head:start])
-        # After a rejection, wait until there is twice as much to summarise.
+        # After a rejected summary, wait until twice as many tokens can be summarised.
         if self.model is not None and part < 2 * context.strategy_state.get(self, 0):
             return context
         done = fold_into_summary(context, head, start, tokens, self.model, self.prompt)

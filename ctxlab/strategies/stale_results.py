@@ -16,20 +16,20 @@ from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.helpers.text import is_text_only, shorten_to
 
-# Only the newest reads of a file are remembered, so that the cost of a read does not grow.
+# Maximum number of remembered reads per file; bounds the time to process the next read.
 _MAX_READS = 64
 
 
 @dataclass(frozen=True, repr=False)
 class stale_results(BaseStrategy):
-    r"""Replaces the results of earlier reads by a line once a file was read again or edited.
+    r"""Replaces the result of reading a file by a stub once the file is read again or edited.
 
-    A result is also replaced if an identical call returned the identical result later. Later
-    results that are errors, or are not in the context, do not count. Reads of different parts of a
-    file do not affect each other.
+    The stub is one line. A result of any tool is also replaced if a later identical call returned
+    the same result. Later results are ignored if they are errors or if they are no longer in the
+    context. A read is outdated only by a later read that includes the same lines.
 
-    Source: ctxlab, after requests of users of coding agents; ``parse_file_access`` knows which tool
-    accesses which file.
+    Source: ctxlab, after requests of users of coding agents. ``parse_file_access`` recognises the
+    tools that access files.
 
     Examples
     --------
@@ -47,10 +47,10 @@ class stale_results(BaseStrategy):
     """
 
     edits: bool = True
-    "an edit makes earlier reads of the file stale, even if the file is not read again"
+    "True: earlier reads of a file are replaced when the file is edited, not only when it is read again"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the results that became stale since the last request."""
+        """Replace the results that became outdated since the last request."""
         known, done = context.strategy_state.get(self) or (_StaleIndex(self.edits), 0)
         known.update(context)
         upto = bisect_left(known.stale, context.history_length, key=attrgetter("later"))
@@ -65,7 +65,11 @@ class stale_results(BaseStrategy):
 
 
 class _StaleResult(NamedTuple):
-    """One result, at ``earlier``, that the result at ``later`` makes stale, and its stub."""
+    """Tool result that a later result makes outdated.
+
+    ``earlier`` and ``later`` are the history positions of the two results. ``stub`` is the function
+    that replaces the earlier one.
+    """
 
     later: int
     earlier: int
@@ -79,7 +83,7 @@ class _FileRead(NamedTuple):
 
 
 class _StaleIndex:
-    """The stale results of a context, in the order in which they became stale."""
+    """Outdated tool results of a context, in the order in which they became outdated."""
 
     def __init__(self, edits: bool) -> None:
         self.stale: list[_StaleResult] = []
@@ -128,7 +132,7 @@ class _StaleIndex:
 
 
 def _covers(new: _FileRead, old: _FileRead) -> bool:
-    """Return True if a read shows all lines that an earlier read asked for."""
+    """Return True if a read contains all lines that an earlier read requested."""
     wanted, shown = old.touch.line_range, new.touch.line_range
     if wanted == shown:
         return True
@@ -136,7 +140,7 @@ def _covers(new: _FileRead, old: _FileRead) -> bool:
         return False
     first, last = wanted
     if shown is None:
-        # A tool may show only the beginning of a long file; its line count says how much.
+        # A tool may return only the beginning of a long file, so check the number of lines.
         return first > 0 and new.lines >= (first + old.lines - 1 if last is None else last)
     start, stop = shown
     return last is not None and stop is not None and 0 < start <= first and last <= stop

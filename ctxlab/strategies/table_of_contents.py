@@ -1,7 +1,8 @@
-"""Strategy that lists older turns as numbered lines, from which the agent can fetch a turn.
+"""Strategy that replaces older turns by a numbered table of contents.
 
-Each line has at most 100 characters. A model writes the lines, or they are extracted from the turns
-(after the design note "Session Table of Contents").
+Each turn becomes one line of at most 100 characters. The agent can fetch a turn in full by its
+number. The lines are written by a model or extracted from the turns, as described in the design
+note "Session Table of Contents".
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.tokens.models import find_model
 
 _Turns: TypeAlias = Mapping[int, Sequence[Message]]
-"messages of each turn, by its number"
+"number of a turn → messages of the turn"
 
 _Lines: TypeAlias = Mapping[int, str]
-"line of each turn, by its number"
+"number of a turn → line of the turn in the table of contents"
 
 _HEADER = "Contents of earlier turns; get_turn(number) gives one in full:"
 _UNLISTED_PREFIX = "Earlier turns that are no longer listed: "
 _NUMBERED_LINE = re.compile(r"[-*\s]*(?:turn\s+)?(\d+)\s*[.):]\s*(.+)", re.IGNORECASE)
 _MAX_TURN_CHARS, _MAX_MESSAGE_CHARS = 1200, 400
 _LINE_TOKENS, _REASONING_TOKENS = 50, 2000
-_MAX_WINDOW_SHARE = 0.8  # share of the model's window for prompt and reply
+_MAX_WINDOW_SHARE = 0.8  # share of the model's context window for prompt and reply
 
 
 @dataclass(frozen=True, repr=False)
 class contents(BaseStrategy):
-    """Replaces older turns by numbered lines, in blocks; ``get_turn(number)`` returns a turn in full.
+    """Replaces older turns by a table of contents, from which the agent can fetch single turns.
 
-    When the context fills up, everything before a recent window becomes one message with a line for
-    each turn. Later blocks are added after it and do not change it, so a prompt cache keeps what
-    comes before. When the blocks exceed their share, the oldest are replaced by a line that says
-    which turns are no longer listed. The agent must have the tool:
-    ``ctxlab.context.turns.GET_TURN_TOOL`` is its definition, and ``ContextManager.get_turn``
-    answers its calls.
+    When the context fills up, all messages before a recent window are replaced by one message with
+    a numbered line for each turn, called a block. Later compactions append further blocks and leave
+    earlier blocks unchanged, so a prompt cache stays valid up to the new block. When the blocks
+    exceed ``share``, the oldest are replaced by a line that says which turns are no longer listed.
+    The agent needs the tool ``get_turn(number)``. ``ctxlab.context.turns.GET_TURN_TOOL`` is the
+    definition of the tool, and ``ContextManager.get_turn`` answers its calls.
 
     Source: design note "Session Table of Contents and Interaction Summaries".
 
@@ -67,24 +68,24 @@ class contents(BaseStrategy):
     """
 
     trigger: float = 0.8
-    "share of the available tokens at which compaction starts"
+    "share of the available tokens above which compaction starts"
     target: float = 0.5
-    "share of the available tokens that remain in use at most"
+    "share of the available tokens that the request may take after compaction"
     share: float = 0.1
-    "share of the available tokens that all blocks together may take; it is part of ``target``"
+    "maximum share of the available tokens for all blocks together; included in ``target``"
     model: str | None = None
-    """model that writes the lines, with one call per block; None: they are extracted and no model
-    is called"""
+    """model that writes the lines, with one call per block; None: the lines are extracted without a
+    model"""
     prompt: str = "contents"
-    "prompt of the model: ``contents``, or the path of a file"
+    "prompt of the model: ``contents`` or the path of a file"
 
     def __post_init__(self) -> None:
-        """Raise SpecError if a parameter is invalid or there is no such prompt."""
+        """Raise SpecError if a parameter is invalid or the prompt is unknown."""
         super().__post_init__()
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
-        """List the turns before the window once the trigger is exceeded."""
+        """Replace the turns before the window by a block if the context exceeds the trigger."""
         if context.tokens <= self.trigger * context.available:
             return context
         first = summaries_end(context)
@@ -94,7 +95,10 @@ class contents(BaseStrategy):
         return context
 
     def _window_start(self, context: Context, first: int) -> int:
-        """Return the start of the recent window: it fits, and starts with a turn if possible."""
+        """Return the index of the first entry of the recent window.
+
+        The window fits ``target`` and begins at the start of a turn if possible.
+        """
         entries, head = context.entries, context.first_droppable
         history, begin = context.history, entries[first].start if first < len(entries) else 0
         turns = turn_at(history, context.history_length) - turn_at(history, begin) + 1
@@ -110,11 +114,14 @@ class contents(BaseStrategy):
         return next(later, min(context.next_safe_cut(start), tail))
 
     def _list_turns(self, context: Context, block_start: int, window_start: int) -> None:
-        """Replace entries ``[block_start, window_start)`` by a block with the lines that fit."""
+        """Replace entries ``[block_start, window_start)`` by a block with a line for each turn.
+
+        If not all lines fit ``share``, only the newest turns are listed.
+        """
         entries, limit = context.entries, int(self.share * context.available)
         end = entries[window_start - 1].stop
         numbers = _turn_numbers(context, entries[block_start:window_start])
-        # If lines would hardly be shorter, a model call does not pay.
+        # A model call is not worth its cost if the lines would hardly be shorter than the turns.
         before = sum([entry.tokens for entry in entries[block_start:window_start]])
         worth = before > max(limit, _LINE_TOKENS * len(numbers))
         lines = self._turn_lines(context, numbers, end, worth)
@@ -149,7 +156,7 @@ class contents(BaseStrategy):
             self._unlist(context, oldest, keep)
 
     def _unlist(self, context: Context, start: int, stop: int) -> None:
-        """Replace entries ``[start, stop)`` by a line that says which turns are no longer listed."""
+        """Replace the blocks ``[start, stop)`` by a line that says which turns are no longer listed."""
         going = context.entries[start:stop]
         turn = [turn_at(context.history, at) for at in (going[0].start, going[-1].stop - 1)]
         message = Message("user", f"{_UNLISTED_PREFIX}{max(1, turn[0])} to {turn[1]}.")
@@ -160,7 +167,10 @@ class contents(BaseStrategy):
     # --- the lines -----------------------------------------------------------------------------
 
     def _turn_lines(self, context: Context, numbers: list[int], stop: int, ask: bool) -> _Lines:
-        """Return a numbered line for each turn; a model writes them if ``ask`` is set."""
+        """Return a numbered line for each turn.
+
+        If ``ask`` is True and a model is set, the model writes the lines. Other lines are extracted.
+        """
         spans = {number: turn_span(context.history, number) for number in numbers}
         turns = {n: context.history[start : min(end, stop)] for n, (start, end) in spans.items()}
         written: _Lines = {}
@@ -169,7 +179,7 @@ class contents(BaseStrategy):
         return {n: f"{n}. {written.get(n) or headline(turn)}" for n, turn in turns.items()}
 
     def _request_lines(self, context: Context, model: str, turns: _Turns) -> _Lines:
-        """Return the valid lines that a model writes."""
+        """Return the lines that a model writes, without those that are too long or unknown."""
         request = self._build_request(context, model, turns)
         if request is None:
             context.report(f"contents fallback: {len(turns)} turns are too many for {model}")
@@ -187,7 +197,10 @@ class contents(BaseStrategy):
         return found
 
     def _build_request(self, context: Context, model: str, turns: _Turns) -> Request | None:
-        """Return the request, with turns clipped to the model's window; None if they are too many."""
+        """Return the request to the model, with turns clipped so that they fit its context window.
+
+        None if there are too many turns.
+        """
         known, each = find_model(model), _MAX_TURN_CHARS
         wanted = _LINE_TOKENS * len(turns) + _REASONING_TOKENS
         reply = min(wanted, known.max_output, known.limit // 4)
@@ -216,7 +229,7 @@ def _begins_turn(context: Context, index: int) -> bool:
 
 
 def _turn_numbers(context: Context, entries: Iterable[Entry]) -> list[int]:
-    """Return the numbers of the turns that entries belong to, ascending."""
+    """Return the numbers of the turns to which entries belong, in ascending order."""
     history = context.history
     found: dict[int, None] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Strategy that truncates each tool result when it is appended."""
+"""Strategy that truncates long tool results when they are appended to the context."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class tool_result_cap(BaseStrategy):
-    """Truncates tool results that are longer than a maximum; the rest is never sent.
+    """Truncates tool results that are longer than a maximum length.
 
-    Results are truncated when they arrive, so earlier messages do not change and the prompt cache
-    stays valid.
+    A result is truncated before it is sent for the first time, so messages that were already sent
+    do not change and the prompt cache stays valid.
 
     Source: design note "Hybrid session management" (``MAX_TOOL_RESULT_CHARS = 4000``).
 
@@ -28,28 +28,28 @@ class tool_result_cap(BaseStrategy):
     """
 
     chars: int = 4000
-    "characters of a tool result to keep"
+    "maximum number of characters of a tool result to keep"
     marker: str = "\n\n[truncated]"
-    "text after a truncated result; not counted in ``chars``"
+    "text appended to a truncated result; its length is not included in ``chars``"
 
     def __call__(self, context: Context, /) -> Context:
-        """Truncate the tool results that are new in the context."""
+        """Truncate the tool results that were appended since the last request."""
         return rewrite_tool_results(context, self, self.cut, Form.TRUNCATED)
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a tool result with its text truncated.
+        """Truncate the text of a tool result to ``chars`` characters and append the marker.
 
         Parameters
         ----------
         message : Message
-            A tool result.
+            Tool result.
         _ : ToolCall or None
-            The call of the result; not used.
+            Tool call that produced the result; not used.
 
         Returns
         -------
         Message or None
-            The truncated message; None if it is short enough.
+            The truncated message; None if the text is short enough.
         """
         text = message.text
         if len(text) <= self.chars:

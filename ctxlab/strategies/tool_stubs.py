@@ -1,8 +1,9 @@
-"""Strategy that replaces tool results by stubs: one line of JSON with the outcome of the call.
+"""Strategy that replaces tool results by stubs.
 
-A stub has the keys ``tool``, ``status``, ``summary``, and where they apply ``count``, ``files`` and
-``error`` (after the design note "Hybrid session management"). The agent can repeat the call if it
-needs the result.
+A stub is a JSON object on one line that describes the outcome of a tool call. It has the keys
+``tool``, ``status`` and ``summary``, and if they apply ``count``, ``files`` and ``error``, as
+described in the design note "Hybrid session management". The agent can repeat the call if it needs
+the full result.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ctxlab.strategies.base import BaseStrategy, rewrite_tool_results
 from ctxlab.strategies.helpers.text import clip_text, shorten_to
 
 STUB_KEY = "_compacted"
-"""Key in ``Message.extra`` of a stub. It is never sent, and marks messages that are not stubbed
-again."""
+"""Key in ``Message.extra`` that marks a message as a stub, so that it is not replaced again. The key
+is not sent to the model."""
 
 _MAX_SUMMARY_CHARS = 200
 _MAX_FILES = 10
@@ -31,9 +32,10 @@ _ERROR_PREFIXES = ("error", "traceback", "exception", "fatal:", "command failed"
 
 @dataclass(frozen=True, repr=False)
 class tool_stubs(BaseStrategy):
-    """Replaces tool results by stubs once the agent's turn is over.
+    """Replaces tool results by one-line stubs once the next user message has arrived.
 
-    In a run with a single user message the turn never ends; set ``keep`` to count results instead.
+    Set ``keep`` for a conversation with a single user message, because otherwise none of its
+    results is replaced.
 
     Source: design note "Hybrid session management" (tool compaction).
 
@@ -46,10 +48,10 @@ class tool_stubs(BaseStrategy):
     """
 
     keep: int | None = None
-    "newest results to keep; None: all results of the current turn"
+    "number of newest tool results to keep; None: keep all results since the newest user message"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the tool results of earlier turns, or all but the newest, by stubs."""
+        """Replace older tool results by stubs."""
         users, before = context.history.user_positions, context.history_length
         if self.keep is None:
             turns = bisect_left(users, before)
@@ -58,19 +60,20 @@ class tool_stubs(BaseStrategy):
 
 
 def make_stub(message: Message, call: ToolCall | None) -> Message | None:
-    """Return the stub of a tool result.
+    """Create the stub of a tool result.
 
     Parameters
     ----------
     message : Message
-        A tool result.
+        Tool result.
     call : ToolCall or None
-        The call that it answers.
+        Tool call that produced the result, if it is known.
 
     Returns
     -------
     Message or None
-        The stub; None if it would not be shorter or the message is a stub already.
+        The stub; None if it would not be shorter than the result or if the message is already a
+        stub.
 
     Examples
     --------
@@ -107,7 +110,7 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
 
 
 def _error_text(message: Message, text: str, value: Any) -> str | None:
-    """Return the error text of a failed call, else None."""
+    """Return the error text of a failed call; None if the call succeeded."""
     if isinstance(value, dict):
         said = value.get("error")
         if said or value.get("ok") is False or value.get("success") is False:
@@ -117,7 +120,10 @@ def _error_text(message: Message, text: str, value: Any) -> str | None:
 
 
 def _count_results(value: Any) -> int | None:
-    """Return the length of the list, or of the only list in the object; else None."""
+    """Return the length of a list, or of the only list among the values of an object.
+
+    None if the object has no list or several lists.
+    """
     if isinstance(value, list):
         return len(value)
     lists = [item for item in value.values() if isinstance(item, list)]

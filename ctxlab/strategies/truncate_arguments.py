@@ -1,4 +1,4 @@
-"""Strategy that truncates long arguments of older tool calls."""
+"""Strategy that truncates long string arguments of older tool calls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ctxlab.strategies.base import BaseStrategy
 
 @dataclass(frozen=True, repr=False)
 class shorten_arguments(BaseStrategy):
-    r"""Truncates long texts in the arguments of older tool calls.
+    r"""Truncates long strings in the arguments of older tool calls.
 
     A call keeps its id and its name, and its arguments remain valid JSON. Arguments that are not
-    JSON are not changed.
+    valid JSON are not changed.
 
     Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` with the
-    defaults for a model without a profile; there only ``write_file`` and ``edit_file`` are cut.
+    defaults for a model without a profile. deepagents truncates only the arguments of
+    ``write_file`` and ``edit_file``.
 
     Examples
     --------
@@ -40,22 +41,22 @@ class shorten_arguments(BaseStrategy):
     keep: int = 20
     "number of newest messages whose arguments are not changed"
     limit: int = 2000
-    "a text with more characters than this is truncated"
+    "number of characters above which a string is truncated"
     chars: int = 20
-    "characters of a truncated text to keep"
+    "number of characters of a truncated string to keep"
     tools: tuple[str, ...] = ()
     "names of the tools whose arguments are truncated; empty: all tools"
     mark: str = "...(argument truncated)"
-    "text after the kept characters"
+    "text appended to a truncated string"
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if not isinstance(self.tools, tuple):
-            raise SpecError(f"shorten_arguments: expected a tuple of names, got {self.tools!r}")
+            raise SpecError(f"shorten_arguments: expected a tuple for tools, got {self.tools!r}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Truncate the arguments of the messages that are no longer among the newest."""
+        """Truncate the arguments of the calls that are no longer among the newest messages."""
         history, upto = context.history, context.history_length - self.keep
         done = context.strategy_state.get(self, 0)
         if upto <= done:
@@ -70,19 +71,19 @@ class shorten_arguments(BaseStrategy):
         return context
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a message with the long arguments of its calls truncated.
+        """Truncate the long string arguments of the tool calls of a message.
 
         Parameters
         ----------
         message : Message
-            A message with tool calls.
+            Message with tool calls.
         _ : ToolCall or None
             Not used.
 
         Returns
         -------
         Message or None
-            The changed message; None if no argument is long.
+            The message with truncated arguments; None if no argument is truncated.
         """
         calls = tuple(map(self._shorten_call, message.tool_calls))
         if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):

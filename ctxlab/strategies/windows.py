@@ -1,7 +1,7 @@
 """Strategies that keep the newest part of a conversation.
 
-They keep the system prompt and the first user message, which is the task. A cut never separates a
-tool call from its results. Both strategies cut in place: dropped messages never come back.
+They also keep the system prompt and the first user message, which states the task. A cut never
+separates a tool call from its results. Dropped messages never come back.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ctxlab.strategies.base import BaseStrategy
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """Keeps the newest messages that fit, cut anew before every request.
+    """Keeps the newest messages that fit, and drops the oldest before each request.
 
-    By default it fills the budget. Nearly every cut invalidates the prompt cache, because it moves
-    the start of the window.
+    By default the window fills the budget. Once it is full, nearly every request moves its start
+    and so invalidates the prompt cache.
 
     Source: design note "Session Chunking" (``max_history``), and most agent libraries.
 
@@ -33,12 +33,13 @@ class sliding_window(BaseStrategy):
     """
 
     tokens: int | None = None
-    "tokens that all messages of the request may take; None: what the budget allows"
+    "maximum tokens of all messages of the request; None: what the budget allows"
     messages: int | None = None
-    "newest messages to keep at most, without the task; None: no maximum"
+    """maximum number of newest messages to keep, not counting the system prompt and the first user
+    message; None: no maximum"""
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest messages until the rest fits."""
+        """Drop the oldest messages until the request fits."""
         room = context.available if self.tokens is None else min(self.tokens, context.available)
         excess, entries = context.tokens - room, context.entries
         if excess <= 0 and self.messages is None:
@@ -59,12 +60,12 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class chunked_window(BaseStrategy):
-    """Keeps the newest messages and cuts only at the boundaries of fixed-size chunks.
+    """Keeps the newest messages and drops older ones only in whole chunks of a fixed size.
 
-    At least ``max_history`` messages, which is the size of a chunk, are kept. A session store that
-    writes chunk files resumes a session like this. The start of the request does not change between
-    two cuts, so a prompt cache stays valid. In return, up to twice ``max_history`` messages are
-    sent.
+    A chunk has ``max_history`` messages. At least one chunk of newest messages is kept, so up to
+    twice ``max_history`` messages are sent. The start of the request does not change until the next
+    chunk is dropped, so a prompt cache stays valid in between. A session that is stored in chunk
+    files is resumed in the same way.
 
     Source: design note "Session Chunking".
 
@@ -78,16 +79,16 @@ class chunked_window(BaseStrategy):
     """
 
     max_history: int = 40
-    "messages per chunk, and the minimum number of messages to keep"
+    "number of messages per chunk, and minimum number of messages to keep"
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter is invalid."""
         super().__post_init__()
         if self.max_history < 1:
-            raise SpecError("chunked_window: expected a max_history of at least 1, got 0")
+            raise SpecError("chunked_window: expected a max_history of 1 or more, got 0")
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the chunks before the newest ones."""
+        """Drop the oldest chunks."""
         # The oldest chunk to keep starts at the last boundary that leaves max_history messages.
         taken = context.positions if isinstance(context, Branch) else range(context.history_length)
         first = (len(taken) // self.max_history - 1) * self.max_history

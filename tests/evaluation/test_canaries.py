@@ -250,19 +250,19 @@ def test_what_is_planted_survives_the_native_format(tmp_path: Path) -> None:
 
 
 def test_planting_twice_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"^talk: has canaries already"):
+    with pytest.raises(SpecError, match=r"^talk: already has canaries"):
         plant_canaries(plant_canaries(talk(), 2), 2)
 
 
 def test_what_has_no_room_says_how_much_there_is() -> None:
     small = Recording("small", talk(3).messages)
     assert len(read_canaries(plant_canaries(small, 3, "fact"))) == 3
-    with pytest.raises(SpecError, match=r"^small: 3 canaries need 6 messages .* there are 4"):
+    with pytest.raises(SpecError, match=r"^small: 3 canaries need 6 suitable messages .* got 4"):
         plant_canaries(small, 3, "superseded")
     with pytest.raises(SpecError, match=r"^small: 99 canaries need 99 .* plant fewer"):
         plant_canaries(small, 99, "fact")
     for nothing in ((), (Message("user", "hi"),), (Message("system", "x"), Message("assistant"))):
-        with pytest.raises(SpecError, match="there are 0"):
+        with pytest.raises(SpecError, match="request, got 0"):
             plant_canaries(Recording("nothing", nothing), 1)
 
 
@@ -293,8 +293,8 @@ def test_canaries_that_cannot_be_are_refused_where_they_are_read() -> None:
     base = talk(2)
     wrong = Canary("canary-0", "fact", "red fox", 99, "user", 0.5, 0.5)
     for meta, says in (
-        ([msgspec.to_builtins(wrong)], "is at position 99"),
-        ([{"id": 1}], "its meta has invalid canaries"),
+        ([msgspec.to_builtins(wrong)], "got 99"),
+        ([{"id": 1}], "meta has invalid canaries"),
     ):
         with pytest.raises(SpecError, match=says):
             read_canaries(msgspec.structs.replace(base, meta={"canaries": meta}))

@@ -343,7 +343,7 @@ def test_recordings_without_room_are_left_out_and_named() -> None:
     short = Recording("short", (Message("user", "hi"), Message("assistant", "hello")))
     found = survival(recordings=[short, *recordings(2)], strategies="full")
     assert found.skip_reasons == (
-        "short: 10 canaries need 12 messages before the last request, and there are 0; plant fewer, "
+        "short: 10 canaries need 12 suitable messages before the last request, got 0; plant fewer, "
         "or leave the recording out",
     )
     assert found.canary_count == 20

@@ -54,7 +54,7 @@ def test_only_the_asterisk_stands_for_anything() -> None:
         ("mesages>1", "did you mean messages"),
         ("messages>=a few", "expected a number"),
         ("messages>=5%", "expected a number"),
-        ("model>=claude", "is a text"),
+        ("model>=claude", "expected = or !="),
     ],
 )
 def test_a_condition_that_makes_no_sense_says_why(text: str, reason: str) -> None:

@@ -217,7 +217,7 @@ def test_epochs_share_a_cluster_and_scores_keep_their_values(log: Path) -> None:
 def test_a_broken_message_or_event_costs_only_itself(log: Path) -> None:
     broken = sample(USER, {"role": "judge"}, DONE, events=[called(DONE, tools=[{"name": 1}])])
     written(log, broken, 17, sample())
-    with pytest.raises(ReadError, match="sample 0, message 1: role is 'judge'"):
+    with pytest.raises(ReadError, match="sample 0, message 1: unknown role 'judge'"):
         list(load(log))
     first, last = load(log, on_error="skip")
     assert [message.role for message in first.messages] == ["user", "assistant"]

@@ -117,9 +117,7 @@ def test_a_broken_turn_or_question_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_broken_sample_costs_only_itself(tmp_path: Path) -> None:
-    with pytest.raises(
-        ReadError, match="element 1: a sample must have an object under conversation"
-    ):
+    with pytest.raises(ReadError, match="element 1: conversation must be an object, got NoneType"):
         read(tmp_path, sample(), {"qa": []})
     assert len(read(tmp_path, sample(), 17, sample(session_2=1), sample(), on_error="skip")) == 2
 

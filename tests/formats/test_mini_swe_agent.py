@@ -79,7 +79,7 @@ def test_one_object_in_a_jsonl_is_known_by_its_content(path: Path) -> None:
 def test_a_broken_message_is_named_by_its_place(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps(trajectory(STEP, {"role": 1}, RESULT)))
-    with pytest.raises(ReadError, match="message 1: role is 1"):
+    with pytest.raises(ReadError, match="message 1: unknown role 1"):
         list(load(path))
     (recording,) = load(path, on_error="skip")
     assert len(recording.messages) == 2

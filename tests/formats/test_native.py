@@ -75,7 +75,7 @@ def test_keys_in_extra_are_never_taken_for_the_messages_own(
 @pytest.mark.parametrize(
     ("meta", "reason"),
     [
-        (META | {"version": 2}, "version 2"),
+        (META | {"version": 2}, "got 2"),
         (META | {"probes": [{"id": 1}]}, "probes"),
         (META | {"id": 3}, "id"),
     ],

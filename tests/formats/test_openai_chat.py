@@ -170,14 +170,14 @@ def test_a_broken_message_costs_only_itself_and_is_named_by_its_place(
 ) -> None:
     bad = {"messages": [USER, {"role": "judge", "content": ""}, DONE]}
     path = write_lines({"messages": WHOLE}, bad)
-    with pytest.raises(ReadError, match=r"jsonl:2: message 1: role is 'judge'"):
+    with pytest.raises(ReadError, match=r"jsonl:2: message 1: unknown role 'judge'"):
         list(load(path))
     _, recording = load(path, on_error="skip")
     assert len(recording.messages) == 2
     assert sum(recording.skipped.values()) == 1
     alone = tmp_path / "alone.json"
     alone.write_text(json.dumps(bad, indent=1))
-    with pytest.raises(ReadError, match=r"alone.json: message 1: role is 'judge'"):
+    with pytest.raises(ReadError, match=r"alone.json: message 1: unknown role 'judge'"):
         list(load(alone))
 
 

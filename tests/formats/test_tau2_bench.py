@@ -130,8 +130,8 @@ def test_tool_definitions_are_taken_where_they_are_recorded(tmp_path: Path) -> N
     ("run", "reason"),
     [
         (17, "a simulation must be an object, got int"),
-        (simulation(messages=None), "must have a list under messages"),
-        (simulation(messages=[*CHAT, {"role": "judge"}]), "message 8: role is 'judge'"),
+        (simulation(messages=None), "messages must be a list, got NoneType"),
+        (simulation(messages=[*CHAT, {"role": "judge"}]), "message 8: unknown role 'judge'"),
         (simulation(messages=["hi"]), "message 0: a message must be an object, got str"),
     ],
 )

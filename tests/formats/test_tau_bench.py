@@ -49,8 +49,8 @@ def test_a_call_id_that_is_used_again_stays(tmp_path: Path) -> None:
     ("element", "reason"),
     [
         (17, "a run must be an object, got int"),
-        (run(1, 1, traj=None), "must have a list of messages under traj"),
-        (run(1, 1, traj=[{"role": "judge"}]), "message 0: role is 'judge'"),
+        (run(1, 1, traj=None), "traj must be a list of messages, got NoneType"),
+        (run(1, 1, traj=[{"role": "judge"}]), "message 0: unknown role 'judge'"),
     ],
 )
 def test_a_broken_run_is_named_by_its_place_and_costs_only_itself(

@@ -192,7 +192,7 @@ def test_a_format_that_holds_one_recording_takes_no_second_in_a_file(
     one: Format, tmp_path: Path
 ) -> None:
     for out in (tmp_path / "a.json", io.StringIO()):
-        with pytest.raises(SpecError, match="give a folder"):
+        with pytest.raises(SpecError, match="write to a folder"):
             write([HI, HI], out, one)
     assert not list(tmp_path.iterdir())
     write([HI, HI], tmp_path, one)
@@ -236,11 +236,11 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_only_a_format_that_is_written_can_be_asked_for() -> None:
-    with pytest.raises(SpecError, match=f"ctxlab writes {', '.join(WRITTEN)}"):
+    with pytest.raises(SpecError, match=f"choose from {', '.join(WRITTEN)}"):
         write([HI], io.StringIO(), "tau-bench")
     with pytest.raises(UnknownName, match="did you mean openai"):
         write([HI], io.StringIO(), "opena")
-    with pytest.raises(SpecError, match="this machine"):
+    with pytest.raises(SpecError, match="expected a local path, got a URL"):
         write([HI], "s3://bucket/a.jsonl")
 
 

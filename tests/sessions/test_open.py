@@ -109,7 +109,7 @@ def test_a_folder_without_sessions_is_read_as_the_workspace_that_it_will_be(tmp_
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes")
-    with pytest.raises(SessionError, match="found no stored session"):
+    with pytest.raises(SessionError, match="expected stored sessions or logs"):
         open_library(tmp_path)
     with pytest.raises(UnknownFormat):
         open_library(tmp_path / "notes.md")

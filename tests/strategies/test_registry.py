@@ -128,10 +128,10 @@ def test_no_text_at_all_raises_anything_else(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("tool_stubs(keep='three')", "keep is 'three'; expected int | None"),
-        ("panic(protect=full())", r"protect is full\(\); expected int"),
-        ("rolling_summary(trigger=None)", "trigger is None; expected float"),
-        ("panic(protect=-1)", "protect must not be negative, got -1"),
+        ("tool_stubs(keep='three')", r"expected int \| None for keep, got 'three'"),
+        ("panic(protect=full())", r"expected int for protect, got full\(\)"),
+        ("rolling_summary(trigger=None)", "expected float for trigger, got None"),
+        ("panic(protect=-1)", "expected 0 or more for protect, got -1"),
     ],
 )
 def test_a_parameter_of_another_kind_is_refused_by_name(text: str, what: str) -> None:

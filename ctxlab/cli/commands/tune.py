@@ -102,8 +102,8 @@ _ERROR_REPLACEMENTS = (
     ("use a smaller holdout", "use a smaller --holdout"),
     ("set trials to draw some of them", "--trials N draws N of them"),
     ("trials must be", "--trials must be"),
-    ("no cost is called", "--objective: no cost is called"),
-    ("no gain is called", "--objective: no gain is called"),
+    ("unknown cost", "--objective: unknown cost"),
+    ("unknown gain", "--objective: unknown gain"),
     (
         "choose another objective, such as tokens_mean against recall",
         "choose another one, such as --objective tokens_mean,recall",

@@ -1,7 +1,7 @@
 """Find the limit under which a strategy sends a given number of tokens, for a fair comparison.
 
-The tokens that a strategy sends grow with its limit. The limit is bracketed by a search that
-evaluates several limits at a time, because they share the token counts of the recordings.
+A strategy sends more tokens under a higher limit. The search narrows a range of limits in rounds. It
+evaluates several limits per round, because they share the token counts of the recordings.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ctxlab.tokens.profiles import TokenProfile
 _LIMITS_PER_ROUND = 12
 _MAX_ROUNDS = 5
 _CLOSE_TOLERANCE = 0.002
-"relative difference of tokens at which the search stops"
+"relative difference from the target, in tokens, at which the search stops"
 _MATCH_TOLERANCE = 0.1
-"relative difference of tokens that is not a match; it is wide because messages are large"
+"largest relative difference from the target that is a match; it is wide because messages are large"
 
 
 class EqualTokensLimit(NamedTuple):
-    """A limit under which a strategy sends as many tokens as the target."""
+    """Limit under which a strategy sends about the target number of tokens per request."""
 
     limit: int | float
-    "tokens, or a fraction of each recording"
+    "limit in tokens, or as a fraction of each recording's length"
     tokens: float
-    "mean tokens per request under that limit"
+    "mean tokens per request under this limit"
     target_tokens: float
-    "the tokens per request that were asked for"
+    "requested mean tokens per request"
 
 
 def find_equal_tokens_limit(
@@ -50,37 +50,38 @@ def find_equal_tokens_limit(
 ) -> EqualTokensLimit:
     """Find the limit under which a strategy sends ``target_tokens`` tokens per request on average.
 
-    All recordings are held in memory.
+    All recordings are kept in memory during the search.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings to replay.
     strategy : Strategy, str or callable
-        The strategy.
+        Strategy whose limit is searched.
     target_tokens : float
         Mean tokens per request, such as ``tokens_mean`` of a leaderboard.
     model : str, optional
-        Model whose tokenizer applies. None takes the model of each recording.
+        Model whose tokenizer counts the tokens. None uses the model of each recording.
     as_share : bool, default False
-        Search fractions of each recording's length instead of tokens.
+        Search limits that are fractions of each recording's length instead of limits in tokens.
     reserve : int, default 0
         Tokens kept for the reply.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family.
+        Calibration of token counts, one per model family.
     progress : bool, optional
-        Show a progress bar.
+        Show a progress bar. None shows it only on a terminal.
 
     Returns
     -------
     EqualTokensLimit
-        The limit, and the tokens that the strategy sends under it.
+        The best limit, and the tokens that the strategy sends under it.
 
     Raises
     ------
     SpecError
-        If ``target_tokens`` is not valid, or no limit comes close to it. A strategy that does not
-        read its budget sends the same under every limit.
+        If ``target_tokens`` is not a positive number, or no limit comes within 10 % of it. The
+        latter happens with a strategy that ignores its budget and sends the same tokens under every
+        limit.
     """
     check_recordings(recordings)
     recordings = list(recordings)
@@ -111,7 +112,7 @@ def find_equal_tokens_limit(
     if _relative_error(best) > _MATCH_TOLERANCE:
         raise SpecError(
             f"no limit makes {strategy!r} send {target_tokens:,.0f} tokens per request; "
-            f"the nearest is {best.tokens:,.0f} at {best.limit:,.4g}"
+            f"the nearest limit, {best.limit:,.4g}, gives {best.tokens:,.0f} tokens"
         )
     return best
 

@@ -1,8 +1,8 @@
 """Paired comparison of strategies on the same requests.
 
 Both strategies of a pair are replayed over the same recordings. Whole clusters are resampled or
-swapped, so four trials of one task count as one cluster. Each difference has an interval and a
-p-value.
+swapped because the trials of a task are not independent: four trials of one task count as one
+cluster. Each difference has an interval and a p-value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_SCORES: tuple[str, ...] = (
     "contains",
     "agrees_both",
 )
-"""Scores compared by default, if they were measured."""
+"""Scores that are compared by default, if they were measured."""
 
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -56,35 +56,37 @@ def compare_strategies(
 ) -> Comparison:
     """Compare each pair of the chosen strategies of an evaluation.
 
-    Only requests that count for both sides are compared. For example, a question that one side left
-    unanswered is excluded. P-values are corrected within each score (Holm).
+    Only requests for which both strategies have a value are compared. For example, a question that
+    one strategy left unanswered is excluded. P-values are adjusted by Holm's method for the number
+    of comparisons of each score.
 
     Parameters
     ----------
     results : Results
         Results of ``evaluate``.
     *strategies : Strategy, str or callable
-        Strategies such as ``"panic"`` or ``"panic @ 16k"``. Without a limit a strategy is compared
-        at each limit. All strategies are compared if none is given.
+        Strategies to compare, such as ``"panic"`` or ``"panic @ 16k"``. A strategy without a limit
+        is compared at each limit. All strategies are compared if none is given.
     scores : str or sequence of str, optional
-        Scores to compare; ``DEFAULT_SCORES`` if left out.
+        Scores to compare. By default, the measured scores of ``DEFAULT_SCORES``.
     margins : mapping of str to float or str, optional
-        By score, how much worse the first of a pair may be and still count as not worse: a
-        difference of shares, or a relative one for other scores (0.05, ``"5 %"``).
+        Margin of each score: how much worse the first strategy of a pair may be and still count as
+        not worse, such as 0.05 or ``"5 %"``. It is an absolute difference for scores that are
+        shares, and a relative difference for other scores.
     by : str, optional
-        A fact about recordings, such as ``format`` or ``model``; its values are compared
-        separately.
+        Property of recordings, such as ``format`` or ``model``. The recordings of each value are
+        compared separately.
     level : float, default 0.95
         Coverage of the intervals.
     resamples : int, default 10000
-        Number of bootstrap resamples and of random swaps, at least 1000.
+        Number of bootstrap resamples and of random swaps; 1000 or more.
     seed : int, default 0
-        Seed of the resamples.
+        Seed of the random number generator.
 
     Returns
     -------
     Comparison
-        One row per pair and score.
+        Table with one row per pair of strategies and score.
 
     Raises
     ------
@@ -94,7 +96,7 @@ def compare_strategies(
     if not isinstance(results, Results):
         raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}")
     if not 0 < level < 1 or resamples < 1000:
-        raise SpecError(f"expected 0 < level < 1 and resamples >= 1000, got {level}, {resamples}")
+        raise SpecError(f"expected 0 < level < 1, resamples >= 1000; got {level=}, {resamples=}")
     measured = {score.name: score for score in results.scores if score.how != "max"}
     allowed = {name: _parse_margin(name, margin) for name, margin in (margins or {}).items()}
     named = [scores] if isinstance(scores, str) else [*(scores or ())]
@@ -129,7 +131,7 @@ def _parse_margin(name: str, margin: float | str) -> float:
         number, unit = parse_quantity(margin) or (np.nan, "")
         value = number / 100 if unit else number
     if not float(value) >= 0:
-        raise SpecError(f"margins: {name}: expected at least 0, such as 0.02 or 5 %, got {margin}")
+        raise SpecError(f"margins: {name}: expected 0 or more, such as 0.02 or 5 %, got {margin!r}")
     return float(value)
 
 
@@ -158,7 +160,7 @@ def _configuration_pairs(
     for name, limit in chosen:
         if limit is not None and Configuration(name, limit) not in there:
             known = ", ".join(f"{each:g}" for each in limits)
-            raise SpecError(f"{name} was not evaluated at {limit:g}; the limits are {known}")
+            raise SpecError(f"{name} was not evaluated at limit {limit:g}; choose from {known}")
     # A strategy with its own limit is paired with all others; the rest are paired limit by limit.
     pairs = []
     for one, two in combinations(chosen, 2):
@@ -167,15 +169,15 @@ def _configuration_pairs(
             if a in there and b in there and a != b and (a, b) not in pairs:
                 pairs.append((a, b))
     if not pairs:
-        raise SpecError("nothing to compare; name two strategies, or one at two limits")
+        raise SpecError("nothing to compare; name two strategies, or one strategy at two limits")
     return pairs
 
 
 def _parse_choice(choice: StrategyLike, there: Sequence[Configuration]) -> tuple[str, float | None]:
-    """Return the strategy's name in the results and its limit, from a text such as ``panic @ 16k``."""
+    """Parse a choice such as ``panic @ 16k`` into the strategy's name in the results and the limit."""
     choice = choice if isinstance(choice, str) else repr(as_strategy(choice))
     text, limit = split_limit(choice)
-    if limit is not None:  # a share may be rounded, as it is displayed
+    if limit is not None:  # A fraction may be copied from the output, which rounds it.
         near = [each.limit for each in there if isclose(each.limit, limit, rel_tol=1e-3)]
         limit = near[0] if near else float(limit)
     names = dict.fromkeys(each.strategy for each in there)
@@ -191,7 +193,7 @@ def _parse_choice(choice: StrategyLike, there: Sequence[Configuration]) -> tuple
 def _align_requests(
     requests: pd.DataFrame, a: Configuration, b: Configuration
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the same requests of two configurations, in the same order."""
+    """Return the requests of two configurations, one table each, with rows in the same order."""
     sides = [requests[(requests["strategy"] == s) & (requests["limit"] == x)] for s, x in (a, b)]
     first, second = (side.set_index(["recording", "request"]) for side in sides)
     return first, second if first.index.equals(second.index) else second.loc[first.index]
@@ -200,7 +202,7 @@ def _align_requests(
 def _compare_score(
     first: pd.DataFrame, second: pd.DataFrame, score: Score, level: float, resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Compare a score on the requests that count for both sides, summed by cluster."""
+    """Compare a score, summed by cluster, on the requests for which both sides have a value."""
     relative = score.unit != "share"
     pairs = [_numerators_denominators(side, score) for side in (first, second)]
     # A partial sum of money would be misleading; unknown values of other columns are skipped.
@@ -218,7 +220,7 @@ def _compare_score(
     return {
         "score": score.name, "meaning": score.meaning, "unit": score.unit, "better": score.better,
         "relative": relative, "value_a": value_a, "value_b": value_b,
-        # A share differs by at most 1, and no value falls by more than 100 %.
+        # Two shares differ by at most 1, and no value falls by more than 100 %.
         "difference": found.estimate, "low": float(np.maximum(found.low, -1)),
         "high": found.high if relative else float(np.minimum(found.high, 1)),
         "p": found.p_value, "p_holm": np.nan, "effect": found.effect_size,
@@ -228,7 +230,7 @@ def _compare_score(
 
 
 def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Array, _Array]:
-    """Return the numerator and denominator of a score for each request."""
+    """Return the numerators and the denominators of a score, one value per request."""
     numerators = requests[score.column].to_numpy(dtype=np.float64)
     if score.how == "sum" or not score.per:
         return numerators, np.ones(len(numerators))
@@ -236,7 +238,7 @@ def _numerators_denominators(requests: pd.DataFrame, score: Score) -> tuple[_Arr
 
 
 def _count_wins(by: pd.Index[Any], columns: Sequence[_Array], score: Score) -> tuple[int, int, int]:
-    """Count the recordings in which the first side is better, equal and worse."""
+    """Count the recordings in which the first strategy is better, equal and worse, in this order."""
     codes, names = pd.factorize(by)
     sums = [np.bincount(codes, each, len(names)) for each in columns]
     a, b = sums[::2] if score.how == "sum" else (sums[0] / sums[1], sums[2] / sums[3])
@@ -248,7 +250,10 @@ def _count_wins(by: pd.Index[Any], columns: Sequence[_Array], score: Score) -> t
 
 
 def _describe_finding(row: Any, level: float, least_p: float) -> str:
-    """Describe a row in a few words; ``least_p`` is the smallest p-value that its test can give."""
+    """Describe a row of the comparison in a few words, such as ``better``.
+
+    ``least_p`` is the smallest p-value that the test can reach with the row's number of clusters.
+    """
     if np.isnan(row.p) or np.isnan(row.difference):
         return "unknown"
     parts = row.low > 0 or row.high < 0
@@ -258,7 +263,7 @@ def _describe_finding(row: Any, level: float, least_p: float) -> str:
         said = "equal here"
     elif least_p > 1 - level or row.clusters < MIN_CLUSTERS:
         said = "too few"
-    elif row.p_holm <= 1 - level and (parts or alike):  # the test and the interval must agree
+    elif row.p_holm <= 1 - level and (parts or alike):  # Test and interval must agree.
         higher = row.difference > 0
         said = "higher" if higher else "lower"
         if row.better:

@@ -15,15 +15,15 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 
 
 class Configuration(NamedTuple):
-    """A strategy, as text, under a limit."""
+    """A strategy and the limit that it is evaluated under."""
 
     strategy: str
-    "the strategy as text"
+    "name of the strategy with its options"
     limit: float
-    "tokens, or a fraction of each recording"
+    "limit in tokens, or as a fraction of each recording's length"
 
     def __str__(self) -> str:
-        """Return strategy and limit, such as ``panic() @ 25%``."""
+        """Return the strategy and its limit, such as ``panic() @ 25%``."""
         share = f"{self.limit * 100:.4g}%"
         window = share if self.limit <= 1 else f"{self.limit:,.0f}"
         return f"{self.strategy} @ {window}"
@@ -42,31 +42,35 @@ _FINDING_VERBS = {
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Differences between strategies with their intervals; a notebook displays them as a table."""
+    """Differences between pairs of strategies, with intervals and p-values.
+
+    A notebook displays a comparison as a table.
+    """
 
     table: pd.DataFrame
-    """one row per pair and score: ``a`` and ``b`` with ``limit_a`` and ``limit_b``, ``score``,
-    ``unit``, ``value_a``, ``value_b``, ``difference`` (a − b; as a share of b if ``relative``),
-    ``low``, ``high``, ``p``, ``p_holm``, ``effect``, ``wins``, ``ties``, ``losses`` (recordings in
-    which a is better, equal, worse), ``recordings``, ``clusters``, ``left_out`` (requests that
-    count for only one of the two), ``margin`` and ``finding``"""
+    """one row per pair and score: strategies ``a`` and ``b`` with ``limit_a`` and ``limit_b``,
+    ``score``, ``unit``, ``value_a``, ``value_b``, ``difference`` (a − b; divided by b if
+    ``relative``), the interval from ``low`` to ``high``, ``p``, ``p_holm``, ``effect``, ``wins``,
+    ``ties``, ``losses`` (recordings in which a is better, equal, worse), ``recordings``,
+    ``clusters``, ``left_out`` (requests with a value for only one of the strategies), ``margin``
+    and ``finding``"""
     level: float
-    "coverage of the intervals"
+    "coverage of the intervals, such as 0.95"
 
     @property
     def headings(self) -> list[str]:
-        """Headings of the columns of ``rows``."""
+        """Column headings of the table that ``rows`` returns."""
         kind = ["kind"] if "kind" in self.table else []
         tests = [f"{self.level:.0%} interval", "p (Holm)", "effect", "w/t/l", "clusters", "finding"]
         return [*kind, "a", "b", "score", "a", "b", "a − b", *tests]
 
     def rows(self) -> list[list[str]]:
-        """Return the table as text.
+        """Format the table for display.
 
         Returns
         -------
         list of list of str
-            One list of cells per row.
+            Formatted cells of each row.
         """
         return [_row_cells(row) for row in self.table.itertuples()]
 
@@ -76,7 +80,7 @@ class Comparison:
         Parameters
         ----------
         scores : sequence of str, optional
-            Only rows of these scores; all rows if left out.
+            Describe only rows of these scores. All rows are described by default.
 
         Returns
         -------
@@ -88,22 +92,23 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Explanation of the columns and their limits."""
+        """Notes that explain the columns and the limits of the method."""
         said = [
-            "Paired by request. Clusters: those with data for both (recordings of one task are one "
-            "cluster). Intervals: studentized bootstrap over clusters; none with fewer than "
-            f"{MIN_CLUSTERS} clusters, or if all clusters agree. p: two-sided sign-flip "
-            "permutation test, corrected over the rows of a score (Holm). Effect: difference in "
-            "standard deviations between clusters. w/t/l: recordings in which a is better, equal, "
-            "worse. Better and worse require that test and interval agree. Too few: the test cannot "
-            "reach significance with so few clusters."
+            "Differences are paired by request. Clusters: number of clusters with data for both "
+            "strategies; recordings of one task form one cluster. Intervals: studentized bootstrap "
+            f"over clusters; there is no interval with fewer than {MIN_CLUSTERS} clusters, or if "
+            "all clusters agree. p: two-sided sign-flip permutation test, Holm-corrected over the "
+            "rows of a score. Effect: the difference divided by its standard deviation between "
+            "clusters. w/t/l: recordings in which a is better, equal, worse. A finding is 'better' "
+            "or 'worse' only if test and interval agree. 'Too few': the test cannot reach "
+            "significance with so few clusters."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(
-                f"Up to {left_out:,} requests count for only one of two strategies, such as questions "
-                "without an answer; they are left out of both."
+                f"In some rows, up to {left_out:,} requests have a value for only one of the two "
+                "strategies, such as unanswered questions. They are excluded for both."
             )
-        return [*said, "Off-policy replay; recall is availability, an upper bound."]
+        return [*said, "Replays are off-policy; recall is availability, which is an upper bound."]
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, followed by its notes.
@@ -111,17 +116,17 @@ class Comparison:
         Returns
         -------
         str
-            The Markdown text.
+            Table and notes in Markdown.
         """
         return "\n\n".join([markdown_table(self.headings, self.rows()), *self.notes])
 
     def to_latex(self) -> str:
-        """Return the table in LaTeX, for ``booktabs``.
+        """Return the table in LaTeX, formatted with the package ``booktabs``.
 
         Returns
         -------
         str
-            The LaTeX text.
+            LaTeX code of the table.
         """
         return latex_table(self.headings, self.rows())
 
@@ -130,7 +135,7 @@ class Comparison:
         return "\n".join(self.sentences())
 
     def __repr__(self) -> str:
-        """Return the number of rows."""
+        """Return a short description with the number of rows."""
         return f"<Comparison: {len(self.table)} rows>"
 
     def _repr_html_(self) -> str:
@@ -139,19 +144,19 @@ class Comparison:
 
 
 def format_difference(row: Any, value: float) -> str:
-    """Format a difference with its sign: absolute for a share, else relative to the other value.
+    """Format a difference with its sign: in percent if the row is relative, else as a number.
 
     Parameters
     ----------
     row : namedtuple
-        A row of ``Comparison.table``.
+        Row of ``Comparison.table`` that the difference belongs to.
     value : float
-        The difference.
+        Difference to format.
 
     Returns
     -------
     str
-        The text; ``–`` if the difference is nan.
+        The formatted difference, such as ``+5.2%`` or ``−0.031``; ``–`` if it is nan.
     """
     if np.isnan(value):
         return "–"

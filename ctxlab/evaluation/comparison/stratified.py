@@ -1,15 +1,16 @@
-"""Difference of two groups within strata, so that differences between strata do not confound it.
+"""Difference between two groups, computed within strata to avoid confounding.
 
 A stratum contains members of both groups under the same conditions, such as one compaction of one
-recording. Each stratum gives the difference of two shares, weighted by n·m / (n + m): the
-Mantel-Haenszel risk difference. It is a difference of two ratios of sums over strata, and therefore
-over clusters, so ``ctxlab.evaluation.bootstrap`` provides its interval.
+recording. The share of hits of the second group is subtracted from that of the first in each
+stratum. The weighted mean of these differences, with the weights n·m / (n + m) for groups of n and m
+members, is the Mantel-Haenszel risk difference. It can be written as a difference of two ratios of
+sums over clusters, so ``ctxlab.evaluation.bootstrap`` computes its interval.
 
 References
 ----------
 - Estimator: Greenland and Robins, Biometrics 41, 1985.
-- Test, here by permuting members within strata: Mantel and Haenszel, Journal of the National Cancer
-  Institute 22, 1959.
+- Test: Mantel and Haenszel, Journal of the National Cancer Institute 22, 1959. This module permutes
+  members within strata instead of using the asymptotic distribution.
 """
 
 from __future__ import annotations
@@ -27,30 +28,32 @@ _Array = npt.NDArray[np.float64]
 
 
 class StratifiedDifference(NamedTuple):
-    """The share of the first group minus that of the second, both weighted by stratum."""
+    """Share of hits in the first group minus the share in the second, weighted by stratum."""
 
     estimate: float
-    "the difference of the shares"
+    "weighted difference between the shares of hits"
     low: float
-    """lower bound of the interval over clusters; nan with fewer than five clusters that have both
-    groups, and if none or all of the members are hits, because no resample can show how rare the
-    other outcome is"""
+    """lower bound of the interval over clusters. It is nan if fewer than five clusters contain both
+    groups, and if all members have the same outcome, because the resamples then cannot show how
+    rare the other outcome is"""
     high: float
-    "upper bound of the interval"
+    "upper bound of the interval; nan if there is no lower bound"
     p: float
-    "two-sided p-value, groups swapped within clusters; with five clusters it is at least 1/16"
+    """two-sided p-value of a test that swaps the groups within clusters; with five clusters it
+    cannot be below 1/16"""
     p_members: float
-    "two-sided p-value, members permuted within strata; it treats members as independent"
+    """two-sided p-value of a test that permutes members within strata; it treats members as
+    independent"""
     first: float
-    "share of the first group"
+    "weighted share of hits in the first group"
     second: float
-    "share of the second group"
+    "weighted share of hits in the second group"
     counted: tuple[int, int]
-    "members of each group in strata that have both"
+    "number of members of the first and of the second group, in strata that contain both groups"
     hits: tuple[int, int]
-    "members of each group that are hits"
+    "number of these members that are hits, for the first and for the second group"
     clusters: int
-    "clusters that have a stratum with both groups"
+    "number of clusters with at least one stratum that contains both groups"
 
 
 def stratified_difference(
@@ -62,27 +65,28 @@ def stratified_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> StratifiedDifference:
-    """Compare how often ``hits`` is true in the first group and in the second.
+    """Compare the share of hits in two groups of members, such as probes, within strata.
 
     Parameters
     ----------
     hits : sequence of bool
-        Outcome of each member.
+        Outcome of each member: True for a hit.
     in_first_group : sequence of bool
-        True for members of the first group.
+        True for members of the first group, False for members of the second.
     strata : pandas.DataFrame
-        One row per member; equal rows within a cluster are one stratum.
+        Conditions of each member, one row per member. Members of a cluster with equal rows form one
+        stratum.
     clusters : sequence of str
         Cluster of each member.
     resamples : int, default 10000
         Number of bootstrap resamples and of permutations.
     seed : int, default 0
-        Seed of the resamples.
+        Seed of the random number generator.
 
     Returns
     -------
     StratifiedDifference
-        Estimate, interval and p-values; all nan if no stratum has both groups.
+        Estimate, interval and p-values. They are nan if no stratum contains both groups.
 
     Examples
     --------
@@ -117,7 +121,11 @@ def _count_by_stratum(
     strata: pd.DataFrame,
     clusters: Sequence[str] | pd.Series[str],
 ) -> pd.DataFrame:
-    """Count members (``n``, ``m``) and hits (``a``, ``b``) of each stratum that has both groups."""
+    """Count the members and hits of each stratum that contains both groups.
+
+    The columns ``n`` and ``a`` count the members and hits of the first group, ``m`` and ``b`` those
+    of the second.
+    """
     first, hit = np.asarray(in_first_group, dtype=bool), np.asarray(hits, dtype=bool)
     counts = {"n": first, "m": ~first, "a": first & hit, "b": ~first & hit}
     rows = pd.DataFrame(counts).astype(int)
@@ -128,9 +136,10 @@ def _count_by_stratum(
 
 
 def _permutation_p(n: _Array, m: _Array, a: _Array, b: _Array, resamples: int, seed: int) -> float:
-    """Return the share of permutations within strata with at least the observed difference.
+    """Return the two-sided p-value of a permutation test within strata.
 
-    Permuted hits follow a hypergeometric distribution.
+    It is the share of permutations whose difference is as large as the observed one or larger. The
+    hits of a group in a permuted stratum follow a hypergeometric distribution.
     """
     hits = (a + b).astype(int)
     random = np.random.default_rng(seed)

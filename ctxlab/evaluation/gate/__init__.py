@@ -1,4 +1,4 @@
-"""Regression gate: check budgets, in CI or in tests, against fixed bounds and a committed baseline."""
+"""Regression gate: check scores, in CI or in tests, against fixed bounds and a committed baseline."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Baseline of a gate: the committed figures of the last accepted run, as JSON that diffs well.
+"""Baseline of a gate: the results of the last accepted run, in a committed JSON file.
 
-For each recording it stores the digest and cluster, and for each budget with a margin the sums
-behind its scores, one line per recording. Comparisons are paired by recording. A baseline is valid
-only for the same recordings, counted in the same way, and, if cost or caching is compared, at the
-same prices.
+The file stores the digest and cluster of each recording. For each budget with a margin, it stores
+the sums from which the scores are computed, one line per recording, so that diffs stay readable.
+Comparisons are paired by recording. A baseline is valid only for the same recordings and the same
+token counting. If a cost or caching score is compared, the prices must be the same too.
 """
 
 from __future__ import annotations
@@ -27,36 +27,38 @@ from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.results import Results
 
 RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
-"""Recording → column → sum (for a maximum score, the maximum); None if unknown."""
+"""Sums by name of recording and by column. A column of a maximum score has the maximum instead of the
+sum. Unknown values are None."""
 
 _SUM_DIGITS = 9
-"digits of a sum; later digits differ between versions of numpy and no score shows them"
+"""decimal places of a stored sum; further ones differ between versions of numpy and are never
+displayed"""
 _PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True):
-    """Identifies the conversation of a recording, and its cluster."""
+    """Digest and cluster of a recording, used to detect changed recordings."""
 
     digest: str
     "digest of the recording's content"
     cluster: str
-    "name of its cluster"
+    "name of the recording's cluster"
 
 
 class BaselineEntry(msgspec.Struct, frozen=True):
-    """The sums of one budget."""
+    """Stored results of one budget."""
 
     strategy: str
-    "the strategy as text"
+    "``repr`` of the strategy"
     sums: RecordingSums
     "sums by recording and column"
 
 
 class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The recordings of one experiment, how they were counted, and the sums of its budgets."""
+    """Stored results of one experiment, with the recordings and settings that they depend on."""
 
     models: list[str]
-    "models that counted the recordings"
+    "models whose tokenizers counted the tokens of the recordings"
     reserve: int
     "tokens kept for the reply"
     recordings: dict[str, RecordingIdentity]
@@ -66,16 +68,16 @@ class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     profiles: list[dict[str, Any]] = []
     "calibrations of token counts by model family"
     prices: dict[str, dict[str, Any]] | None = None
-    "prices and cache rules of each model; None if no score depends on them"
+    "prices and cache rules of each model; None if no stored column depends on prices"
 
 
 class _BaselineFile(msgspec.Struct, frozen=True):
-    """The content of a baseline file."""
+    """Content of a baseline file."""
 
     ctxlab: str
-    "the version of ctxlab that wrote it"
+    "version of ctxlab that wrote the file"
     experiments: dict[str, ExperimentBaseline]
-    "the baseline of each experiment, by name"
+    "baselines by name of experiment"
 
 
 def read_baseline(path: Path) -> dict[str, ExperimentBaseline]:
@@ -84,12 +86,12 @@ def read_baseline(path: Path) -> dict[str, ExperimentBaseline]:
     Parameters
     ----------
     path : Path
-        The file.
+        Path of the baseline file.
 
     Returns
     -------
-    dict
-        The baseline of each experiment, by name; empty if the file does not exist.
+    dict of str to ExperimentBaseline
+        Baselines by name of experiment; empty if the file does not exist.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def read_baseline(path: Path) -> dict[str, ExperimentBaseline]:
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = f"not a baseline: {error}; delete the file and run ctxlab gate --update to rewrite it"
+        why = f"not a baseline: {error}; delete the file and run ctxlab gate --update to write it"
         raise ReadError(path, None, why) from None
 
 
@@ -112,15 +114,15 @@ def write_baseline(experiments: dict[str, ExperimentBaseline], path: Path) -> bo
 
     Parameters
     ----------
-    experiments : dict
-        The baseline of each experiment, by name.
+    experiments : dict of str to ExperimentBaseline
+        Baselines by name of experiment.
     path : Path
-        The file; it is replaced if it exists.
+        Path of the file. An existing file is replaced.
 
     Returns
     -------
     bool
-        True if the content of the file changed.
+        True if the content of the file changed, False if it was already the same.
     """
     content = _BaselineFile(__version__, experiments)
     text = f"{_format_json(msgspec.to_builtins(content))}\n".encode()
@@ -139,7 +141,7 @@ def write_baseline(experiments: dict[str, ExperimentBaseline], path: Path) -> bo
 def make_experiment_baseline(
     results: Results, budgets: Iterable[GateBudget], *, margins_only: bool = False
 ) -> ExperimentBaseline:
-    """Collect the sums behind the bounds of an experiment's budgets.
+    """Collect the sums from which the bounded scores of an experiment's budgets are computed.
 
     Parameters
     ----------
@@ -148,17 +150,17 @@ def make_experiment_baseline(
     budgets : iterable of GateBudget
         Budgets of the experiment.
     margins_only : bool, default False
-        Collect only what margins need.
+        Collect only the sums of scores with a margin.
 
     Returns
     -------
     ExperimentBaseline
-        The sums, and how they were counted.
+        The sums of each budget, with the recordings and settings that they depend on.
 
     Raises
     ------
     SpecError
-        If a score was not measured.
+        If a bounded score was not measured.
     """
     manifest, runs = results.manifest, results.runs
     entries: dict[str, BaselineEntry] = {}
@@ -168,7 +170,7 @@ def make_experiment_baseline(
         names = sorted({column for bound in bounds for column in bound.score.run_columns})
         columns.update(names)
         if absent := sorted(set(names) - set(runs.columns)):
-            said = f"{absent[0]} was not measured; add its metric to metrics"
+            said = f"{absent[0]} was not measured; add its metric to the experiment's metrics"
             raise SpecError(f"{budget.label}: {said}")
         rows = runs[(runs["strategy"] == budget.strategy) & (runs["limit"] == budget.limit)]
         figures = rows[names].to_numpy(dtype=np.float64)
@@ -196,14 +198,14 @@ def compute_score(score: Score, sums: RecordingSums) -> float:
     Parameters
     ----------
     score : Score
-        The score.
+        Score to compute.
     sums : dict
         Sums by recording and column.
 
     Returns
     -------
     float
-        The score; nan if it is unknown.
+        Value of the score; nan if it is unknown.
     """
     above, *below = _column_values(score, sums)
     known = above[~np.isnan(above)]
@@ -220,22 +222,22 @@ def sum_by_cluster(
 ) -> list[npt.NDArray[Any]]:
     """Sum the numerator and denominator of a score by cluster.
 
-    The denominator of a ``sum`` score is the number of recordings, so the ratio is a mean per
+    The denominator of a ``sum`` score is the number of recordings, so that the ratio is a mean per
     recording.
 
     Parameters
     ----------
     score : Score
-        The score.
+        Score that is a sum or a ratio of sums.
     sums : dict
         Sums by recording and column.
     recordings : mapping of str to RecordingIdentity
-        Identity of each recording.
+        Identity of each recording, by name of recording.
 
     Returns
     -------
     list of numpy.ndarray of shape (clusters,)
-        Numerators and denominators by cluster, in order of cluster name.
+        Two arrays, the numerators and the denominators by cluster, in order of cluster name.
     """
     names, places = np.unique([recordings[name].cluster for name in sums], return_inverse=True)
     columns = [*map(np.nan_to_num, _column_values(score, sums)), np.ones(len(places))]
@@ -243,19 +245,19 @@ def sum_by_cluster(
 
 
 def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBaseline) -> str:
-    """Describe how the data, or the way it is counted, differs from the baseline.
+    """Describe how recordings, token counting and prices differ from those of the baseline.
 
     Parameters
     ----------
     current : ExperimentBaseline
-        The current run.
+        Results of the current run.
     baseline : ExperimentBaseline
-        The committed baseline.
+        Results in the committed baseline.
 
     Returns
     -------
     str
-        The differences; empty if there are none.
+        Differences, separated by semicolons; empty if there are none.
     """
     said = []
     if current.models != baseline.models:
@@ -268,9 +270,9 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
     changed = sum(baseline.recordings.get(id, it) != it for id, it in current.recordings.items())
     new = len(current.recordings.keys() - baseline.recordings.keys())
     gone = len(baseline.recordings.keys() - current.recordings.keys())
-    counts = [(changed, "changed"), (new, "new"), (gone, "gone")]
+    counts = [(changed, "changed"), (new, "new"), (gone, "missing")]
     if words := [f"{count} {what}" for count, what in counts if count]:
-        said.append(f"of {len(baseline.recordings)} recordings {', '.join(words)}")
+        said.append(f"recordings: {', '.join(words)} (the baseline has {len(baseline.recordings)})")
     if baseline.prices:
         for name, prices in (current.prices or {}).items():
             before = baseline.prices.get(name, {})
@@ -289,7 +291,7 @@ def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _column_values(score: Score, sums: RecordingSums) -> list[npt.NDArray[np.float64]]:
-    """Return the columns of a score by recording."""
+    """Return the values of each column of a score, as one array over recordings per column."""
     rows, names = sums.values(), score.run_columns
     return [np.array([row[name] for row in rows], dtype=np.float64) for name in names]
 
@@ -302,7 +304,7 @@ def _round_sum(value: float) -> float | None:
 
 
 def _format_json(value: Any, depth: int = 0) -> str:
-    """Format JSON with sorted keys; a flat table takes one line."""
+    """Format JSON with sorted keys. An object without nested objects takes one line."""
     if not isinstance(value, dict) or not any(isinstance(v, dict) for v in value.values()):
         return json.dumps(value, ensure_ascii=False, sort_keys=True)
     indent = " " * (depth + 1)

@@ -1,20 +1,21 @@
 """Run the experiments of a gate file and check their bounds.
 
-A fixed bound (``max``, ``min``) holds or does not; it is about these recordings. A margin is about
-the strategy. It compares the current figure with the committed baseline, paired by recording:
+A fixed bound (``max``, ``min``) is checked for these recordings only, without an interval: the score
+either meets it or not. A margin is a statement about the strategy. The current score is compared
+with the score in the committed baseline, paired by recording. There are three outcomes:
 
-- *ok*: the figure is the same or better, or even the worse end of the 95 % interval of the
-  difference is within the margin.
-- *worse*, a breach: the figure is worse by more than the margin, and the whole interval is worse.
-  If there is no interval (too few clusters, or all agree), or the score is a maximum, the figure
-  decides, and the finding says so.
-- *unclear*: anything else. It is reported with its interval and fails only if the gate is
-  ``strict``.
+- *ok*: the score is the same or better, or the worse end of the 95 % interval of the difference is
+  still within the margin.
+- *worse*: the score is worse by more than the margin, and every value of the interval is worse. This
+  fails the gate. If there is no interval (too few clusters, all clusters agree, or the score is a
+  maximum), the difference alone decides, and the finding says so.
+- *unclear*: all other cases. The finding is reported with its interval. It fails the gate only in
+  ``strict`` mode.
 
-A replay without model calls is deterministic. Unchanged code gives a difference of exactly 0, and a
-repeated run gives the same findings, so the gate is not flaky. The interval accounts for the choice
-of recordings: a change in one task of many says little about other recordings. Use a fixed bound
-for what must never happen.
+A replay without model calls is deterministic. Unchanged code gives a difference of exactly 0, and
+repeated runs give the same findings, so the gate is not flaky. The interval accounts for the choice
+of recordings, because a change in a single task says little about other recordings. Use a fixed
+bound for events that must never happen.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from ctxlab.evaluation.spec import run_experiment
 from ctxlab.formats import OnSkip
 
 _TOLERANCE = 1e-9
-"relative difference below which figures are equal; sums of floats differ between machines"
+"relative difference below which scores count as equal, because sums of floats differ by machine"
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,7 +62,7 @@ class GateResults:
     findings: tuple[Finding, ...]
     "one finding per bound"
     strict: bool = False
-    "True if unclear findings fail as well"
+    "True if unclear findings fail the gate as well"
 
     @property
     def breaches(self) -> tuple[Finding, ...]:
@@ -74,23 +75,23 @@ class GateResults:
         return not self.breaches
 
     def is_breach(self, finding: Finding) -> bool:
-        """Check if a finding fails the gate: it is worse, or unclear in strict mode.
+        """Check if a finding fails the gate.
 
         Parameters
         ----------
         finding : Finding
-            The finding.
+            Finding to check.
 
         Returns
         -------
         bool
-            True if it fails.
+            True if the outcome is worse, or unclear in strict mode.
         """
         return finding.outcome == "worse" or (self.strict and finding.outcome == "unclear")
 
     @property
     def sorted_findings(self) -> tuple[Finding, ...]:
-        """Findings in order: breaches, unclear ones, then the rest."""
+        """Findings ordered by outcome: worse, unclear, ok."""
         rank = {"worse": 0, "unclear": 1, "ok": 2}
         return tuple(sorted(self.findings, key=lambda finding: rank[finding.outcome]))
 
@@ -98,7 +99,7 @@ class GateResults:
         return "BREACH" if self.is_breach(finding) else finding.outcome
 
     def __repr__(self) -> str:
-        """Return the numbers of bounds and breaches."""
+        """Return a short description with the numbers of bounds and breaches."""
         return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} broken>"
 
     def _repr_html_(self) -> str:
@@ -113,30 +114,30 @@ class GateResults:
 
 @dataclass(frozen=True)
 class BaselineChange:
-    """A changed figure of a baseline."""
+    """Change of one score, or removal of one budget, when a baseline is updated."""
 
     label: str
-    "the budget, as it is printed"
+    "name of the budget in messages"
     score: Score | None
-    "the score; None if the budget was removed"
+    "score that changed; None if the budget was removed"
     before: float | None
-    "the old figure; None if there was none"
+    "score in the old baseline; None if the old baseline did not have it"
     now: float | None
-    "the new figure; None if there is none any more"
+    "score in the new baseline; None if the budget was removed"
 
 
 @dataclass(frozen=True)
 class BaselineUpdate:
-    """The result of writing a baseline."""
+    """Changes made by an update of a baseline."""
 
     path: Path
-    "the baseline file"
+    "path of the baseline file"
     file_changed: bool
     "True if the content of the file changed"
     changes: tuple[BaselineChange, ...]
-    "figures that changed"
+    "changed scores and removed budgets"
     data_changes: tuple[str, ...]
-    "changes of the recordings, or of how they are counted, by experiment"
+    "one text per experiment whose recordings, token counting or prices changed"
 
 
 def run_gate(
@@ -151,13 +152,13 @@ def run_gate(
     Parameters
     ----------
     config : GateConfig, str or Path
-        The gate file.
+        Gate file, parsed or as a path.
     experiments : str or collection of str, optional
-        Names of the experiments to run; all if left out.
+        Names of the experiments to run. All experiments run by default.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
-        Called with the path of a file that gave no recording, and the reason.
+        Function that is called for each skipped file, with its path and the reason.
 
     Returns
     -------
@@ -167,7 +168,7 @@ def run_gate(
     Raises
     ------
     SpecError
-        If the budgets or the baseline do not match the data.
+        If the gate file is not valid, the baseline does not match the data, or a score is unknown.
     ReadError
         If a file cannot be read.
     """
@@ -200,11 +201,11 @@ def check_results(
     budgets : sequence of GateBudget
         Budgets of the experiment.
     baseline : ExperimentBaseline or None
-        Baseline of the experiment.
+        Baseline of the experiment, if there is one.
     baseline_path : Path
-        The baseline file, for messages.
+        Path of the baseline file, for error messages.
     update_command : str
-        Command that rewrites the baseline, for messages.
+        Command that updates the baseline, for error messages.
 
     Returns
     -------
@@ -214,22 +215,22 @@ def check_results(
     Raises
     ------
     SpecError
-        If results and baseline cannot be compared, or a score is unknown.
+        If the results cannot be compared with the baseline, or a score is unknown.
     """
     now = make_experiment_baseline(results, budgets)
     _require_baseline_scores(baseline, budgets, baseline_path, update_command)
     if baseline and any(budget.margins for budget in budgets):
         said = describe_data_changes(now, baseline) or _baseline_gaps(now, baseline, budgets)
         if said:
-            what = f"the baseline of {budgets[0].experiment} is for other data: {said}"
-            raise SpecError(f"{baseline_path}: {what}; check the change, then run {update_command}")
+            what = f"the data of {budgets[0].experiment} differs from its baseline: {said}"
+            raise SpecError(f"{baseline_path}: {what}; if this is intended, run {update_command}")
     return [_check_bound(each, bound, now, baseline) for each in budgets for bound in each.bounds]
 
 
 def _check_bound(
     budget: GateBudget, bound: Bound, now: ExperimentBaseline, baseline: ExperimentBaseline | None
 ) -> Finding:
-    """Compare a score with its bound, or with the baseline, and return the finding."""
+    """Compare a score with its fixed bound, or with the baseline for a margin."""
     value, score = _require_score(bound.score, now, budget), bound.score
     if bound.kind != "margin":
         beyond = (value - bound.value) * (1 if bound.kind == "max" else -1)
@@ -245,7 +246,7 @@ def _check_bound(
         sums = now.budgets[budget.baseline_key].sums
         pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, then.sums)]
         found = ratio_difference(*pairs[0], *pairs[1])
-        # A sum is compared as a mean per recording; both sides have the same recordings.
+        # ``sum_by_cluster`` gives a sum as a mean per recording, so scale its interval back.
         times = len(sums) if score.how == "sum" else 1
         low, high = times * found.low, times * found.high
         finding = replace(finding, low=low, high=high, clusters=found.clusters)
@@ -253,7 +254,7 @@ def _check_bound(
 
 
 def _judge_margin(finding: Finding) -> FindingOutcome:
-    """Return the outcome of a difference from the baseline."""
+    """Decide the outcome of a margin from the difference to the baseline and its interval."""
     lower, margin = finding.score.better == "lower", finding.margin
     worse = finding.difference * (1 if lower else -1)
     beyond = worse > margin + _TOLERANCE * abs(finding.baseline_value)
@@ -262,7 +263,7 @@ def _judge_margin(finding: Finding) -> FindingOutcome:
     best, worst = (finding.low, finding.high) if lower else (-finding.high, -finding.low)
     if beyond and best > 0:
         return "worse"
-    # An improvement on these recordings is not a breach, however wide the interval.
+    # A score that did not become worse is ok, however wide the interval.
     return "ok" if worse <= 0 or worst <= margin else "unclear"
 
 
@@ -275,29 +276,29 @@ def update_baseline(
 ) -> BaselineUpdate:
     """Run the experiments of a gate file and write the results to its baseline file.
 
-    Experiments that are not named in ``experiments`` stay as they are. Budgets that no longer exist
-    are removed.
+    Only the experiments that are run are updated; the stored results of other experiments are kept.
+    Experiments and budgets that are no longer in the gate file are removed from the baseline.
 
     Parameters
     ----------
     config : GateConfig, str or Path
-        The gate file.
+        Gate file, parsed or as a path.
     experiments : str or collection of str, optional
-        Names of the experiments to run; all if left out.
+        Names of the experiments to run. All experiments run by default.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
-        Called with the path of a file that gave no recording, and the reason.
+        Function that is called for each skipped file, with its path and the reason.
 
     Returns
     -------
     BaselineUpdate
-        What changed.
+        Differences between the old baseline and the new one.
 
     Raises
     ------
     SpecError
-        If the budgets do not match the data, or a score is unknown.
+        If the gate file is not valid, or a score is unknown.
     ReadError
         If a file cannot be read.
     """
@@ -328,7 +329,7 @@ def update_baseline(
 def _iter_changes(
     experiment: GateExperiment, now: ExperimentBaseline, then: ExperimentBaseline | None
 ) -> Iterator[BaselineChange]:
-    """Yield each figure of an experiment that changed, and each budget that was removed."""
+    """Yield a change for each changed score and each removed budget of an experiment."""
     gone = set(then.budgets if then else ())
     for budget in experiment.baseline_budgets:
         gone.discard(budget.baseline_key)
@@ -352,25 +353,31 @@ def _require_baseline_scores(
         for bound in budget.margins:
             if _find_score(bound.score, baseline, budget) is None:
                 what = f"{budget.label} has no {score_label(bound.score)} in the baseline yet"
-                raise SpecError(f"{baseline_path}: {what}; run {update_command} to write it")
+                raise SpecError(f"{baseline_path}: {what}; run {update_command} to add it")
 
 
 def _baseline_gaps(
     now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
 ) -> str:
-    """Describe a budget whose sums are incomplete, as after a bad merge; empty if there is none."""
+    """Describe the first budget with incomplete sums, such as after a bad merge of the file.
+
+    Return an empty string if all sums are complete.
+    """
     for budget in budgets:
         if budget.margins:
             sums = baseline.budgets[budget.baseline_key].sums
             if sums.keys() != now.budgets[budget.baseline_key].sums.keys():
-                return f"the baseline of {budget.label} does not match its own list of recordings"
+                return f"the stored sums of {budget.label} are not those of the listed recordings"
             if any(value is None for row in sums.values() for value in row.values()):
-                return f"the baseline of {budget.label} contains an unknown figure"
+                return f"the stored sums of {budget.label} contain a null"
     return ""
 
 
 def _find_score(score: Score, part: ExperimentBaseline | None, budget: GateBudget) -> float | None:
-    """Return a score of a baseline; None if it is missing, nan if it is unknown."""
+    """Compute a score of a budget from stored sums.
+
+    Return None if the budget or a column is missing, and nan if the score is unknown.
+    """
     entry = part.budgets.get(budget.baseline_key) if part else None
     if entry and all(row.keys() >= {*score.run_columns} for row in entry.sums.values()):
         return compute_score(score, entry.sums)
@@ -378,11 +385,11 @@ def _find_score(score: Score, part: ExperimentBaseline | None, budget: GateBudge
 
 
 def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
-    """Return a score, or raise ``SpecError`` if it is unknown and cannot be checked."""
+    """Compute a score of a budget from stored sums; raise ``SpecError`` if it is unknown."""
     value = _find_score(score, part, budget)
     if value is not None and not math.isnan(value):
         return value
-    why = "no request counts for it"
+    why = "no request has a value for it"
     if score.unit == "USD":
         prices = (part.prices or {}).items()
         models = [name for name, each in prices if not (each["input"] or each["output"])]

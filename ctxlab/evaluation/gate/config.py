@@ -1,9 +1,10 @@
-"""Gate files, such as ``evals/budgets.toml``: what strategies may cost and must keep.
+"""Gate files, such as ``evals/budgets.toml``, which set bounds for the scores of strategies.
 
-A table is an experiment, and a table inside it is a named budget. The strategy of a budget may
-change: the gate checks if the change keeps the bounds. ``max`` and ``min`` bound a score, and
-``margin`` says how much worse than the committed baseline it may become. Bounds in an experiment's
-table apply to all of its budgets::
+Each table of the file is an experiment, and each table inside an experiment is a named budget: a
+strategy with bounds for its scores. ``max`` and ``min`` bound a score, and ``margin`` says how much
+worse than in the committed baseline a score may become. When the strategy of a budget is changed,
+the gate checks that the scores still meet the bounds. Bounds in an experiment's table apply to all
+of its budgets::
 
     baseline = "baseline.json"        # written by ctxlab gate --update
 
@@ -38,7 +39,7 @@ from ctxlab.strategies import parse_strategy
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
-"""Kinds of bounds: at most, at least, and how much worse than the baseline."""
+"""Kinds of bounds: highest value, lowest value, and largest deterioration from the baseline."""
 
 _FILE_KEYS = ("baseline", "strict")
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
@@ -47,51 +48,53 @@ _BUDGET_KEYS = ("strategy", "limits", *BOUND_KINDS)
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound of one score."""
+    """Upper bound, lower bound or margin of one score."""
 
     kind: BoundKind
     "``max``, ``min`` or ``margin``"
     score: Score
-    "the score that is bounded"
+    "the score that is checked"
     value: float
-    "the bound in the score's unit, or a share if ``relative``"
+    "bound in the score's unit, or, if ``relative``, as a fraction of the score in the baseline"
     relative: bool = False
-    "True if a margin is a share of the baseline's figure"
+    "True for a margin that is a fraction of the score in the baseline, such as 2 %"
 
     def margin(self, baseline_value: float) -> float:
-        """Return the allowed deterioration in the score's unit.
+        """Convert a margin into the score's unit.
 
         Parameters
         ----------
         baseline_value : float
-            Figure of the baseline.
+            Value of the score in the baseline.
 
         Returns
         -------
         float
-            How much worse the score may become.
+            Difference by which the score may become worse.
         """
         return self.value * abs(baseline_value) if self.relative else self.value
 
 
 @dataclass(frozen=True)
 class GateBudget:
-    """A named budget: one strategy under one limit, and its bounds."""
+    """Named budget of a gate file: a strategy, a limit, and the bounds of its scores."""
 
     experiment: str
     "name of the experiment"
     name: str
     "name of the budget"
     strategy: str
-    "the strategy as it prints"
+    "``repr`` of the strategy"
     limit: int | float
-    "tokens, or a fraction of each recording"
+    "limit in tokens, or as a fraction of each recording's length"
     bounds: tuple[Bound, ...]
-    "the bounds to check"
+    "bounds of the scores"
 
     @property
     def baseline_key(self) -> str:
-        """Key in a baseline: name and limit, independent of the strategy.
+        """Key of the budget in a baseline: its name and limit.
+
+        The strategy is not part of the key, so that a changed strategy is compared with the old one.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).baseline_key
         'masking at 8000'
@@ -100,7 +103,7 @@ class GateBudget:
 
     @property
     def label(self) -> str:
-        """Name in a sentence.
+        """Name of the budget in messages, with experiment and limit.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).label
         'logs / masking at 8,000'
@@ -111,39 +114,39 @@ class GateBudget:
 
     @property
     def margins(self) -> tuple[Bound, ...]:
-        """Bounds that compare with a baseline."""
+        """Bounds of kind ``margin``, which compare a score with the baseline."""
         return tuple(bound for bound in self.bounds if bound.kind == "margin")
 
 
 @dataclass(frozen=True)
 class GateExperiment:
-    """An experiment and its budgets."""
+    """An experiment of a gate file, with its budgets."""
 
     name: str
-    "name of its table"
+    "name of the experiment's table in the gate file"
     spec: Spec
-    "the experiment, limited to the strategies and limits of its budgets"
+    "the experiment, restricted to the strategies and limits of the budgets"
     budgets: tuple[GateBudget, ...]
-    "the budgets, one per strategy and limit"
+    "the budgets, one per named budget and limit"
 
     @property
     def baseline_budgets(self) -> tuple[GateBudget, ...]:
-        """Budgets with a bound that compares with a baseline."""
+        """Budgets with at least one margin, which need a baseline."""
         return tuple(budget for budget in self.budgets if budget.margins)
 
 
 @dataclass(frozen=True)
 class GateConfig:
-    """The content of a gate file."""
+    """Parsed content of a gate file."""
 
     path: Path
-    "the gate file"
+    "path of the gate file"
     baseline: Path
-    "the baseline file"
+    "path of the baseline file"
     strict: bool
-    "True if unclear findings fail as well"
+    "True if unclear findings fail the gate as well"
     experiments: tuple[GateExperiment, ...]
-    "the experiments of the file"
+    "experiments in the order of the file"
 
     def select(self, names: Collection[str] | str) -> tuple[GateExperiment, ...]:
         """Return the experiments with the given names.
@@ -151,12 +154,12 @@ class GateConfig:
         Parameters
         ----------
         names : str or collection of str
-            Names of experiments; empty for all.
+            Names of experiments. An empty collection selects all experiments.
 
         Returns
         -------
         tuple of GateExperiment
-            The experiments, in the order of the file.
+            Selected experiments, in the order of the file.
 
         Raises
         ------
@@ -170,24 +173,27 @@ class GateConfig:
 
 
 def read_gate_config(path: str | Path) -> GateConfig:
-    """Read a gate file in TOML; experiments and baseline are relative to it.
+    """Read a gate file in TOML.
+
+    Paths of experiments and of the baseline are relative to the folder of the gate file.
 
     Parameters
     ----------
     path : str or Path
-        The file.
+        Path of the gate file.
 
     Returns
     -------
     GateConfig
-        Its content.
+        Parsed content of the file.
 
     Raises
     ------
     ReadError
         If the file cannot be read.
     SpecError
-        If the content is not valid; the message names file and key, and the nearest known name.
+        If the content is not valid. The message names the file and the key, and suggests similar
+        names for an unknown one.
     """
     path = Path(path)
     table = read_table(path)
@@ -199,26 +205,27 @@ def read_gate_config(path: str | Path) -> GateConfig:
 
 
 def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bound, ...]:
-    """Parse tables of bounds, one per kind.
+    """Parse the tables ``max``, ``min`` and ``margin`` of an experiment or a budget.
 
-    Shares can be written as percentages and tokens as 8k.
+    Values are numbers or strings: shares can be written as percentages (``"2 %"``) and tokens in
+    thousands (``"8k"``).
 
     Parameters
     ----------
     tables : mapping
-        A table of values by score name, for each kind of bound.
+        Tables by kind of bound. Each table maps names of scores to values.
     scores : iterable of Score
-        Scores that are measured.
+        Scores that the experiment measures.
 
     Returns
     -------
     tuple of Bound
-        The bounds.
+        One bound per value, ordered by kind.
 
     Raises
     ------
     SpecError
-        If a bound is not valid; the message starts with the key.
+        If a bound is not valid. The message starts with the kind of bound, such as ``max``.
 
     Examples
     --------
@@ -264,13 +271,13 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
             _check_budget_keys(inside)
             own = {(b.kind, b.score.name): b for b in (*shared, *parse_bounds(inside, scores))}
             if not own:
-                raise SpecError("no bounds; add max, min or margin")
+                raise SpecError("the budget has no bounds; add a table max, min or margin")
             written.append(_get_value(inside, "strategy", ""))
             strategy, bounds = repr(parse_strategy(written[-1])), tuple(own.values())
             within = _parse_limits(inside.get("limits", limits), spec.limits)
             budgets += [GateBudget(name, key, strategy, limit, bounds) for limit in within]
     if not budgets:
-        raise SpecError(f"no budget; add a table [{name}.NAME] with a strategy")
+        raise SpecError(f"the experiment has no budget; add a table [{name}.NAME] with a strategy")
     used = tuple(dict.fromkeys(budget.limit for budget in budgets))
     strategies = tuple(dict.fromkeys(written))
     only = msgspec.structs.replace(spec, strategies=strategies, limits=used)
@@ -280,7 +287,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
 def _check_budget_keys(table: Mapping[str, Any]) -> None:
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
-        raise SpecError(f"neither a known key ({keys}) nor a budget, which needs a strategy")
+        raise SpecError(f"expected a key ({keys}) or a budget; to make it a budget, add strategy")
     for key in table:
         require_known("key", key, _BUDGET_KEYS)
 
@@ -290,7 +297,7 @@ def _parse_limits(value: Any, known: tuple[int | float | str, ...]) -> list[int 
     for limit in limits:
         if limit not in known:
             has = ", ".join(map(str, known))
-            raise SpecError(f"limits: the experiment has no limit {limit}; choose from {has}")
+            raise SpecError(f"limits: expected limits of the experiment ({has}), got {limit}")
     return list(dict.fromkeys(limits))
 
 
@@ -298,25 +305,30 @@ def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Sc
     score = scores[require_known("score", name, scores)]
     margin, share = kind == "margin", score.unit == "share"
     if margin and not score.better:
-        raise SpecError(f"for {name} neither lower nor higher is worse; use max and min instead")
+        raise SpecError(
+            f"expected a score for which higher or lower is better, got {name!r}; use max or min instead"
+        )
     number: Any = value
     unit = ""
     if isinstance(value, str):
         number, unit = parse_quantity(value) or (None, "")
     if type(number) not in (int, float) or not 0 <= number < math.inf:
-        raise SpecError(f"{name}: expected at least 0, such as 8k, 0.02 or 2 %, got {value!r}")
+        raise SpecError(f"{name}: expected 0 or more, such as '8k', 0.02 or '2 %', got {value!r}")
     if unit and not (margin or share):
-        raise SpecError(f"{name}: expected a number of {score.unit}, got the share {value!r}")
+        raise SpecError(f"{name}: expected a number of {score.unit}, got the percentage {value!r}")
     bound = number / 100 if unit else number
     if share and not margin and bound > 1:
-        raise SpecError(f"{name}: expected a share of at most 1 or 100 %, got {value!r}")
+        raise SpecError(f"{name}: expected a share from 0 to 1 (0 % to 100 %), got {value!r}")
     return Bound(kind, score, bound, margin and bool(unit))
 
 
 def _get_value(table: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Return the value of a key, which must have the type of its default."""
+    """Return the value of a key, or the default if the key is missing.
+
+    Raise ``SpecError`` if the value does not have the type of the default.
+    """
     value = table.get(key, default)
     if not isinstance(value, type(default)):
-        words = {str: "text", bool: "true or false", dict: "a table of scores"}
+        words = {str: "a string", bool: "true or false", dict: "a table of scores"}
         raise SpecError(f"{key}: expected {words[type(default)]}, got {value!r}")
     return value

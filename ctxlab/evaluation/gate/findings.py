@@ -1,4 +1,4 @@
-"""Findings of a gate: one bound and its outcome, as figures and as a sentence."""
+"""Findings of a gate: the outcome of each bound, with its values and a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
 
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
-"""*worse* is a breach; *unclear* is neither shown to hold nor shown to fail."""
+"""Outcome of a bound: *ok* meets it, *worse* violates it, *unclear* is not statistically decided."""
 
 _SCORE_LABELS = {
     "recall_far": "far recall",
@@ -30,45 +30,45 @@ _SCORE_LABELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one bound of one budget."""
+    """Outcome of one bound of one budget."""
 
     budget: GateBudget
-    "the budget"
+    "budget that the bound belongs to"
     bound: Bound
-    "the bound that was checked"
+    "bound that was checked"
     value: float
-    "the current figure"
+    "current score"
     outcome: FindingOutcome
     "``ok``, ``unclear`` or ``worse``"
     baseline_value: float = math.nan
-    "the figure in the baseline; nan unless the bound is a margin"
+    "score in the baseline; nan unless the bound is a margin"
     baseline_strategy: str = ""
-    "the strategy in the baseline"
+    "``repr`` of the strategy in the baseline; empty unless the bound is a margin"
     low: float = math.nan
-    "lower bound of the 95 % interval of the difference (now minus baseline); nan if there is none"
+    "lower bound of the 95 % interval of ``difference``; nan if there is no interval"
     high: float = math.nan
-    "upper bound of the interval"
+    "upper bound of the interval; nan if there is no interval"
     clusters: int = 0
-    "number of clusters behind the interval, or that are too few for one"
+    "number of clusters that the interval is computed from, or that were too few for an interval"
 
     @property
     def score(self) -> Score:
-        """The score that is bounded."""
+        """Score that was checked."""
         return self.bound.score
 
     @property
     def difference(self) -> float:
-        """The current figure minus the baseline's."""
+        """Current score minus the score in the baseline."""
         return self.value - self.baseline_value
 
     @property
     def margin(self) -> float:
-        """The allowed deterioration in the score's unit."""
+        """Margin in the score's unit: difference by which the score may become worse."""
         return self.bound.margin(self.baseline_value)
 
     @property
     def bound_text(self) -> str:
-        """The bound as it is printed in a table."""
+        """Bound as text for a table, such as ``≤ 6000`` or ``margin 2 %``."""
         if self.bound.relative:
             return f"margin {self.bound.value * 100:.3g} %"
         sign = {"max": "≤", "min": "≥", "margin": "margin"}[self.bound.kind]
@@ -76,7 +76,10 @@ class Finding:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """Baseline, current figure and difference with its interval, as printed in a table."""
+        """Table cells: score in the baseline, current score, and difference with its interval.
+
+        The first and the last are empty for a fixed bound.
+        """
         now = self._format(self.value)
         if self.bound.kind != "margin":
             return "", now, ""
@@ -87,7 +90,7 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The finding as a sentence: budget, score, figures and strategy."""
+        """Finding as a sentence that names the budget, the score, its values and the strategy."""
         said = self._margin_sentence() if self.bound.kind == "margin" else self._bound_sentence()
         name = self.budget.name or "the strategy"
         strategy = self.budget.strategy
@@ -116,40 +119,43 @@ class Finding:
 
     @property
     def _interval_note(self) -> str:
-        """The interval for a sentence, or why the figure decides without one."""
+        """Interval for the sentence, or the reason why there is no interval."""
         if not math.isnan(self.low):
             return f", 95 % {self._interval}"
         if self.score.how == "max":
             why = "a maximum has no interval"
         elif self.clusters >= MIN_CLUSTERS:
-            why = f"alike in all {self.clusters} clusters"
+            why = f"all {self.clusters} clusters agree"
         else:
             why = f"too few clusters for an interval ({self.clusters})"
-        return f"; {why}, so the figure decides"
+        return f"; {why}, so the difference alone decides"
 
     @property
     def _interval(self) -> str:
         return f"{self._format(self.low, sign=True)} to {self._format(self.high, sign=True)}"
 
     def _format(self, value: float, *, sign: bool = False) -> str:
-        """Format a figure with the decimals that tell the current one from its baseline or bound."""
+        """Format a value of the score.
+
+        The decimal places suffice to distinguish the current score from its baseline or bound.
+        """
         other = self.baseline_value if self.bound.kind == "margin" else self.bound.value
         digits = decimal_places(self.score, self.value, other)
         return format_score_value(value, self.score, digits, sign=sign)
 
 
 def score_label(score: Score) -> str:
-    """Return the name of a score for a sentence.
+    """Return the readable name of a score, for use in sentences.
 
     Parameters
     ----------
     score : Score
-        The score.
+        Score to name.
 
     Returns
     -------
     str
-        Its name.
+        Readable name, in lower case.
 
     Examples
     --------
@@ -162,23 +168,23 @@ def score_label(score: Score) -> str:
 def format_score_value(
     value: float, score: Score, digits: int | None = None, *, sign: bool = False
 ) -> str:
-    """Format a figure in its unit.
+    """Format a value of a score, with a dollar sign for costs.
 
     Parameters
     ----------
     value : float
-        The figure.
+        Value to format.
     score : Score
-        Its score.
+        Score that the value belongs to; its unit decides on the dollar sign.
     digits : int, optional
-        Decimal places. None keeps as many as the value has.
+        Number of decimal places. None prints up to ten significant digits.
     sign : bool, default False
-        Write a plus sign.
+        Write a plus sign before a value that is not negative.
 
     Returns
     -------
     str
-        The text; ``–`` for nan.
+        Formatted value; ``–`` for nan.
 
     Examples
     --------
@@ -196,14 +202,16 @@ def format_score_value(
 
 
 def decimal_places(score: Score, one: float, other: float) -> int:
-    """Choose the decimal places that distinguish two figures, at least those usual for the unit.
+    """Choose how many decimal places to print so that two values of a score look different.
+
+    The number is never below the usual one of the score's unit.
 
     Parameters
     ----------
     score : Score
-        The score.
+        Score that both values belong to.
     one, other : float
-        The figures.
+        Values to distinguish.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Ask a model what each strategy would send: probes of a recording, or its next action."""
+"""Evaluate contexts by sending them to a model, which answers questions or makes the next tool call."""
 
 from __future__ import annotations
 

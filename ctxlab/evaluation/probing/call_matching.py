@@ -1,9 +1,9 @@
 """Compare a model's tool calls with the recorded ones: by name, by arguments, and by both.
 
-The calls of one message are made at once, so their order is ignored. Each call is paired with at
-most one call of the other side, and the number of pairs is divided by the larger number of calls,
-so that both missing and extra calls count. With one call on each side, the usual case, every figure
-except ``leaves`` and ``entities`` is 0 or 1.
+The order of calls within a message is ignored, because they are made at once. A recorded call is
+paired with one call of the model or with none. The number of pairs is divided by the larger of the
+two numbers of calls, so that missing and extra calls both lower the agreement. In the usual case of
+one recorded call and one call of the model, all shares except ``leaves`` and ``entities`` are 0 or 1.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ _Leaves = Counter[tuple[str, Hashable]]
 
 
 class CallMatch(NamedTuple):
-    """Agreement of a model's calls with the recorded ones; shares from 0 to 1."""
+    """Agreement of a model's tool calls with the recorded ones, as shares from 0 to 1."""
 
     name: float
-    "calls of the same tool"
+    "share of calls of the same tool"
     arguments: float
-    "calls with equal arguments, for any tool"
+    "share of calls with equal arguments, whatever the tool"
     both: float
-    "calls of the same tool with equal arguments"
+    "share of calls of the same tool with equal arguments"
     leaves: float
-    "argument values that are equal and at the same place in a call of the same tool"
+    "share of argument values that are equal and have the same path in a call of the same tool"
     entities: float
-    """paths, ids, numbers, … of the recorded arguments that the model's arguments contain; nan if
-    there are none"""
+    """share of the paths, ids, numbers and other entities in the recorded arguments that occur in the
+    model's arguments; nan if the recorded arguments contain no entity"""
 
 
 def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> CallMatch:
-    """Compare recorded calls with those of a model; no call on both sides is agreement.
+    """Compare recorded tool calls with the tool calls of a model.
 
-    Arguments are compared by ``same_arguments``. ``both <= leaves <= name``, and ``both <=
-    arguments``.
+    Arguments are compared in the same way as by ``same_arguments``. If both sequences are empty, the
+    agreement is 1. The shares satisfy ``both <= leaves <= name`` and ``both <= arguments``.
 
     Parameters
     ----------
     recorded : sequence of ToolCall
-        The recorded calls.
+        Recorded calls of one message.
     predicted : sequence of ToolCall
-        The calls of the model.
+        Calls that the model made instead.
 
     Returns
     -------
     CallMatch
-        The agreement.
+        Shares of agreement by name, arguments, both, argument values, and entities.
 
     Examples
     --------
@@ -82,21 +82,21 @@ def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
 
 
 def same_arguments(one: str, other: str) -> bool:
-    """Check if two texts stand for the same arguments.
+    """Check if two JSON strings contain the same arguments of a tool call.
 
-    The order of keys, ``1`` and ``1.0``, and white space around a value do not matter. Everything
-    else does: the case of letters, ``./a`` and ``a``, a null value and a missing one. Text that is
-    not JSON is compared as text. Empty text equals ``{}``.
+    The order of keys is ignored, white space around values is ignored, and ``1`` equals ``1.0``. All
+    other differences count, such as upper and lower case, ``./a`` and ``a``, or a null and a missing
+    key. Strings that are not valid JSON are compared as they are. An empty string equals ``{}``.
 
     Parameters
     ----------
     one, other : str
-        Arguments as JSON text.
+        Arguments as JSON.
 
     Returns
     -------
     bool
-        True if they are the same.
+        True if the arguments are the same.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def same_arguments(one: str, other: str) -> bool:
 
 
 def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
-    """Count the pairs of equal items."""
+    """Count the elements that two collections have in common; duplicates count separately."""
     return (Counter(ours) & Counter(theirs)).total()
 
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    """Sum the leaf similarity of paired calls, most similar pairs first."""
+    """Sum the similarity of paired calls, where the most similar calls of a tool are paired first."""
     ours, theirs = (
         [(_count_leaves(call), _normalize_arguments(call)) for call in calls]
         for calls in (recorded, predicted)
@@ -135,7 +135,7 @@ def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
 
 
 def _leaf_similarity(one: tuple[_Leaves, Hashable], other: tuple[_Leaves, Hashable]) -> float:
-    """Return the share of equal leaves; 1 for equal arguments."""
+    """Return the share of argument values that two calls have in common; 1 for equal arguments."""
     if one[1] == other[1]:
         return 1.0
     most = max(one[0].total(), other[0].total())
@@ -159,7 +159,7 @@ def _count_leaves(call: ToolCall) -> _Leaves:
 def _normalize_arguments(call: ToolCall) -> Hashable:
     try:
         return _freeze(_parse_arguments(call))
-    except RecursionError:  # too deeply nested: compare as text
+    except RecursionError:  # The value is nested too deeply, so compare the strings.
         return call.arguments.strip()
 
 
@@ -172,7 +172,7 @@ def _parse_arguments(call: ToolCall) -> Any:
 
 
 def _freeze(value: Any) -> Hashable:
-    """Return a hashable value; two are equal if they mean the same."""
+    """Convert a JSON value to a hashable one that compares equal for equivalent values."""
     if isinstance(value, dict):
         return "object", frozenset((key, _freeze(inner)) for key, inner in value.items())
     if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""Derive tool definitions from the calls of a recording that has none.
+"""Derive tool definitions from the tool calls of a recording that contains no definitions.
 
-A model without definitions cannot call tools. The derived definitions contain only what the calls
-show: names, arguments and types of values. An argument is required if every call of the tool has
-it. There are no descriptions, and tools that were never called are missing, so the choice is easier
-than it was for the recorded agent.
+A model cannot call tools without definitions. The derived definitions contain the information in the
+calls: names of tools, names of arguments, and types of values. An argument is required if every call
+of the tool has it. There are no descriptions, and tools that were never called are missing. The model
+therefore has an easier choice of tools than the recorded agent had.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ctxlab.messages.types import Message
 _JSON_TYPES: dict[type, str] = {str: "string", list: "array", dict: "object"}
 _JSON_TYPES |= {type(None): "null", bool: "boolean", int: "integer", float: "number"}
 _MAX_DEPTH = 4
-"maximum depth of a described value; deeper values may be anything"
+"maximum depth of nested values in a schema; deeper values may have any type"
 _MAX_KEYS = 32
-"maximum number of keys of a nested object; with more, keys are data, not field names"
+"maximum number of keys of a nested object; if there are more, they are taken for data, not field names"
 
 
 def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
-    """Derive the definition of each tool that is called.
+    """Derive a tool definition for each tool that the messages call.
 
     Parameters
     ----------
     messages : iterable of Message
-        Messages with tool calls.
+        Messages of a recording; those without tool calls are ignored.
 
     Returns
     -------
     tuple of dict
-        Definitions in OpenAI's format, in the order of first calls.
+        Definitions in OpenAI's format, in the order in which the tools were first called.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def _object_schema(objects: Sequence[dict[str, Any]], depth: int) -> dict[str, A
 
 
 def _value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
-    """Return a schema that admits all of the values."""
+    """Return a JSON schema that accepts all of the given values."""
     if depth == 0 or not values:
         return {}
     types = list(dict.fromkeys(_JSON_TYPES[type(value)] for value in values))

@@ -1,9 +1,9 @@
 """Judges: models that grade replies by a written rubric, and the agreement of two judges.
 
-The rubric is ``prompts/judge.md``. The input is a question, reference answers and a reply; the
-output is a verdict with one reason. A judge sees neither the conversation nor the strategy. Its
-output is parsed strictly: without a JSON object that has a verdict there is no verdict, and that is
-counted.
+The rubric is the prompt ``prompts/judge.md``. A judge receives a question, the reference answers and
+a reply, and returns a verdict with a reason. It receives neither the conversation nor the strategy.
+The output is parsed strictly: if it contains no JSON object with a verdict, the reply has no verdict
+from this judge, and the score of the judge excludes it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class JudgeVerdict(NamedTuple):
-    """The verdict of a judge on a reply."""
+    """Verdict of a judge on a reply."""
 
     correct: bool | None
-    "None if the output contains no readable verdict"
+    "True if the reply is correct; None if the judge's output contains no valid verdict"
     reason: str
-    "the judge's reason"
+    "reason for the verdict; without a valid verdict, the complete output of the judge"
 
 
 def judge_key(number: int) -> str:
-    """Return the column of a judge's score and verdicts.
+    """Return the name of the column with a judge's verdicts, which is also the name of its score.
 
     Parameters
     ----------
@@ -47,47 +47,47 @@ def judge_key(number: int) -> str:
     Returns
     -------
     str
-        The column name.
+        Column name, such as ``judged_1``.
     """
     return f"judged_{number}"
 
 
 @cache
 def load_prompt(name: str) -> str:
-    """Load a prompt of this package.
+    """Load a prompt from the folder ``prompts`` of this package.
 
     Parameters
     ----------
     name : str
-        File name without extension.
+        File name without extension, such as ``judge``.
 
     Returns
     -------
     str
-        The text of the prompt.
+        Text of the prompt.
     """
     path = files("ctxlab.evaluation.probing") / "prompts" / f"{name}.md"
     return path.read_text(encoding="utf-8").strip()
 
 
 def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Request:
-    """Build the request that asks a judge about a reply.
+    """Build the request that asks a judge to grade a reply.
 
     Parameters
     ----------
     model : str
         Model of the judge.
     probe : Probe
-        The question with its reference answers.
+        Question with its reference answers.
     reply : str
-        The reply to judge.
+        Reply to grade.
     max_tokens : int
-        Maximum tokens of the verdict.
+        Maximum tokens of the judge's output.
 
     Returns
     -------
     Request
-        The request.
+        Request with the rubric as its system message.
     """
     lines = [f"- {answer}" for answer in probe.answers] or ["(none: the conversation does not say)"]
     asked = f"Question: {probe.question}\n\nReference answers:\n" + "\n".join(lines)
@@ -97,7 +97,9 @@ def judge_request(model: str, probe: Probe, reply: str, max_tokens: int) -> Requ
 
 
 def parse_verdict(text: str) -> JudgeVerdict:
-    r"""Parse the output of a judge: the last JSON object with a verdict counts.
+    r"""Parse the verdict from the output of a judge.
+
+    If the output contains several JSON objects with a verdict, the last one is used.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ def parse_verdict(text: str) -> JudgeVerdict:
     Returns
     -------
     JudgeVerdict
-        The verdict and its reason.
+        Verdict and reason; ``correct`` is None if there is no valid verdict.
 
     Examples
     --------
@@ -129,7 +131,7 @@ def parse_verdict(text: str) -> JudgeVerdict:
 
 
 def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools) -> float:
-    """Compute Cohen's kappa of two judges: agreement beyond chance.
+    """Compute Cohen's kappa of two judges, which measures agreement beyond chance.
 
     Parameters
     ----------
@@ -139,8 +141,8 @@ def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools)
     Returns
     -------
     float
-        1 for full agreement, 0 for chance; nan without replies, and if both judges give the same
-        verdict on every reply.
+        1 for full agreement, 0 for agreement by chance. It is nan if there are no replies, or if
+        both judges give one and the same verdict on every reply.
 
     References
     ----------
@@ -156,19 +158,19 @@ def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools)
 
 
 class JudgeAgreement(NamedTuple):
-    """The agreement of two judges."""
+    """Agreement of two judges on the same replies."""
 
     replies: int
-    "replies that both gave a verdict on"
+    "number of replies with a verdict from both judges"
     agreement: float
     "share of replies with the same verdict"
     kappa: float
     "Cohen's kappa"
     low: float
-    """lower bound of kappa's interval; nan with fewer than five clusters, or if kappa is undefined
-    in many resamples"""
+    """lower bound of kappa's interval; nan with fewer than five clusters, and if kappa is undefined in
+    more than 5 % of the resamples or the same in all of them"""
     high: float
-    "upper bound of kappa's interval"
+    "upper bound of kappa's interval; nan if there is no lower bound"
 
 
 def judge_agreement(
@@ -180,10 +182,11 @@ def judge_agreement(
     resamples: int = 2000,
     seed: int = 0,
 ) -> JudgeAgreement:
-    """Compute agreement and kappa of two judges, with a percentile bootstrap over clusters.
+    """Compute the agreement and Cohen's kappa of two judges, with an interval for kappa.
 
-    The interval is too short with few clusters: in simulations it covers kappa 84 % of the time
-    with five clusters, and 93 % with thirty.
+    The interval is a percentile bootstrap over clusters. With few clusters it is too short: in
+    simulations the 95 % interval contains the true kappa in 84 % of cases with five clusters, and in
+    93 % with thirty.
 
     Parameters
     ----------
@@ -201,7 +204,7 @@ def judge_agreement(
     Returns
     -------
     JudgeAgreement
-        Agreement, kappa and its interval.
+        Agreement, kappa, and the interval of kappa.
     """
     cells = _contingency_cells(first, second)
     whole = cells.sum(axis=0)
@@ -224,7 +227,10 @@ def judge_agreement(
 
 
 def _contingency_cells(first: _Bools, second: _Bools) -> npt.NDArray[np.float64]:
-    """Return the cell of each reply as one-hot rows: both, first only, second only, neither."""
+    """Return one-hot rows with the cell of each reply in the 2 × 2 table of verdicts.
+
+    The cells are: correct for both judges, for the first only, for the second only, for neither.
+    """
     cells = first & second, first & ~second, ~first & second, ~first & ~second
     return np.stack(cells, axis=1).astype(np.float64)
 

@@ -1,10 +1,11 @@
-"""Next-action agreement: how often a model makes the recorded call with a strategy's context.
+"""Next-action agreement: how often a model makes the recorded tool call with a strategy's context.
 
-At sampled requests a model continues the context of each strategy, and its tool calls are compared
-with the recorded ones by name, by arguments and by both. This is off-policy, like the replay: the
-earlier conversation is the recorded one. A different call is not an error: it may be as good, and a
-model differs from the recorded one and from itself. A single figure therefore says little. The
-difference to ``full`` on the same requests shows the effect of a strategy.
+At sampled requests, a model continues the context of each strategy. Its tool calls are compared with
+the recorded ones by name, by arguments and by both. Like any replay this is off-policy: the earlier
+conversation is always the recorded one. A different call is not necessarily an error, because it may
+be as good as the recorded one. In addition, the model may differ from the recorded agent's model, and
+its answers vary between repetitions. A single score therefore says little. The difference to ``full``
+on the same requests shows the effect of a strategy.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
     "sliding_window()",
     "nothing",
 )
-"""Strategies compared by default: the ceiling, two methods, and the floor."""
+"""Strategies compared by default: full history as the ceiling, two strategies, and the floor."""
 
 _DEFAULT_MAX_TOKENS = 4096
-"default maximum tokens of a reply: a call that writes a file is long"
+"default maximum tokens of a reply; it is high because a call that writes a file is long"
 
 _COUNTED = (
     *("asked", "answered", "unanswered", "calls", "name", "arguments", "both", "leaves", "naming"),
     *("entities", "text_only", "text_turns", "text_kept", "cut", "prompt", "usd"),
 )
-"columns of an answer, summed over the replicates of a request"
+"columns of an answer that are summed over the replicates of a request"
 
 _COLUMNS = ("position", "invalid", "differs", "tokens", "overflow", *_COUNTED, "pairs", "alike")
-"columns of each sampled request and configuration"
+"columns of the results, which have a row per sampled request and configuration"
 
-# Unanswered requests, and requests that the provider would reject, count only in their own rates.
+# Unanswered requests count only in unanswered_rate, and invalid requests only in invalid_rate.
 _SCORES = (
     Score.share("agrees_name", "calls of the recorded tool", "name / calls"),
     Score.share("agrees_arguments", "calls with the recorded arguments", "arguments / calls"),
@@ -96,66 +97,69 @@ def evaluate_next_action(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
 ) -> NextActionResults:
-    """Ask a model for the next action with each strategy's context; compare it with the recorded one.
+    """Ask a model for the next action with each strategy's context and compare it with the recorded one.
 
-    Requests are sampled from those at which the recorded agent called a tool, one from each stretch
-    of the conversation, and are the same for every configuration. Equal requests are sent once.
-    Requests that the provider would reject are not sent (``invalid_rate``). Calls are compared by
-    ``ctxlab.evaluation.probing.call_matching``. ``agrees_self``, how often replicates agree,
-    measures the noise.
+    The conversation is divided into stretches, and one request at which the recorded agent called a
+    tool is sampled from each. The sample is the same for every configuration. Identical requests are
+    sent only once. Requests that the provider would reject are not sent and count in
+    ``invalid_rate``. Calls are compared by ``ctxlab.evaluation.probing.call_matching``. The score
+    ``agrees_self``, the agreement between replicates, shows how much answers vary by chance.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings to replay.
     strategies : Strategy, str, callable or iterable of them, optional
         One or several strategies.
     limits : float, str or iterable of them, optional
         One or several limits, in tokens or as fractions of each recording's length. Tool
-        definitions that the recording does not contain are added to the request on top of the
-        limit.
+        definitions that are not part of the recording do not count against the limit.
     model : str, optional
-        Model whose tokenizer applies to the limits. None takes the model of each recording.
+        Model whose tokenizer applies to the limits. None uses the model of each recording.
     answer_model : str
-        Model that is asked.
+        Model that is asked for the next action.
     requests : int, default 20
-        Requests sampled from each recording; 0 takes all.
+        Number of requests sampled from each recording. 0 takes all.
     replicates : int, default 1
-        How often each request is sent.
+        Number of times that each request is sent.
     tools : sequence of mapping, optional
-        Tool definitions in OpenAI's format. None takes the recorded ones, or derives them from the
-        calls.
+        Tool definitions in OpenAI's format, sent with every request. None uses those of the
+        recording. If it has none, definitions are derived from its tool calls.
     include_text_only : bool, default False
-        Sample from all requests. If the agent called no tool, making no call agrees
-        (``agrees_text``).
+        Also sample requests at which the recorded agent called no tool. The score ``agrees_text``
+        is the share of these at which the model calls no tool either.
     only_changed : bool, default False
-        Sample only requests that some configuration would send differently from the recording.
+        Sample only requests that at least one configuration changes.
     max_tokens : int, optional
         Maximum tokens of a reply, 4096 by default. None sets no limit.
     max_cost : float, optional
-        Maximum cost in USD. None sets no limit.
+        Maximum cost of the run in USD. None sets no limit.
     client : Client, optional
-        Answers the requests. None calls the provider and caches replies in ``.ctxlab/calls``.
+        Client that sends the requests. None calls the provider and caches replies in
+        ``.ctxlab/calls``.
     reserve : int, default 0
         Tokens kept for the reply.
     data : sequence of str, optional
-        Where the recordings come from, for the manifest.
+        Sources of the recordings, such as paths, for the manifest.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family.
+        Calibration of token counts, one per model family.
     seed : int, default 0
-        Seed of the sample.
+        Seed for sampling requests.
 
     Returns
     -------
     NextActionResults
-        One row per sampled request, and all answers.
+        Scores of each sampled request, and all answers.
 
     Raises
     ------
     SpecError
-        If no recording has a tool call, or an argument is not valid.
+        If there is no request to send, for example because no recording contains a tool call, or if
+        an argument is not valid.
+    ModelRequestRejected
+        If the model rejects a request, or ``max_cost`` would be exceeded.
 
     Examples
     --------
@@ -180,32 +184,32 @@ def evaluate_next_action(
 
 @dataclass(frozen=True)
 class NextActionPlan(ProbingPlan[NextActionResults]):
-    """Which requests of each recording are sent, to which model, and how often."""
+    """Plan of a next-action run: it samples requests and scores the model's tool calls."""
 
     grid: ExperimentGrid
-    "strategies, limits and counting models"
+    "strategies, limits, and the models that count tokens"
     answer_model: str
-    "the model that is asked"
+    "model that is asked for the next action"
     requests: int = 20
-    "requests sampled from each recording; 0 takes all"
+    "number of requests sampled from each recording; 0 takes all"
     replicates: int = 1
-    "how often each request is sent"
+    "number of times that each request is sent"
     tools: tuple[dict[str, Any], ...] | None = None
-    "definitions for every recording; None takes the recorded ones, or derives them from the calls"
+    "tool definitions for every recording; None uses the recorded ones or derives them from the calls"
     include_text_only: bool = False
-    "include requests at which the recorded agent called no tool"
+    "also sample requests at which the recorded agent called no tool"
     only_changed: bool = False
-    "sample only requests that some configuration would send differently from the recording"
+    "sample only requests that at least one configuration changes"
     max_tokens: int | None = _DEFAULT_MAX_TOKENS
-    "maximum tokens of a reply"
+    "maximum tokens of a reply; None sets no limit"
     seed: int = 0
-    "seed of the sample"
+    "seed for sampling requests"
     results = NextActionResults
     columns = _COLUMNS
     scores = _SCORES
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Raise ``SpecError`` if a setting is out of range."""
         super().__post_init__()
         if self.requests < 0:
             raise SpecError(f"requests must be at least 0, got {self.requests}")
@@ -225,7 +229,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         if unsound := sum(recording["unsound"] for recording in recordings):
             return f"nothing to ask: the provider would reject all {unsound:,} recorded requests"
         if self.only_changed:
-            return "no strategy changes any request; set a smaller limit to see a difference"
+            return "no strategy changes any request; choose a smaller limit"
         return "no recording contains a tool call, so there is no action to compare with"
 
     @override
@@ -243,7 +247,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 
         def observe(context: Context) -> SentMessages | None:
-            """Return the messages that are sent; None if they are unchanged or not needed."""
+            """Return the messages to send; None if they equal the recorded ones or are not needed."""
             if context.history_length not in wanted:
                 return None
             sent = tuple(context.messages)
@@ -273,7 +277,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         return ProbingRequests(self, prepared, traces, positions, sent, lambda _: tools, facts)
 
     def _tools(self, recording: Recording) -> tuple[tuple[dict[str, Any], ...], str]:
-        """Return the tool definitions to send, and where they come from."""
+        """Return the tool definitions to send, and their origin: given, recorded or derived."""
         if self.tools is not None:
             return self.tools, "given"
         if recording.tools:
@@ -310,15 +314,15 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
     def _sum_replicates(
         self, batch: ProbingRequests, rows: Sequence[Row], replies: Sequence[Answer]
     ) -> Figures:
-        """Compute the columns of each request."""
+        """Compute the columns of each sampled request; most are sums over its replicates."""
         found = {name: np.nansum(batch.stack(rows, name), axis=2) for name in _COUNTED}
-        found["usd"] = batch.stack(rows, "usd").sum(axis=2)  # an unknown price makes the sum nan
+        found["usd"] = batch.stack(rows, "usd").sum(axis=2)  # An unknown price makes the sum nan.
         for name in ("position", "differs", "tokens", "overflow"):
             found[name] = batch.stack(rows, name)[:, :, 0]
         question = np.array(batch.request_index)
         count, starts = self.replicates, range(0, len(replies), self.replicates)
         alike = [_count_equal_pairs(replies[start : start + count]) for start in starts]
-        # The last entry is for index -1: no request.
+        # The last pair belongs to index -1, which marks requests that were not sent.
         pairs = np.array([*alike, (0.0, 0.0)])[question]
         found["pairs"], found["alike"] = pairs[..., 0], pairs[..., 1]
         found["invalid"] = (question < 0).astype(np.float64)
@@ -326,21 +330,24 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
 
 
 def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int]) -> tuple[int, ...]:
-    """Draw one candidate from each of ``count`` equal stretches, so that late ones are included.
+    """Draw a random sample that covers a sequence evenly.
+
+    The sequence is divided into ``count`` stretches of equal length, and one candidate is drawn from
+    each.
 
     Parameters
     ----------
     candidates : sequence of int
-        The candidates, in order.
+        Positions to draw from, in ascending order.
     count : int
-        Number of stretches; 0 takes all candidates.
+        Number of stretches. All candidates are returned if it is 0, or not below their number.
     seed : sequence of int
-        Seed of the sample.
+        Seed of the random number generator.
 
     Returns
     -------
     tuple of int
-        The sample, in order.
+        Drawn candidates, in ascending order.
 
     Examples
     --------
@@ -355,7 +362,7 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
 
 
 def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[str, Any]:
-    """Compare an answer with the recorded calls."""
+    """Compare a model's answer with the recorded calls, and return columns of ``answers``."""
     found: dict[str, Any] = dict.fromkeys(_COUNTED, math.nan)
     counts = ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd")
     found |= dict.fromkeys(counts, 0.0)
@@ -385,12 +392,12 @@ def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[
 
 
 def _count_equal_pairs(replies: Sequence[Answer]) -> tuple[float, float]:
-    """Count the pairs of replicates, and those that make the same calls."""
+    """Count the pairs of replies, and the pairs in which both replies make the same calls."""
     said = [reply.message.tool_calls for reply in replies if isinstance(reply, Reply)]
     found = [match_calls(one, other).both for one, other in combinations(said, 2)]
     return float(len(found)), sum(found)
 
 
 def _format_calls(calls: Sequence[ToolCall]) -> str:
-    """Format calls for the table of answers."""
+    """Format tool calls for the table ``answers``, one per line."""
     return "\n".join(f"{call.name}({call.arguments})" for call in calls)

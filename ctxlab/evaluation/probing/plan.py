@@ -1,8 +1,9 @@
-"""Plans that ask a model about recordings: requests for every configuration, replies, results.
+"""Base class of plans, which ask a model about recordings and score its replies.
 
-A recording is replayed as in ``evaluate``. Each configuration needs one request per question, and
-equal requests are sent once. A plan knows what to ask and how to score the replies; asking, the
-estimate of the cost and the collection of the results are the same for all plans.
+A recording is replayed as in ``evaluate``. Each configuration (a strategy and a limit) needs one
+request per question. Identical requests are sent only once. A subclass of ``ProbingPlan`` builds the
+requests and scores the replies. The base class estimates the cost, sends the requests and collects the
+results.
 """
 
 from __future__ import annotations
@@ -40,36 +41,36 @@ from ctxlab.messages.validation import is_valid
 from ctxlab.tokens.models import rules_provider
 
 Answer: TypeAlias = Reply | ModelUnavailable
-"""A reply, or the reason why there is none."""
+"""A reply, or the error that explains why a request has no reply."""
 Row: TypeAlias = dict[str, Any]
-"""An answer with its scores, as a row of ``AnsweredResults.answers``."""
+"""Answer with its scores: a row of ``AnsweredResults.answers``."""
 SentMessages: TypeAlias = tuple[Message, ...]
-"""The messages of a request."""
+"""Messages of one request."""
 
 
 @dataclass(frozen=True)
 class ProbingRequests:
-    """Requests about one recording, for all configurations."""
+    """Requests to the answer model about one recording, for all configurations."""
 
     plan: ProbingPlan[Any]
-    "what is asked of which model, and how often"
+    "plan that built the requests"
     prepared: PreparedRecording
-    "the recording"
+    "recording that the requests are about"
     traces: list[Trace]
-    """one replay per configuration, in the order of ``ExperimentGrid.configurations``; none if
-    there is no question"""
+    """one replay per configuration, in the order of ``ExperimentGrid.configurations``; empty if the
+    recording has no question"""
     positions: Sequence[int]
-    "the questions: positions of recorded messages to predict, or numbers of probes"
+    "one number per question: position of the recorded message to predict, or index of the probe"
     sent: Sequence[Sequence[SentMessages]]
-    "messages by configuration and question"
+    "messages of the request for each configuration and question"
     tools: Callable[[SentMessages], tuple[dict[str, Any], ...]]
-    "returns the tool definitions to send with some messages"
+    "function that returns the tool definitions to send with the given messages"
     facts: dict[str, Any] = field(default_factory=dict)
-    "more about the recording for the manifest"
+    "additional values for the recording's entry in the manifest"
 
     @cached_property
     def _numbers(self) -> dict[SentMessages, int]:
-        """Numbers of the distinct messages that the provider accepts."""
+        """Consecutive numbers of the distinct sequences of messages that the provider accepts."""
         provider = rules_provider(self.plan.answer_model)
         distinct = dict.fromkeys(messages for row in self.sent for messages in row)
         valid = (messages for messages in distinct if is_valid(messages, provider))
@@ -77,12 +78,15 @@ class ProbingRequests:
 
     @cached_property
     def request_index(self) -> list[list[int]]:
-        """By configuration and question, the number of the request before replicates; -1 if invalid."""
+        """Number of the request for each configuration and question.
+
+        Replicates share a number. It is -1 for a request that the provider would reject.
+        """
         return [[self._numbers.get(messages, -1) for messages in row] for row in self.sent]
 
     @cached_property
     def requests(self) -> list[Request]:
-        """The distinct requests; the replicates of each are adjacent."""
+        """Distinct requests to send, with the replicates of a request next to each other."""
         model, max_tokens = self.plan.answer_model, self.plan.max_tokens
         return [
             Request(model, messages, tools, max_tokens, replicate=replicate)
@@ -102,7 +106,8 @@ class ProbingRequests:
         Yields
         ------
         tuple of (int, int, int, Reply or ModelUnavailable or None)
-            Configuration, question, replicate and reply; None for a request that was not sent.
+            Indices of configuration, question and replicate, and the reply. The reply is None if the
+            request was not sent.
         """
         several = self.plan.replicates
         for c, row in enumerate(self.request_index):
@@ -110,19 +115,19 @@ class ProbingRequests:
                 yield c, q, r, None if at < 0 else replies[at * several + r]
 
     def stack(self, rows: Sequence[Row], name: str) -> FloatArray:
-        """Return a figure of the answers as an array.
+        """Convert one numeric column of the answers to an array.
 
         Parameters
         ----------
         rows : sequence of dict
             One row per answer, in the order of ``arrange``.
         name : str
-            Key of the figure.
+            Name of the column.
 
         Returns
         -------
         numpy.ndarray of shape (configurations, questions, replicates)
-            The figures.
+            Values of the column.
         """
         shape = len(self.traces), len(self.positions), self.plan.replicates
         return np.array([row[name] for row in rows], dtype=np.float64).reshape(shape)
@@ -132,23 +137,23 @@ ResultsT = TypeVar("ResultsT", bound=AnsweredResults)
 
 
 class ProbingPlan(ABC, Generic[ResultsT]):
-    """What to ask a model about recordings, and how often."""
+    """Base class of plans, which build requests about recordings and score the replies."""
 
     grid: ExperimentGrid
-    "strategies, limits and counting models"
+    "strategies, limits, and the models that count tokens"
     answer_model: str
-    "the model that is asked"
+    "model that answers the requests"
     replicates: int
-    "how often each request is sent"
+    "number of times that each request is sent"
     max_tokens: int | None
-    "maximum tokens of a reply"
+    "maximum tokens of a reply; None sets no limit"
     results: type[ResultsT]
-    "type of the results"
+    "class of the results that ``run`` returns"
 
     def __post_init__(self) -> None:
-        """Check the settings that all plans share."""
+        """Raise ``SpecError`` if a setting that all plans share is not valid."""
         if not self.answer_model:
-            raise SpecError("answer_model is empty; name the model that answers")
+            raise SpecError("answer_model: expected the name of a model, got an empty string")
         for name in ("replicates", "max_tokens"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise SpecError(f"{name} must be at least 1, got {value}")
@@ -156,38 +161,38 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     @property
     @abstractmethod
     def columns(self) -> Sequence[str]:
-        """Names of the figures of a question."""
+        """Names of the columns that ``score`` computes for each question."""
 
     @property
     @abstractmethod
     def scores(self) -> Sequence[Score]:
-        """The scores of the leaderboard."""
+        """Scores of the leaderboard, in the order of its columns."""
 
     @property
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The settings as the manifest names them."""
+        """Settings of the plan, as stored in the manifest."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models that are asked, the answering one first."""
+        """Models that receive requests: the answer model, followed by the judges."""
         return (self.answer_model,)
 
     @abstractmethod
     def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
-        """Replay one recording and build its requests.
+        """Replay one recording and build the requests about it.
 
         Parameters
         ----------
         recording : Recording
-            The recording.
+            Recording to replay.
         client : Client, optional
-            Answers the model calls of strategies.
+            Client for the model calls that strategies make during the replay.
 
         Returns
         -------
         ProbingRequests
-            The distinct requests, and which configuration needs which.
+            Distinct requests, and the request that each configuration needs for each question.
         """
 
     @abstractmethod
@@ -202,23 +207,23 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         Parameters
         ----------
         batch : ProbingRequests
-            Requests of the recording.
+            Requests about the recording.
         replies : sequence of Reply or ModelUnavailable
-            One reply per request.
+            One reply per request of ``batch.requests``.
         verdicts : sequence of mapping
-            Replies to ``judge_requests``, one mapping per judge.
+            Replies of the judges, one mapping per judge with the keys of ``judge_requests``.
 
         Returns
         -------
         rows : list of dict
-            A row per answer, in the order of ``ProbingRequests.arrange``.
+            One row per answer, in the order of ``ProbingRequests.arrange``.
         figures : mapping of str to numpy.ndarray of shape (configurations, questions)
-            Figures of the questions by column name.
+            Values of each column of ``columns``.
         """
 
     @abstractmethod
     def explain_nothing(self, recordings: Sequence[Mapping[str, Any]]) -> str:
-        """Explain why there is nothing to ask.
+        """Explain why no request can be made about any recording.
 
         Parameters
         ----------
@@ -228,25 +233,27 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         Returns
         -------
         str
-            The reason.
+            Reason, used as the message of an error.
         """
 
     def judge_requests(
         self, batch: ProbingRequests, replies: Sequence[Answer]
     ) -> list[dict[Any, Request]]:
-        """Build the requests to the judges, the ``models`` after the first; often there are none.
+        """Build the requests to the judges, if the plan has any.
+
+        The judges are the models of ``models`` after the first.
 
         Parameters
         ----------
         batch : ProbingRequests
-            Requests of a recording.
+            Requests about a recording.
         replies : sequence of Reply or ModelUnavailable
-            One reply per request.
+            One reply per request of ``batch.requests``.
 
         Returns
         -------
         list of dict
-            For each judge, the requests by any key.
+            One mapping of requests per judge. The plan chooses the keys.
         """
         return []
 
@@ -258,14 +265,15 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         Parameters
         ----------
         prepared : PreparedRecording
-            The recording.
+            Recording to replay.
         observers : mapping of str to callable, optional
-            Called with each request.
+            Functions by name. Each is called with the context of every request, and its results are
+            stored in the trace.
 
         Returns
         -------
         list of Trace
-            One trace per configuration.
+            One trace per configuration, in the order of ``ExperimentGrid.configurations``.
         """
         budgets = [prepared.make_budget(limit, self.grid.reserve) for limit in self.grid.limits]
         return replay_traces(prepared, self.grid.strategies, budgets, observers)
@@ -273,24 +281,24 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     def estimate_cost(
         self, recordings: Iterable[Recording], client: Client, progress: bool | None = None
     ) -> list[RequestEstimate]:
-        """Estimate the maximum cost without asking anything; cached replies are free.
+        """Estimate the maximum cost of a run without calling any model. Cached replies are free.
 
-        Model calls of strategies are not included. Contexts that are not cached yet are
-        approximated by those that the strategies build without their model.
+        The estimate does not include model calls that strategies make. If the reply to such a call
+        is not cached, the strategy is replayed without it, so its contexts are approximations.
 
         Parameters
         ----------
         recordings : iterable of Recording
-            The recordings.
+            Recordings of the run.
         client : Client
-            Client of the run; its cache is read.
+            Client of the run, whose cache is read.
         progress : bool, optional
-            Show a progress bar. None shows it on a terminal.
+            Show a progress bar. None shows it only on a terminal.
 
         Returns
         -------
         list of RequestEstimate
-            Number and cost of the requests to each of ``models``.
+            Number and cost of the requests to each model of ``models``.
         """
         nobody, seen = cache_only_client(client), set[str]()
         totals = [RequestEstimate() for _ in self.models]
@@ -302,21 +310,22 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     def estimate_batch(
         self, batch: ProbingRequests, client: Client, seen: set[str]
     ) -> list[RequestEstimate]:
-        """Estimate the cost of one recording.
+        """Estimate the cost of the requests about one recording.
 
         Parameters
         ----------
         batch : ProbingRequests
-            Requests of the recording.
+            Requests about the recording.
         client : Client
-            Client of the run; its cache is read.
+            Client of the run, whose cache is read.
         seen : set of str
-            Cache keys of earlier requests; it is extended.
+            Cache keys of the requests counted so far, which are not counted again. The keys of this
+            batch are added to it.
 
         Returns
         -------
         list of RequestEstimate
-            Number and cost of the requests to each of ``models``.
+            Number and cost of the requests to each model of ``models``.
         """
         return [estimate_requests(batch.requests, client, seen)]
 
@@ -329,32 +338,33 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         total: int | None = None,
         max_cost: float | None = None,
     ) -> ResultsT:
-        """Ask about one recording at a time.
+        """Send the requests about all recordings, one recording at a time, and score the replies.
 
         Parameters
         ----------
         recordings : iterable of Recording
-            The recordings.
+            Recordings to ask about.
         client : Client or None
-            Answers the requests. None calls the provider and caches replies in ``.ctxlab/calls``.
+            Client that sends the requests. None calls the provider and caches replies in
+            ``.ctxlab/calls``.
         data : sequence of str, optional
-            Where the recordings come from, for the manifest.
+            Sources of the recordings, such as paths, for the manifest.
         progress : bool, optional
-            Show a progress bar. None shows it on a terminal.
+            Show a progress bar. None shows it only on a terminal.
         total : int, optional
             Expected number of replies, for the progress bar.
         max_cost : float, optional
-            Maximum cost in USD. None sets no limit.
+            Maximum cost of the run in USD. None sets no limit.
 
         Returns
         -------
         AnsweredResults
-            One row per question, and all answers.
+            Scores of each question, and all answers.
 
         Raises
         ------
         SpecError
-            If there is nothing to ask.
+            If there is no request to send.
         """
         if client is None or max_cost is not None:
             client = build_cost_limited_client(max_cost, client=client)
@@ -366,7 +376,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         if not answers:
             raise SpecError(self.explain_nothing(table.recordings))
         manifest = self.grid.manifest(data, table.recordings) | {self.results.kind: self.settings}
-        del manifest["spec"]["metrics"]  # a spec repeated as an evaluation uses its default metrics
+        del manifest["spec"]["metrics"]  # Without it, the spec can be run with default metrics.
         found = Results.from_builder(table, self.scores, manifest)
         return self.results(found.requests, found.scores, found.manifest, pd.DataFrame(answers))
 
@@ -377,7 +387,10 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         table: ResultsBuilder,
         answers: list[Row],
     ) -> Generator[None, None, None]:
-        """Ask about recording after recording; yield once per reply and store the results."""
+        """Ask about each recording, add the results to ``table`` and ``answers``.
+
+        Yield after each reply, for a progress bar.
+        """
         for recording in recordings:
             batch = self.make_requests(recording, client)
             table.add_recording(batch.prepared.manifest_entry | batch.facts)
@@ -398,7 +411,10 @@ class ProbingPlan(ABC, Generic[ResultsT]):
 
 
 def _collect(requests: Sequence[Request], client: Client) -> Generator[None, None, list[Answer]]:
-    """Yield once per reply as it arrives; return the replies in the order of the requests."""
+    """Send requests, and yield after each reply, for a progress bar.
+
+    The generator returns the replies in the order of the requests.
+    """
     found: dict[int, Answer] = {}
     with closing(iter_replies(requests, client)) as each:
         for place, reply in each:

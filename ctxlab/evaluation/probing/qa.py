@@ -1,15 +1,15 @@
 """Question answering: ask a model the questions of recordings with the context of each strategy.
 
-Each question is asked at its position, in the request that a strategy would send. The reply is
-compared with the reference answers by exact match, F1, containment and judges. Like any replay this
-is off-policy, and it measures model and context together: compare strategies under one model, and
-with ``full``. Replies are cached on disk, so a repeated run costs nothing and gives the same
-results.
+Each question has a position in its recording. The context that a strategy would send at this position
+is extended by a user message with the question. The reply is compared with the reference answers by
+exact match, F1, containment and judges. Like any replay this is off-policy. The scores measure both
+the model and the context, so compare strategies with the same model, and with ``full``. Replies are
+cached on disk, so a repeated run costs nothing and gives the same results.
 
-The question is a user message at the end of the context. Messages are changed only as far as
-providers need it. Speaker names are written into the text, because many providers drop ``name``. Tool
-definitions are sent if the messages contain tool calls, because some providers reject calls without
-them. They are the recorded definitions or, if there are none, derived from the calls.
+Messages are changed only where providers require it. Names of speakers are written into the text,
+because many providers ignore the field ``name``. Tool definitions are sent if the messages contain
+tool calls, because some providers reject calls without definitions. If the recording has no
+definitions, they are derived from the calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ctxlab.llm.batch import RequestEstimate, cache_only_client, estimate_reques
 from ctxlab.messages.types import Message, Probe, Recording, check_recordings
 
 UNKNOWN_ANSWER = "not mentioned"
-"""What a model is told to answer if the conversation does not say."""
+"""Answer that a model is told to give if the conversation does not contain the answer."""
 
 _ABSTENTION_PHRASES = (
     UNKNOWN_ANSWER,
@@ -48,14 +48,14 @@ _ABSTENTION_PHRASES = (
 )
 
 DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
-"""Strategies compared by default: the ceiling, a window, and the floor."""
+"""Strategies compared by default: full history as the ceiling, a window, and the floor."""
 
 DEFAULT_MAX_TOKENS = 1024
-"""Maximum tokens of a reply: an answer takes about twenty, reasoning before it some hundreds."""
+"""Default maximum tokens of a reply: about twenty for an answer, and several hundred for reasoning."""
 
 
 _REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
-"""What ``_grade_reply`` returns, and the tokens and price billed for a reply."""
+"""Columns of a reply: the values returned by ``_grade_reply``, and the billed tokens and price."""
 
 QA_COLUMNS = (
     *("questions", "asked", "answered", "unanswered", "empty", "graded", "word_for_word"),
@@ -63,8 +63,7 @@ QA_COLUMNS = (
     *("completion_tokens", "usd", "over", "evidenced", "evidence_seen", "answerable"),
     "answer_seen",
 )
-"""Columns of a question, summed over its replicates; judges add their own. No score has one of
-these names."""
+"""Columns of a question, mostly sums over its replicates. Judges have additional columns."""
 
 
 _GRADE_SCORES = (
@@ -106,38 +105,39 @@ def run_qa(
 ) -> QAResults:
     """Ask a model the questions of recordings, with the context of each strategy under each limit.
 
-    One recording is held at a time. Questions without a reply are left out of the scores and
-    counted in ``unanswered_rate``. Requests that the provider would reject are not sent; they count
-    as unanswered.
+    Recordings are processed one at a time, so they need not fit into memory together. Questions
+    without a reply are excluded from the scores of replies and counted in ``unanswered_rate``.
+    Requests that the provider would reject are not sent; their questions count as unanswered.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings, with probes.
+        Recordings with probes, which contain the questions.
     strategies : Strategy, str, callable or iterable of them, optional
         One or several strategies.
     limits : float, str or iterable of them, optional
         One or several limits, in tokens or as fractions of each recording's length.
     model : str, optional
-        Model whose tokenizer applies to the limits. None takes the model of each recording.
+        Model whose tokenizer applies to the limits. None uses the model of each recording.
     answer_model : str
-        Model that answers.
+        Model that answers the questions.
     judges : str or iterable of str, optional
-        Models that judge every reply by the rubric of ``ctxlab.evaluation.probing.judge``.
+        Models that grade every reply by the rubric of ``ctxlab.evaluation.probing.judge``.
     replicates : int, default 1
-        How often each question is asked.
+        Number of times that each question is asked.
     max_tokens : int, default 1024
         Maximum tokens of a reply, including hidden reasoning.
     max_cost : float, optional
-        Maximum cost in USD. None sets no limit.
+        Maximum cost of the run in USD. None sets no limit.
     client : Client, optional
-        Answers the requests. None calls the provider and caches replies in ``.ctxlab/calls``.
+        Client that sends the requests. None calls the provider and caches replies in
+        ``.ctxlab/calls``.
     reserve : int, default 0
         Tokens kept for the reply.
     data : sequence of str, optional
-        Where the recordings come from, for the manifest.
+        Sources of the recordings, such as paths, for the manifest.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
 
     Returns
     -------
@@ -170,25 +170,25 @@ def run_qa(
 
 @dataclass(frozen=True)
 class QAPlan(ProbingPlan[QAResults]):
-    """What to ask, which models, and how often."""
+    """Plan of a question-answering run: it asks the questions and grades the replies."""
 
     grid: ExperimentGrid
-    "strategies, limits and counting models"
+    "strategies, limits, and the models that count tokens"
     answer_model: str
-    "the model that answers"
+    "model that answers the questions"
     judges: tuple[str, ...] = ()
-    "models that judge the replies"
+    "models that grade the replies"
     replicates: int = 1
-    "how often each question is asked"
+    "number of times that each question is asked"
     max_tokens: int = DEFAULT_MAX_TOKENS
     "maximum tokens of a reply"
     results = QAResults
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Raise ``SpecError`` if a setting is not valid or a model is named twice as a judge."""
         super().__post_init__()
         if len(set(self.judges)) < len(self.judges):
-            raise SpecError("judges must be different models: a model agrees with itself")
+            raise SpecError(f"judges: expected different models, got {', '.join(self.judges)}")
 
     @property
     @override
@@ -197,13 +197,13 @@ class QAPlan(ProbingPlan[QAResults]):
 
     @property
     def columns(self) -> list[str]:
-        """``QA_COLUMNS`` and two columns per judge."""
+        """Column names of a question: ``QA_COLUMNS`` and two columns per judge."""
         numbers = range(1, len(self.judges) + 1)
         return [*QA_COLUMNS, *(f"{name}_{n}" for n in numbers for name in ("passed", "verdicts"))]
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """The scores of the leaderboard, including one per judge."""
+        """Scores of the leaderboard in display order, including one per judge."""
         judged = (
             Score.share(judge_key(n), f"correct for {model}", f"passed_{n} / verdicts_{n}")
             for n, model in enumerate(self.judges, 1)
@@ -256,7 +256,7 @@ class QAPlan(ProbingPlan[QAResults]):
         if not self.judges:
             return estimates
         replies = cache_only_client(client).complete_all(batch.requests)
-        # A reply that is not available yet counts with its maximum length.
+        # For a reply that is not cached yet, assume the maximum length.
         missing = dict.fromkeys(
             (batch.request_index[c][q], r, q)
             for c, q, r, reply in batch.arrange(replies)
@@ -292,14 +292,14 @@ class QAPlan(ProbingPlan[QAResults]):
                 bill = float(reply.usage.total_input), float(reply.usage.output), reply.usd
                 row |= zip(_REPLY_COLUMNS, (*grade(text, probe.answers), *bill), strict=True)
             for number, said in enumerate(verdicts, 1):
-                # The rubric counts an empty reply as incorrect, so judges are not asked.
+                # The rubric says that an empty reply is incorrect, so judges are not asked about it.
                 verdict = 0.0 if outcome == "empty" else _verdict(said.get((q, text.strip())))
                 row[judge_key(number)] = verdict
             rows.append(row)
         return rows, self._sum_replicates(batch, rows)
 
     def _sum_replicates(self, batch: ProbingRequests, rows: Sequence[Row]) -> Figures:
-        """Compute the columns of each question; unanswered replicates have nan scores."""
+        """Compute the columns of each question; most are sums over the answered replicates."""
         probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
         scores = {name: batch.stack(rows, name) for name in _REPLY_COLUMNS}
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
@@ -344,7 +344,10 @@ def _verdict(reply: Answer | None) -> float:
 
 
 def _grade_reply(text: str, answers: Sequence[str]) -> tuple[float, float, float, float]:
-    """Return exact match, F1, containment (nan without answers) and abstention."""
+    """Return the scores of a reply: exact match, F1, containment and abstention.
+
+    The first three are nan if the question has no reference answers.
+    """
     abstained = float(is_abstention(text))
     if not answers:
         return np.nan, np.nan, np.nan, abstained
@@ -353,7 +356,7 @@ def _grade_reply(text: str, answers: Sequence[str]) -> tuple[float, float, float
 
 
 def _classify_reply(reply: Answer | None) -> tuple[str, str]:
-    """Return the outcome of a question, and the reason."""
+    """Return the outcome of an answer (see ``QAResults``) and the reason for it."""
     if reply is None:
         return "invalid", "the provider would reject the request"
     if isinstance(reply, ModelUnavailable):
@@ -364,17 +367,17 @@ def _classify_reply(reply: Answer | None) -> tuple[str, str]:
 
 
 def format_question(probe: Probe) -> Message:
-    """Format a question with instructions for the reply; the prompt is ``answer.md``.
+    """Format a question as a user message, with the instructions of ``prompts/answer.md``.
 
     Parameters
     ----------
     probe : Probe
-        The question.
+        Probe with the question.
 
     Returns
     -------
     Message
-        A user message.
+        User message that is added to the end of a context.
     """
     text = load_prompt("answer").replace("{unknown}", UNKNOWN_ANSWER)
     return Message("user", text.replace("{question}", probe.question))
@@ -383,18 +386,18 @@ def format_question(probe: Probe) -> Message:
 def is_abstention(reply: str) -> bool:
     """Check if a reply says that the conversation does not contain the answer.
 
-    It looks for the words that the model was told to use, those of LoCoMo's scoring, and a few
-    similar ones. A judge also understands other wordings.
+    The function looks for the phrase that the model was told to use, for that of LoCoMo's scoring
+    script, and for a few similar ones. It misses other wordings, which a judge would understand.
 
     Parameters
     ----------
     reply : str
-        The reply.
+        Reply of the model to a question.
 
     Returns
     -------
     bool
-        True if the reply abstains.
+        True if the reply contains one of the phrases.
 
     Examples
     --------
@@ -414,14 +417,15 @@ def inline_speaker_names(
     Parameters
     ----------
     messages : iterable of Message
-        The messages.
+        Messages to convert. Tool messages and messages without a name stay the same.
     converted : dict
-        Cache of converted messages by id of the original; it is extended.
+        Cache with each original message and its converted form, by ``id`` of the original. New
+        messages are added to it.
 
     Returns
     -------
     tuple of Message
-        The converted messages.
+        Converted messages, in the same order.
 
     Examples
     --------
@@ -432,7 +436,7 @@ def inline_speaker_names(
     def inline(message: Message) -> Message:
         if message.name is None or message.role == "tool":
             return message
-        if id(message) not in converted:  # keep the message alive, so that its id is not reused
+        if id(message) not in converted:  # Keep the original alive, so that its id is not reused.
             converted[id(message)] = message, _prefix_speaker(message, message.name)
         return converted[id(message)][1]
 
@@ -445,14 +449,15 @@ def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[s
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording that the request is about.
     sent : sequence of Message
         Messages of the request.
 
     Returns
     -------
     tuple of dict
-        The recorded definitions, or those derived from calls if the request contains any.
+        Definitions of the recording. If it has none, definitions derived from its tool calls, or
+        nothing if the request contains no tool call.
     """
     if recording.tools:
         return recording.tools

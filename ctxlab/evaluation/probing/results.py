@@ -1,4 +1,4 @@
-"""Results of probing a model: an evaluation, and each answer with its scores."""
+"""Results of runs that ask a model: the scores of an evaluation, and a table of all answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement, jud
 from ctxlab.evaluation.results import Results
 
 GRADED_SCORES = ("exact", "f1", "contains")
-"""Scores of a reply to a question that has an answer."""
+"""Scores that compare a reply with the reference answers of its question."""
 
 _KINDS = {
     "exam": ("QA run", "ctxlab.QAResults.load"),
@@ -26,27 +26,30 @@ _EVALUATION = ("evaluation", "ctxlab.Results.load")
 
 @dataclass(repr=False)
 class AnsweredResults(Results):
-    """``Results`` whose rows are probes of a model; each kind of run has its own manifest key."""
+    """Base class of results that include the answers of a model.
+
+    A subclass is a kind of run, such as question answering.
+    """
 
     answers: pd.DataFrame
-    "one row per answer: probe × strategy × limit × replicate"
+    "one row per combination of question, strategy, limit and replicate"
     kind: ClassVar[str]
-    "manifest key of this kind of run"
+    "key in the manifest that identifies the kind of run and contains its settings"
     note: ClassVar[str]
-    "how to read the leaderboard, printed below it in a notebook"
+    "advice on reading the leaderboard, printed below it in a notebook"
 
     def equals(self, other: Results) -> bool:
-        """Check that two results have the same figures and answers.
+        """Check if two results have the same scores and answers.
 
         Parameters
         ----------
         other : Results
-            The results to compare with.
+            Results to compare with.
 
         Returns
         -------
         bool
-            True if they are equal.
+            True if both have the same type, scores and answers.
         """
         same = isinstance(other, type(self)) and self.answers.equals(other.answers)
         return same and super().equals(other)
@@ -57,7 +60,7 @@ class AnsweredResults(Results):
         Parameters
         ----------
         folder : Path
-            An existing folder.
+            Existing folder to write to.
         """
         super().write_files(folder)
         self.answers.to_parquet(folder / "answers.parquet", index=False)
@@ -74,12 +77,12 @@ class AnsweredResults(Results):
         Returns
         -------
         AnsweredResults
-            Results equal to those that were saved.
+            Saved results.
 
         Raises
         ------
         ReadError
-            If the folder has no saved run of this kind.
+            If the folder does not contain a saved run of this kind.
         """
         saved = Results.load(folder)
         expected, _ = _KINDS[cls.kind]
@@ -95,7 +98,7 @@ class AnsweredResults(Results):
         return cls(saved.requests, saved.scores, saved.manifest, answers)
 
     def __repr__(self) -> str:
-        """Return the model and the number of answers."""
+        """Return a short description with the model and the number of answers."""
         model = self.manifest[self.kind]["answer_model"]
         return f"<{type(self).__name__} of {model}: {len(self.answers):,} answers>"
 
@@ -105,18 +108,19 @@ class AnsweredResults(Results):
 
 
 class QAResults(AnsweredResults):
-    """Scores of replies: one row per question in ``requests``, one per reply in ``answers``.
+    """Results of question answering: the scores of each question, and all replies.
 
-    ``answers`` has one row per question × strategy × limit × replicate: probe, category,
-    ``outcome`` (answered, empty, unanswered, invalid) and ``why``, the reply, its scores (nan if
-    there is nothing to score), the verdict of each judge, and the tokens and price billed for it.
+    ``requests`` has one row per combination of question, strategy and limit. ``answers`` has one
+    row per replicate of each of these. Its columns are the probe and its category, the ``outcome``
+    (answered, empty, unanswered, invalid) with the reason in ``why``, the reply, the scores of the
+    reply (nan if it cannot be scored), the verdict of each judge, and the billed tokens and price.
     """
 
     kind = "exam"
-    note = "Off-policy replay; scores depend on model and context: compare with full."
+    note = "Off-policy replay. Scores depend on both model and context: compare them with those of full."
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
-        """Add the spread over replicates (``…_sd``) to the leaderboard if there are several."""
+        """Compute the leaderboard, with a ``…_sd`` column per score if there are replicates."""
         board = super()._compute_leaderboard(resamples, seed)
         spread = self.replicate_std()
         if spread.empty:
@@ -124,14 +128,15 @@ class QAResults(AnsweredResults):
         return board.merge(spread.reset_index(), on=["strategy", "limit"], how="left", sort=False)
 
     def replicate_std(self) -> pd.DataFrame:
-        """Return the standard deviation of each score over replicates.
+        """Compute the standard deviation of each score over replicates.
 
-        It measures the noise of asking again, not the variation between recordings.
+        It measures how much scores vary when the same questions are asked again. Variation between
+        recordings is not included.
 
         Returns
         -------
         pandas.DataFrame
-            One row per limit and strategy; empty with one replicate.
+            One row per limit and strategy; empty if there is only one replicate.
         """
         if self.answers["replicate"].nunique() < 2:
             return pd.DataFrame()
@@ -143,22 +148,24 @@ class QAResults(AnsweredResults):
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """Models of the judges, in order."""
+        """Models of the judges, in the order in which they were given."""
         return tuple(self.manifest["exam"]["judges"])
 
     def judge_agreement(self) -> dict[tuple[str, str], JudgeAgreement]:
-        """Compare each judge with the next one, on replies that both gave a verdict on.
+        """Compute the agreement of each judge with the next judge in ``judges``.
+
+        Only replies with a verdict from both judges are compared.
 
         Returns
         -------
-        dict
-            ``JudgeAgreement`` by pair of model names.
+        dict of (str, str) to JudgeAgreement
+            Agreement by pair of judge models.
         """
         found = {}
         for (i, one), (j, other) in pairwise(enumerate(self.judges, 1)):
             frame = self.answers[self.answers["outcome"] == "answered"]
             frame = frame.dropna(subset=[judge_key(i), judge_key(j)])
-            # Equal replies to one question are judged once, so they count once.
+            # Equal replies to a question are judged only once, so they are counted once.
             frame = frame.drop_duplicates(["recording", "probe", "reply"])
             first, second = (frame[judge_key(n)].to_numpy() == 1 for n in (i, j))
             found[one, other] = judge_agreement(first, second, list(frame["cluster"]))
@@ -166,35 +173,36 @@ class QAResults(AnsweredResults):
 
 
 FULL_HISTORY = "full()"
-"""Name of full history, the ceiling, in results."""
+"""Name in results of the strategy that keeps the full history, the ceiling of a comparison."""
 
 
 class NextActionResults(AnsweredResults):
-    """How often the next call equals the recorded one; one row per sampled request in ``requests``.
+    """Results of next-action runs: how often a model makes the recorded tool calls.
 
-    ``answers`` has one row per request × strategy × limit × replicate: ``position`` in the
-    recording, ``outcome`` (answered, unanswered, invalid) and ``why``, the ``recorded`` calls and
-    what was ``said``, the agreement (``name``, ``arguments``, ``both``, ``leaves``, ``entities``:
-    shares, nan if there is nothing to compare), ``tokens`` as counted, and the tokens and price
-    billed for it.
+    ``requests`` has one row per combination of sampled request, strategy and limit. ``answers`` has
+    one row per replicate of each of these. Its columns are the ``position`` in the recording, the
+    ``outcome`` (answered, unanswered, invalid) with the reason in ``why``, the ``recorded`` calls,
+    the calls or text that the model ``said``, the shares of agreement (``name``, ``arguments``,
+    ``both``, ``leaves``, ``entities``; nan without recorded calls), the counted ``tokens`` of the
+    request, and the billed tokens and price.
     """
 
     kind = "agreement"
-    note = "Off-policy; a call other than the recorded one may be as good: compare with full."
+    note = "Off-policy replay. A different call may be as good: compare scores with those of full."
 
     def difference_to_full(self, score: str = "agrees_both") -> pd.DataFrame:
-        """Compare each strategy with full history at every limit.
+        """Compare each strategy with the full history (``full``) at every limit.
 
         Parameters
         ----------
         score : str, default "agrees_both"
-            The score to compare.
+            Name of the score to compare.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``strategy``, ``limit``, ``difference``, ``low``, ``high``: paired by recording,
-            with intervals over clusters. Empty if full history was not evaluated.
+            Columns ``strategy``, ``limit``, ``difference`` (paired by recording), and ``low`` and
+            ``high`` (interval over clusters). Empty if ``full`` was not evaluated.
         """
         heads = {"a": "strategy", "limit_a": "limit"}
         wanted = [*heads, "difference", "low", "high"]

@@ -1,1 +1,1 @@
-"""Agent Trajectory Interchange Format (ATIF)."""
+"""Reader and writer for the Agent Trajectory Interchange Format (ATIF)."""

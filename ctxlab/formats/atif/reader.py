@@ -1,22 +1,22 @@
-"""Read the Agent Trajectory Interchange Format (ATIF).
+"""Reader for the Agent Trajectory Interchange Format (ATIF).
 
-A file is one JSON object per run, ``{schema_version: "ATIF-v1.x", agent, steps, …}``. A step has
-the source system, user or agent, and holds the agent's calls and their observations. All versions
-are read alike and without strict validation: the models of the package ``atif`` accept a single
-version, reject unknown keys and reject documents that were valid in earlier versions.
+A file contains one run of an agent as a JSON object, ``{schema_version: "ATIF-v1.x", agent, steps,
+…}``. A step has the source ``system``, ``user`` or ``agent``. A step of the agent also contains its
+tool calls and their observations. All versions are read by the same code, which does not validate
+strictly. The models of the package ``atif`` are not used for reading: they accept a single version,
+and reject unknown keys and documents that were valid in earlier versions.
 
-- Steps with ``is_copied_context`` repeat steps of another trajectory. They are counted and not
-  read.
-- A system step that reports a compaction becomes a compaction, not a message.
-- ``metrics`` of a step that covers several model calls (``llm_call_count``) are not the usage of
-  one call; they are kept in ``extra``. Token ids and log probabilities repeat the text and are not
-  read.
-- Embedded subagents become recordings of their own. A run that continues in another file is not
-  joined; its files share a cluster, which is the ``session_id``.
-- Images remain references by path or URL.
+- Steps with ``is_copied_context`` repeat steps of another trajectory. They are skipped and counted.
+- A system step that reports a compaction becomes a ``Compaction``, not a message.
+- If a step covers several model calls (``llm_call_count``), its ``metrics`` are not the usage of a
+  single call. They are stored in ``extra``. Token ids and log probabilities are not read.
+- Embedded subagents become separate recordings. A run that continues in another file is not joined;
+  the recordings of such files share a cluster, the ``session_id``.
+- Images are stored as references by path or URL.
 
-The writer (``writer``) produces ``ATIF-v1.7``. Values that ATIF cannot express are stored under
-``ctxlab`` in an ``extra`` and are read back from there.
+The module ``writer`` writes version ``ATIF-v1.7``. Values that ATIF cannot express are stored under
+``ctxlab`` in the object ``extra`` of a step, a result, a call or the document. The reader restores
+them.
 
 References
 ----------
@@ -39,39 +39,39 @@ from ctxlab.messages.types import Recording
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file declares an ATIF schema version.
+    """Check whether a file declares an ATIF schema version.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the file is ATIF.
+        True if ``schema_version`` starts with ``ATIF``.
     """
     version = get_in(head.value, "schema_version")
     return isinstance(version, str) and version.startswith("ATIF")
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read a run and its embedded subagents.
+    """Read a run of an agent and the runs of its embedded subagents.
 
     Parameters
     ----------
     source : Source
-        The file to read.
+        The file to read. Skipped content is reported to ``Source.skip``.
 
     Yields
     ------
     Recording
-        The run, then each subagent.
+        The main run, followed by one recording for each subagent.
 
     Raises
     ------
     ReadError
-        If the document has no list of steps.
+        If the document has no list under ``steps``.
     """
     root = source.read_json()
     if not isinstance(get_in(root, "steps"), list):

@@ -1,9 +1,9 @@
 """Convert an ATIF document and its steps to a recording and its messages.
 
-The reader uses this for a run and its subagents, the writer to check its output. A step becomes a
-message, followed by one message per observation. Values that ATIF cannot express are stored under
-``ctxlab`` in the ``extra`` of the step, the result or the call. They replace the fields read from
-the other keys.
+The reader uses this module for a run and its subagents. The writer uses it to read back its output
+and compare. A step becomes a message, followed by one message per observation. Values that ATIF
+cannot express are stored under ``ctxlab`` in the object ``extra`` of a step, a result or a call.
+These values take precedence over the values of the other keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxlab.formats.common.usage import UsageShape
 from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
 
 CTXLAB_KEY = "ctxlab"
-"""Key in ``extra`` for values that ATIF cannot express."""
+"""Key in ``extra`` under which ctxlab stores values that ATIF cannot express."""
 
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 _CALL_KEYS = ("tool_calls", "observation", "metrics")
@@ -46,10 +46,11 @@ _NON_META_AGENT_KEYS = frozenset(["model_name", "tool_definitions"])
 
 
 def _parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> list[Message]:
-    """Convert a step to messages.
+    """Convert a step and its results to messages.
 
-    A result that names no call answers the first call of the step that has no result. If there is
-    none, the result becomes a message; after an agent step, it is a user message.
+    A result without ``source_call_id`` is assigned to the first call of the step that has no result.
+    If every call has a result, it becomes a message of the role of the step, or a user message if the
+    step is the agent's.
     """
     results = _results(step)
     own = _restore_fields(step_message(step, model, skip), step)
@@ -70,26 +71,26 @@ def _parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> 
 
 
 def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) -> Message:
-    """Convert a step without its observations and without the values under ``ctxlab``.
+    """Convert a step to a message, without its observations and the values under ``ctxlab``.
 
     Parameters
     ----------
     step : dict
         The step.
     model : str or None
-        Model of the agent. A step's ``model_name`` is kept only if it differs.
+        Model of the agent. The ``model_name`` of the step is stored in ``extra`` only if it differs.
     skip : callable
-        Called with a reason for each part that is left out.
+        Called with a description of each content part that is skipped.
 
     Returns
     -------
     Message
-        The message.
+        The message of the step.
 
     Raises
     ------
     ValueError
-        If the step is invalid.
+        If the source, content or a call of the step is malformed.
     """
     role = _ROLES.get(step.get("source") or "")
     if role is None:
@@ -118,26 +119,26 @@ def step_message(step: dict[str, Any], model: str | None, skip: SkipCallback) ->
 
 
 def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Message:
-    """Convert one observation of a step.
+    """Convert one result in the ``observation`` of a step to a message.
 
     Parameters
     ----------
     result : dict
-        The observation.
+        An element of ``observation.results``.
     role : str
-        Role of the message if the observation names no call.
+        Role of the message if the result has no ``source_call_id``.
     skip : callable
-        Called with a reason for each part that is left out.
+        Called with a description of each content part that is skipped.
 
     Returns
     -------
     Message
-        A tool message, or a message of ``role``.
+        A tool message if the result has a ``source_call_id``, otherwise a message of ``role``.
 
     Raises
     ------
     ValueError
-        If the observation is invalid.
+        If the id or the content of the result is malformed.
     """
     call = result.get("source_call_id")
     if call is not None:
@@ -150,7 +151,7 @@ def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Mes
 
 
 def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
-    """Return the message with the values stored under ``ctxlab`` in ``extra``."""
+    """Overwrite fields of a message with the values stored under ``ctxlab`` in ``extra``."""
     ours = _extra(holder).get(CTXLAB_KEY)
     if not ours:
         return message
@@ -159,10 +160,10 @@ def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
 
 
 def parse_compaction(step: dict[str, Any]) -> str | None:
-    """Return the summary of a step that reports a compaction.
+    """Return the summary of a step that reports a compaction, or None for any other step.
 
-    Such a step declares ``context_management`` (ATIF 1.7), or refers to subagents that wrote a
-    summary (Terminus 2).
+    A step reports a compaction if its ``extra`` contains ``context_management`` (ATIF 1.7), or if it
+    references subagents that wrote a summary (agent Terminus 2).
 
     Parameters
     ----------
@@ -172,8 +173,8 @@ def parse_compaction(step: dict[str, Any]) -> str | None:
     Returns
     -------
     str or None
-        The summary, ``""`` if the context was only truncated, or None if the step reports no
-        compaction.
+        The text of the summary. An empty string if the context was truncated without a summary.
+        None if the step does not report a compaction.
     """
     extra = _extra(step)
     if step.get("source") != "system" or CTXLAB_KEY in extra:
@@ -195,7 +196,7 @@ def _parse_tool_call(call: Any) -> ToolCall:
     call = fields.require_object(call, "a tool call")
     name, arguments = call.get("function_name"), call.get("arguments")
     if not isinstance(name, str):
-        raise ValueError(f"function_name of a tool call must be text, got {name!r}")
+        raise ValueError(f"function_name of a tool call must be a string, got {name!r}")
     written = fields.get_in(call, "extra", CTXLAB_KEY, "arguments")
     if not isinstance(written, str):
         written = arguments if isinstance(arguments, str) else dump_json(arguments or {})
@@ -206,7 +207,7 @@ def _parse_content(value: Any, skip: SkipCallback) -> Content | None:
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")
+        raise ValueError(f"content must be a string or a list of parts, got {type(value).__name__}")
     parts: list[ContentPart] = []
     for part in value:
         kind, path = fields.get_in(part, "type"), fields.get_in(part, "source", "path")
@@ -242,7 +243,7 @@ def _extra(holder: dict[str, Any]) -> dict[str, Any]:
 
 
 def _other_fields(holder: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return the fields that have no place of their own, without those that are null."""
+    """Return the fields of an object that are not in ``known`` and not null."""
     return {key: holder[key] for key in holder if key not in known and holder[key] is not None}
 
 
@@ -257,7 +258,7 @@ def parse_document(
     skip: SkipCallback,
     handle_errors: Callable[[int], AbstractContextManager[None]],
 ) -> Recording | None:
-    """Convert one ATIF document, without its subagents.
+    """Convert one ATIF document to a recording, without its subagents.
 
     Parameters
     ----------
@@ -268,24 +269,24 @@ def parse_document(
     cluster : str or None
         Cluster of the recording.
     skip : callable
-        Called with a reason for each part that is left out.
+        Called with a description of each step or content part that is skipped.
     handle_errors : callable
-        Returns a context manager that is entered for each step, given the number of the step from
-        1.
+        Called with the number of each step, counted from 1. Returns a context manager that handles
+        the errors of converting this step.
 
     Returns
     -------
     Recording or None
-        The recording, or None if no step is a message.
+        The recording, or None if no step became a message.
 
     Raises
     ------
     ValueError, msgspec.ValidationError
-        If the document itself is invalid.
+        If the document has no list of steps, or if the stored values of ctxlab are malformed.
     """
     steps = fields.get_in(root, "steps")
     if not isinstance(steps, list):
-        raise ValueError("expected a list of steps in the ATIF document")
+        raise ValueError(f"steps must be a list, got {type(steps).__name__}")
     named = fields.first_text(fields.get_in(step, "model_name") for step in steps)
     model = fields.get_text(root, "agent", "model_name") or named
     messages: list[Message] = []
@@ -323,7 +324,7 @@ def _restore_recording(recording: Recording, ours: Any) -> Recording:
 
 
 def _build_meta(root: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts about the run and the agent, under their names in ATIF."""
+    """Return the ``meta`` of a recording: the other fields of the document and of its agent."""
     meta = _other_fields(root, _NON_META_KEYS)
     if isinstance(root.get("agent"), dict):
         meta["agent"] = _other_fields(root["agent"], _NON_META_AGENT_KEYS)

@@ -1,12 +1,13 @@
-"""Write a recording as ATIF.
+"""Writer for the Agent Trajectory Interchange Format (ATIF).
 
-Each message is first written with ATIF's own keys and then read back. Fields that differ are stored
-under ``ctxlab`` in the ``extra`` next to them, for example the name of a result, the exact text of
-arguments, or an image that ATIF cannot reference. A result that does not follow the step with its
-call becomes an observation of a separate system step.
+Each message is first converted to a step with the keys of ATIF, and the step is read back. Fields
+that differ from the message are stored under ``ctxlab`` in the object ``extra`` of the step. Examples
+are the name of a tool result, the exact JSON string of arguments, and an image that ATIF cannot
+reference. A tool result that does not follow the step with its call becomes an observation of a
+separate system step.
 
-Only values that JSON cannot express are lost. The complete document is read back at the end, and
-each difference is reported.
+Only values that JSON cannot express are lost. To detect them, the complete document is read back at
+the end, and each difference is reported.
 """
 
 from __future__ import annotations
@@ -36,29 +37,29 @@ from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usa
 
 _T = TypeVar("_T", Message, Recording)
 
-_VERSION = "ATIF-v1.7"  # the oldest version with all keys that are written
+_VERSION = "ATIF-v1.7"  # the oldest version that has all keys used below
 _SOURCES = {"system": "system", "user": "user", "assistant": "agent"}
 _DATA_URL = re.compile(r"data:(image/(?:jpeg|png|gif|webp))[;,]")
 _IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|gif|webp)(?:[?#]|$)", re.IGNORECASE)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
-    """Return a recording as one line of JSON, valid according to the package ``atif``.
+    """Convert a recording to an ATIF document, as one line of JSON.
 
-    Values that JSON cannot express, such as half a surrogate pair or a number that is not finite,
-    are reported as unsupported.
+    The document is validated with the package ``atif``. Values that JSON cannot express, such as a
+    lone surrogate or an infinite number, are reported as unsupported.
 
     Parameters
     ----------
     recording : Recording
         The recording to write.
     report : callable
-        Called with a description of each part that the format cannot express.
+        Called with a description of each value of the recording that the format cannot store.
 
     Returns
     -------
     str
-        One line of JSON.
+        The document as JSON, followed by a newline.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 
     document = _build_document(recording)
     native = _read_back(document, recording.id)
-    # The reader would take the session id as the cluster, so always store the cluster.
+    # The reader would use the session id as the cluster, so the cluster is always stored.
     ours = _changed_fields(native or Recording("", ()), recording, CTXLAB_FIELDS)
     document["extra"] = {CTXLAB_KEY: {"cluster": recording.cluster} | ours}
     written = _encode(document)
@@ -80,7 +81,7 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 
 
 def _build_document(recording: Recording) -> dict[str, Any]:
-    """Return the recording in ATIF's own keys, without the values under ``ctxlab`` at its root."""
+    """Convert a recording to an ATIF document, without the values under ``ctxlab`` at its root."""
     meta = recording.meta
     said = meta.get("agent")
     agent: dict[str, Any] = {"name": get_text(said, "name") or recording.format or "unknown"}
@@ -118,7 +119,7 @@ def _read_back(document: Any, name: str) -> Recording | None:
 
 
 def _report_changes(told: Recording, back: Recording | None, report: UnsupportedCallback) -> None:
-    """Report values that were not read back as they were."""
+    """Report each field of the recording that differs after the document was read back."""
     if back is None:
         return report("recording without messages")
     for message, again in zip(told.messages, back.messages, strict=True):
@@ -132,8 +133,8 @@ def _report_changes(told: Recording, back: Recording | None, report: Unsupported
 def _build_steps(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
     """Convert messages to steps.
 
-    Each message becomes one step. Results that follow the message with their call become
-    observations of its step.
+    Each message becomes one step, except tool results that directly follow the message with their
+    calls. Such results become observations of the step of this message.
     """
     number = index = 0
     while index < len(messages):
@@ -181,7 +182,7 @@ def _build_result(message: Message) -> dict[str, Any]:
 
 
 def _add_extra(holder: dict[str, Any], message: Message, read_back: Callable[[], Message]) -> None:
-    """Add ``extra`` of the message, and the fields that the reader would read differently."""
+    """Add the message's ``extra`` to a step or result, and the fields that differ when read back."""
     extra = {key: value for key, value in message.extra.items() if key != CTXLAB_KEY}
     if extra:
         holder["extra"] = extra
@@ -201,7 +202,10 @@ def _build_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _build_content(content: Content | None) -> str | list[dict[str, Any]] | None:
-    """Return text, or parts if ATIF supports each of them, or else the text of the parts."""
+    """Convert content to a string or to ATIF parts.
+
+    If ATIF does not support one of the parts, the result is the text of all parts.
+    """
     if content is None or isinstance(content, str):
         return content
     parts = [part for each in content if (part := _build_part(each))]
@@ -224,7 +228,7 @@ def _media_type(url: str) -> str | None:
 
 
 def _build_metrics(usage: Usage) -> dict[str, Any]:
-    """Return metrics; cache writes and reasoning use the names that the RFC proposes."""
+    """Convert usage to metrics. Cache writes and reasoning use the names that the RFC proposes."""
     beyond = {"cache_creation_input_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning}
     extra = {key: count for key, count in beyond.items() if count}
     return {
@@ -242,13 +246,13 @@ def _iso_timestamp(time: float | None) -> str | None:
 
 
 def _changed_fields(actual: _T, expected: _T, names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of ``expected`` that differ in ``actual``, as plain data."""
+    """Return the values of ``expected`` for all named fields that differ in ``actual``, as JSON data."""
     changed = (name for name in names if getattr(actual, name) != getattr(expected, name))
     return {name: msgspec.to_builtins(getattr(expected, name)) for name in changed}
 
 
 def _encode_strict_json(value: Any) -> str | None:
-    """Return a value as JSON text, or None if it cannot be encoded as UTF-8."""
+    """Encode a value as JSON, or return None if it cannot be encoded as UTF-8."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:

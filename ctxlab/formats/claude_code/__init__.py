@@ -1,1 +1,1 @@
-"""Session logs of Claude Code."""
+"""Reader for session logs of Claude Code."""

@@ -1,13 +1,14 @@
-"""Find rows of Claude Code turns that the user took back.
+"""Find the rows of a Claude Code session that belong to abandoned turns.
 
-Such a turn stays in the file, next to the turn that replaced it. Every row names its parent row
-(``parentUuid``). If the user goes back and edits a prompt, the new prompt has the same parent as
-the old one, and the model no longer sees the rows below the old prompt. Parallel tool calls also
-create branches, below rows of one response; these are kept.
+In Claude Code, the user can go back to an earlier prompt and edit it. The abandoned turns stay in the
+file. Every row names its parent row (``parentUuid``). The edited prompt has the same parent as the
+original prompt, and the rows below the original prompt are no longer sent to the model. Parallel tool
+calls also create several rows with the same parent. These rows are not abandoned.
 
 References
 ----------
-Sessions of Claude Code 2.1; its rewind as described by public readers of these files.
+Sessions of Claude Code 2.1. The behaviour of its rewind command is described by public readers of
+these files.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ from ctxlab.formats.fields import get_in, get_objects, get_text
 
 _Row: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = dict[str, _Row]
-"""Rows by uuid."""
+"""uuid → row."""
 _Roots: TypeAlias = dict[str, str | None]
-"""The uuid of a row → the abandoned prompt at or above it."""
+"""uuid of a row → uuid of the abandoned prompt that is the row itself or one of its ancestors."""
 _MESSAGE_TYPES = ("user", "assistant")
 _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<task-notification")
 
 
 def find_abandoned_rows(rows: list[_Row]) -> set[int]:
-    """Return the indices of rows that were certainly abandoned.
+    """Find the rows of turns that the user abandoned by editing an earlier prompt.
 
-    A row is abandoned if it is below a prompt, a later prompt has the same parent, the last message
-    is below the later prompt, and no message was added below the earlier prompt after that.
+    A prompt is abandoned if a later prompt has the same parent, the last message of the conversation
+    is below the later prompt, and no message was added below the earlier prompt after the later
+    prompt. The rows below an abandoned prompt are abandoned, too.
 
     Parameters
     ----------
@@ -40,7 +42,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     Returns
     -------
     set of int
-        Indices in ``rows``.
+        Indices of the abandoned rows in ``rows``.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     if not path:
         return set()
     later: dict[str, int] = {}
-    "parent → index of the prompt below it that was kept"
+    "uuid of a parent → index of its child that is a prompt on the active path"
     for place, row in enumerate(rows):
         parent = get_text(row, "parentUuid")
         if parent in known and get_text(row, "uuid") in path and _is_prompt(row):
@@ -62,7 +64,7 @@ def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     if not later:
         return set()
     roots: dict[str, int] = {}
-    "abandoned prompt → index of the prompt that replaced it"
+    "uuid of an abandoned prompt → index of the prompt that replaced it"
     for place, row in enumerate(rows):
         uuid, replaced = get_text(row, "uuid"), later.get(get_text(row, "parentUuid") or "", -1)
         if uuid and uuid not in path and place < replaced and _is_prompt(row):
@@ -91,7 +93,10 @@ def _rows_below(rows: list[_Row], known: _Rows, roots: dict[str, int]) -> set[in
 
 
 def _find_root(at: str | None, known: _Rows, roots: dict[str, int], root_of: _Roots) -> str | None:
-    """Return the abandoned prompt at or above a row; visits each row only once."""
+    """Return the abandoned prompt that is the row ``at`` or one of its ancestors, or None.
+
+    Results are cached in ``root_of``, so each row is visited only once.
+    """
     trail: list[str] = []
     while at in known and at not in root_of:
         trail.append(at)
@@ -103,7 +108,7 @@ def _find_root(at: str | None, known: _Rows, roots: dict[str, int], root_of: _Ro
 
 
 def _active_path(rows: list[_Row], known: _Rows) -> set[str]:
-    """Return the ids of the last message and of all rows above it."""
+    """Return the uuids of the last message and of all its ancestors."""
     last = next((row for row in reversed(rows) if row.get("type") in _MESSAGE_TYPES), {})
     at, path = get_text(last, "uuid"), set[str]()
     while at in known and at not in path:
@@ -113,12 +118,12 @@ def _active_path(rows: list[_Row], known: _Rows) -> set[str]:
 
 
 def _parent_uuid(row: _Row) -> str | None:
-    """Return the id of the parent row; a compaction uses another key."""
+    """Return the uuid of the parent row. After a compaction it is stored in ``logicalParentUuid``."""
     return get_text(row, "parentUuid") or get_text(row, "logicalParentUuid")
 
 
 def _is_prompt(row: _Row) -> bool:
-    """Return whether a row looks like a prompt that the user typed."""
+    """Check whether a row is a prompt typed by the user, and not a tool result or a client message."""
     if row.get("type") != "user" or row.get("isMeta") or row.get("isCompactSummary"):
         return False
     content = get_in(row, "message", "content")

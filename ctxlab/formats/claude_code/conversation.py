@@ -1,6 +1,6 @@
 """Build one conversation of Claude Code from its rows.
 
-``reader`` decides which rows belong to one conversation.
+The module ``reader`` groups the rows of a file into conversations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from ctxlab.messages.types import Compaction, Message, Recording
 
 @dataclass
 class _CompactionMarker:
-    """A compaction whose position is not known yet."""
+    """A compaction whose positions are computed when all messages are built.
+
+    ``fields`` are the other fields of the ``Compaction``.
+    """
 
     fields: dict[str, Any]
     kept: list[_Item]
-    "items that the summary did not replace"
+    "messages that the compaction did not replace"
 
 
 _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
@@ -34,31 +37,32 @@ _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
 
 @dataclass
 class ConversationBuilder:
-    """Builder of one main or side conversation."""
+    """Builds one main or side conversation from its rows."""
 
     skip: SkipCallback
-    "called with a reason for each row and block that becomes no message"
+    "called with a description of each row or block that is skipped"
     meta: dict[str, Any] = field(default_factory=dict, init=False)
-    "first session id, client version, git branch and subagent id of the rows"
+    "first session id, client version, git branch and subagent id that the rows contain"
     _items: list[_Item] = field(default_factory=list, init=False)
     _answers_by_id: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _answers_by_call: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _items_by_uuid: dict[str, list[_Item]] = field(default_factory=dict, init=False)
-    "row uuid → items that it became, in order; a result maps to its answer"
+    """uuid of a row → the messages built from the row, in order; for a tool result, the answer with its
+    call"""
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Add one row.
+        """Add the next row of the conversation.
 
         Parameters
         ----------
         row : dict
-            The next row of the conversation.
+            The row as recorded.
 
         Raises
         ------
         ValueError
-            If the row is invalid. Nothing is added then.
+            If the row is malformed. In this case the conversation is not changed.
         """
         kind, subtype = get_text(row, "type"), get_text(row, "subtype")
         became = self._items_by_uuid.setdefault(get_text(row, "uuid") or "", [])
@@ -82,7 +86,7 @@ class ConversationBuilder:
                 self.meta.setdefault(key, row[key])
 
     def build_recordings(self, id: str, cluster: str) -> Iterator[Recording]:
-        """Yield the conversation as a recording, if it has messages.
+        """Yield the conversation as a recording.
 
         Parameters
         ----------
@@ -92,7 +96,7 @@ class ConversationBuilder:
         Yields
         ------
         Recording
-            The recording.
+            The recording. Nothing is yielded if the conversation has no messages.
         """
         messages, compactions = _flatten_items(self._drop_interrupted())
         if messages:
@@ -101,9 +105,10 @@ class ConversationBuilder:
             yield replace(built, model=model, compactions=compactions)
 
     def _drop_interrupted(self) -> Iterator[_Item]:
-        """Yield the items without interrupted answers, which have neither text nor calls.
+        """Yield all messages and compactions except interrupted answers.
 
-        An empty answer at the end is kept: it may not have been complete when the file was copied.
+        An interrupted answer has neither text nor calls. An empty answer at the end is kept, because it
+        may have been incomplete when the file was copied.
         """
         spoken = (each for each in reversed(self._items) if not isinstance(each, _CompactionMarker))
         last = next(spoken, None)
@@ -158,7 +163,7 @@ class ConversationBuilder:
         return became
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
-        """Return the known items that a compaction kept."""
+        """Return the messages that a compaction kept, as far as their rows were read."""
         uuids = [*filter(get_text, get_list(metadata, "preservedMessages", "uuids"))]
         head = get_text(metadata, "preservedSegment", "headUuid")
         tail = get_text(metadata, "preservedSegment", "tailUuid")

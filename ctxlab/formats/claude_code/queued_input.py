@@ -1,18 +1,23 @@
 """Find prompts that Claude Code delivered to the model in the middle of a turn.
 
-The client queues prompts that the user types while the model works. A ``queue-operation`` row
-reports each step. ``enqueue`` holds the text. ``dequeue`` means that the prompt begins a turn; a
-``user`` row follows. ``remove`` means that the running turn consumed the prompt, and no ``user``
-row follows. Newer clients then add ``reason: absorbed_mid_turn``; other reasons mean that the
-prompt was not delivered. ``popAll`` means that the user took back all prompts. Newer clients also
-write an ``attachment`` of type ``queued_command`` next to the ``remove``, before or after it. If
-the prompt holds images, they write only the attachment. Rows are next to each other if no new
-answer lies between them.
+Claude Code queues prompts that the user types while the model works, and reports each change of the
+queue in a ``queue-operation`` row:
+
+- ``enqueue`` adds a prompt. The row contains its text.
+- ``dequeue`` removes a prompt that begins a new turn. A ``user`` row with the prompt follows.
+- ``remove`` removes a prompt that was delivered in the middle of the current turn. No ``user`` row
+  follows. Newer clients add ``reason: absorbed_mid_turn``. With any other reason the prompt was not
+  delivered.
+- ``popAll`` removes all prompts because the user withdrew them.
+
+Newer clients also write an ``attachment`` row of type ``queued_command`` with the prompt, shortly
+before or after the ``remove`` row. If the prompt contains images, they write only the attachment. An
+attachment belongs to a ``remove`` row with the same text if no new answer lies between the two rows.
 
 References
 ----------
 Sessions of Claude Code 2.1.5 to 2.1.39. The format of 2.1.2xx is taken from public readers and their
-tests, among them the hive and bordr viewers.
+tests, among them the viewers hive and bordr.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ _DELIVERED_REASONS = (None, "absorbed_mid_turn")
 
 
 def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
-    """Insert a user row wherever a queued prompt reached the model.
+    """Replace each row that delivered a queued prompt to the model by a user row with the prompt.
 
     Parameters
     ----------
@@ -38,7 +43,7 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
     Returns
     -------
     list of dict
-        As many rows, in which user rows replace the rows that delivered a prompt.
+        The rows with these replacements. Its length is the same as that of ``rows``.
 
     Examples
     --------
@@ -61,7 +66,7 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
 
 
 def content_text(content: Any) -> str:
-    """Return the text of message content.
+    """Return the text of a message's content.
 
     Parameters
     ----------
@@ -71,7 +76,8 @@ def content_text(content: Any) -> str:
     Returns
     -------
     str
-        All text, stripped.
+        The string or the texts of the blocks, without surrounding white space. Empty if ``content``
+        has another type.
 
     Examples
     --------
@@ -93,18 +99,22 @@ class _QueuedPrompt:
 
 @dataclass
 class _PromptQueue:
-    """The waiting prompts of one conversation, and the prompts since the last answer."""
+    """The queue of prompts of one conversation, with the prompts delivered since the last answer."""
 
     prompts: deque[_QueuedPrompt] = field(default_factory=deque)
     by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)
     removals: dict[str, deque[int]] = field(default_factory=dict)
-    "text → indices of ``remove`` rows without another row that carries the text"
+    "text of a prompt → indices of ``remove`` rows for which no other row with the text was found yet"
     carriers: dict[str, deque[int]] = field(default_factory=dict)
-    "text → indices of rows that carry it without a ``remove`` row next to them"
+    "text of a prompt → indices of other rows with it for which no ``remove`` row was found yet"
     answer_id: Any = None
 
     def process_row(self, row: _Row, place: int) -> tuple[Any, int | None]:
-        """Return the prompt that a row delivers, and the index of an earlier row that delivered it."""
+        """Return the prompt that a row delivers, and the index of an earlier row with the same prompt.
+
+        Each of the two is None if it does not exist. The prompt of the earlier row must not be
+        delivered a second time.
+        """
         kind = row.get("type")
         if kind == "assistant":
             self._start_answer(get_in(row, "message", "id"))
@@ -135,7 +145,7 @@ class _PromptQueue:
         return None
 
     def _pop_prompt(self, content: Any) -> Any:
-        """Return the content of the removed prompt: the oldest with this text, or the oldest."""
+        """Remove the oldest prompt with this content, or the oldest of all if ``content`` is empty."""
         queue = self.by_text.get(content_text(content)) if content else self.prompts
         while queue:
             first = queue.popleft()
@@ -163,7 +173,7 @@ def _pop_place(places: dict[str, deque[int]], said: str) -> int | None:
 
 
 def _prompt_content(value: Any) -> Any:
-    """Return content that a message can hold, or None for tool results and other values."""
+    """Return ``value`` if it is the content of a user prompt. Return None for tool results etc."""
     if get_text(value):
         return value
     blocks = get_objects(value)

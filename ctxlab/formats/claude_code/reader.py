@@ -1,30 +1,33 @@
-"""Read session logs of Claude Code.
+"""Reader for session logs of Claude Code.
 
 Claude Code writes one row per event.
 
-- Rows with the same ``message.id`` form one assistant message at the position of the first row. Its
-  usage is that of the row with the most output tokens. Its tool results follow it in the order of
-  arrival. Anything else that arrived in between comes after them, so that calls and results stay
-  together.
-- A ``user`` row may hold text, tool results, or both. Rows with ``isMeta`` are sent to the model
-  and are kept (``extra["meta"]``). ``toolUseResult`` repeats a result and is not read.
-- A prompt that was typed while the model worked becomes a user message where the model received it
-  (``queued_input``). A turn that the user took back is left out (``branches``).
-- Side chains (``isSidechain``: subagents) become separate recordings in the cluster of the parent.
-- Compactions are recorded but not applied: a recording holds the whole conversation.
-  ``compact_boundary`` and the row with ``isCompactSummary`` become a ``Compaction`` with the
-  summary, which is not a message. ``microcompact_boundary`` names the calls whose results were
-  cleared. ``compactMetadata`` names the rows that were kept: ``preservedMessages.uuids``, or
-  ``preservedSegment`` with the first row (``headUuid``) and the last (``tailUuid``).
-- An answer that was interrupted during thinking is empty and is left out.
-- All other rows are counted in ``skipped`` by type, including error messages of the client
-  (``isApiErrorMessage``, model ``<synthetic>``). The counts of a file are stored in its first
-  recording, those of interrupted answers in their own recording.
+- Rows with the same ``message.id`` form one assistant message at the position of the first row. The
+  usage of the message is taken from the row with the most output tokens. The tool results follow the
+  message in the order in which they arrived. Other rows that arrived between call and result come
+  after the results, so that calls and results stay together.
+- A ``user`` row contains text, tool results, or both. Rows with ``isMeta`` are also sent to the model.
+  Their messages have ``extra["meta"]``. ``toolUseResult`` repeats a result and is not read.
+- A prompt that was typed while the model worked becomes a user message at the position at which the
+  model received it (see ``queued_input``). Turns that the user abandoned are skipped (see
+  ``branches``).
+- Side chains (``isSidechain``) are conversations of subagents. They become separate recordings in the
+  cluster of the main conversation.
+- Compactions are stored as ``Recording.compactions``, and all messages are kept. A
+  ``compact_boundary`` row and the following row with ``isCompactSummary`` become a ``Compaction`` with
+  the summary; the summary is not a message. ``compactMetadata`` names the rows that the compaction
+  kept, either in ``preservedMessages.uuids``, or in ``preservedSegment`` by the first row
+  (``headUuid``) and the last row (``tailUuid``). A ``microcompact_boundary`` row names the calls whose
+  results were cleared.
+- An answer that was interrupted while the model was thinking is empty and is skipped.
+- All other rows are skipped and counted by type. This includes error messages of the client
+  (``isApiErrorMessage``, model ``<synthetic>``). The counts are stored in the first recording of the
+  file. Interrupted answers are counted in their own recording.
 
 References
 ----------
 Session files of Claude Code 2.0 and 2.1 (``~/.claude/projects``), with examples up to 2.1.39. Only newer
-clients name the rows that a compaction kept (seen for 2.1.195). That format is taken from the notes and
+clients name the rows that a compaction kept (seen in 2.1.195). Their format is taken from the notes and
 test fixtures of public readers.
 """
 
@@ -48,33 +51,33 @@ _KEYS_BY_TYPE = {"summary": "leafUuid", "file-history-snapshot": "snapshot", "sy
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file has rows in the format of Claude Code.
+    """Check whether a file contains rows in the format of Claude Code.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Returns
     -------
     bool
-        True if at least one row matches.
+        True if at least one row has a type and keys that Claude Code writes.
     """
     return any(isinstance(row, dict) and _is_claude_code_row(row) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the main conversation and its side chains.
+    """Read the main conversation and the conversations of subagents.
 
     Parameters
     ----------
     source : Source
-        The file to read.
+        The file to read. Skipped content is reported to ``Source.skip``.
 
     Yields
     ------
     Recording
-        The conversations, in the order in which they begin.
+        The conversations in the order of their first rows.
     """
     chains: dict[str, ConversationBuilder] = {}
     numbered = list(_read_rows(source))
@@ -118,7 +121,7 @@ def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
 
 
 def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
-    """Return the indices of abandoned rows of the main conversations."""
+    """Return the indices of the rows of abandoned turns in all main conversations."""
     mains: dict[str, list[int]] = {}
     for place, (row, key) in enumerate(zip(rows, keys, strict=True)):
         if not row.get("isSidechain"):
@@ -128,10 +131,11 @@ def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
 
 
 def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
-    """Yield the key of the conversation of each row; the main conversation is ``""``.
+    """Yield for each row the key of its conversation. The key of the main conversation is ``""``.
 
-    The key of a side chain is its ``agentId``, or else the row at the root of its parents. Sessions
-    that follow each other form one conversation; interleaved sessions are separate conversations.
+    The key of a side chain is its ``agentId``, or the uuid of its first row if it has no ``agentId``.
+    Sessions that follow each other in the file form one conversation. If the rows of several sessions
+    are interleaved, each session is a conversation and its id is the key.
     """
     said = (row for row in rows if row.get("type") in _MESSAGE_TYPES)
     sessions = (get_text(row, "sessionId") for row in said if not row.get("isSidechain"))

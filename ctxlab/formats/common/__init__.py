@@ -1,1 +1,1 @@
-"""Helpers that several readers share."""
+"""Helper modules that are used by several readers."""

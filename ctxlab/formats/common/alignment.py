@@ -1,9 +1,10 @@
-"""Alignment of the messages of a logged request with those of an earlier one.
+"""Align the messages of a logged request with the messages of the previous request.
 
-Two requests of a conversation usually have the same beginning and the same end, and differ in
-between if the system compacted. Messages in between are matched by ``SentMessage.key``: the calls
-they make, the call they answer, or their text. ``stitch`` builds conversations from these
-alignments.
+Two successive requests of a conversation usually start with the same messages, and the later one
+repeats the last messages of the earlier one. If the agent compacted its context in between, the
+messages in the middle differ. These messages are matched by ``SentMessage.key``, which contains the
+ids of their tool calls, the id of the call that they answer, or their text. ``stitch`` uses the
+alignments to build conversations.
 """
 
 from __future__ import annotations
@@ -15,38 +16,38 @@ from typing import Any, NamedTuple, TypeAlias
 from ctxlab.messages.types import Message
 
 MessageKey: TypeAlias = tuple[Any, ...]
-"""Identifies a message in requests that repeat it."""
+"""Identifier of a message, which is equal if a later request repeats the message."""
 SYSTEM_KEY: MessageKey = ("system",)
-"""The key of every system prompt, whatever its text, because prompts may contain the time of day."""
+"""The key of all system prompts. It does not contain the text, which may include the current time."""
 
 
 class SentMessage(NamedTuple):
-    """A message of a request, or the answer to it."""
+    """A message of a logged request, or the model's answer, in a form that can be compared."""
 
     key: MessageKey
-    "stays the same if the message is sent again, even if its result was cleared"
+    "identifies the message; equal for all its copies, even if a tool result was cleared"
     exact_key: MessageKey
-    "stays the same if the message is sent again unchanged"
+    "identifies the message and its text; equal only for unchanged copies"
     text: str
-    "the text of the message"
+    "text of the message"
     position: int | None = None
-    "its position in the conversation; None for a message that the system put in place of others"
+    "index of the message in the conversation; None for a message that replaces others"
 
     @classmethod
     def from_message(cls, message: Message, position: int | None = None) -> SentMessage:
-        """Build the comparable form of a message.
+        """Compute the keys of a message.
 
         Parameters
         ----------
         message : Message
-            The message.
+            A message of a request, or an answer.
         position : int, optional
-            Its position in the conversation.
+            Index of the message in the conversation, if known.
 
         Returns
         -------
         SentMessage
-            The comparable form.
+            The keys, text and position of the message.
         """
         text = message.text
         if message.tool_call_id:
@@ -64,7 +65,7 @@ class SentMessage(NamedTuple):
 
     @property
     def call_ids(self) -> tuple[str, ...]:
-        """Ids of the calls that the message makes, or the id of the call that it answers."""
+        """Ids of the tool calls of the message, or the id of the call that the message answers."""
         if self.key[0] == "tool":
             return (self.key[1],)
         return tuple(each[0] for each in self.key[1:] if isinstance(each, tuple))
@@ -76,33 +77,37 @@ SentMessages: TypeAlias = Sequence[SentMessage]
 class Alignment(NamedTuple):
     """An alignment of a request with the previous request and its answer.
 
-    ``matched`` and ``altered`` map indices of the request to indices of the previous messages. Both
-    increase.
+    ``matched`` and ``altered`` map the index of a message of the request to the index of the
+    corresponding previous message. Both the keys and the values are in ascending order.
     """
 
     matched: dict[int, int]
-    "messages that are the same, even if cleared or reworded"
+    "messages that were sent again, possibly cleared or slightly changed"
     altered: dict[int, int]
-    "user messages with a different text between matched neighbours"
+    "user messages with a different text, between two matched messages"
     extends_previous: bool
-    "the request begins with everything that was sent before, unchanged"
+    "True if the request starts with all messages of the previous request, unchanged"
     last_match: tuple[int, int] | None
-    "index in both of the answer, or of what it answers, if repeated unchanged; request index first"
+    """(index in the request, index in the previous messages) of the answer, if it is repeated
+    unchanged, otherwise of the message before the answer; None if neither is repeated"""
 
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
-        """Count the newest messages that are adjacent in both requests and the same.
+        """Count the messages up to ``last_match`` that are the same in both requests.
+
+        Counting goes backwards from ``last_match`` and stops at the first message that was not sent
+        before. Cleared tool results and system prompts are not counted.
 
         Parameters
         ----------
         previous : sequence of SentMessage
-            The previous messages.
+            The messages of the previous request and its answer.
         current : sequence of SentMessage
             The messages of the request.
 
         Returns
         -------
         int
-            The count, at most 2.
+            0, 1, or 2 for two or more messages.
         """
         if self.last_match is None:
             return 0
@@ -119,17 +124,17 @@ class Alignment(NamedTuple):
         return count
 
     def omits_only_user_messages(self, previous: SentMessages) -> bool:
-        """Check whether only user messages, such as temporary reminders, are missing from the request.
+        """Check whether the request lacks only user messages, such as temporary reminders.
 
         Parameters
         ----------
         previous : sequence of SentMessage
-            The previous messages.
+            The messages of the previous request and its answer.
 
         Returns
         -------
         bool
-            True if the request contains everything else up to the answer.
+            True if the request repeats all other previous messages and adds nothing between them.
         """
         if self.last_match is None or self.last_match[1] < len(previous) - 1:
             return False
@@ -140,7 +145,7 @@ class Alignment(NamedTuple):
 
 
 def align_messages(previous: SentMessages, current: SentMessages, has_answer: bool) -> Alignment:
-    """Align a request with the previous one of the same conversation.
+    """Align the messages of a request with those of the previous request and its answer.
 
     Parameters
     ----------
@@ -149,12 +154,12 @@ def align_messages(previous: SentMessages, current: SentMessages, has_answer: bo
     current : sequence of SentMessage
         The messages of the request.
     has_answer : bool
-        The last of ``previous`` is the answer.
+        True if the last message of ``previous`` is the answer to the previous request.
 
     Returns
     -------
     Alignment
-        The alignment.
+        The pairs of corresponding messages.
     """
     same = (one.exact_key == other.exact_key for one, other in zip(previous, current, strict=False))
     start = sum(1 for _ in takewhile(bool, same))
@@ -170,16 +175,17 @@ def align_messages(previous: SentMessages, current: SentMessages, has_answer: bo
     if has_answer and newest and newest[1] == len(previous) - 2:
         after = newest[0] + 1
         if after < len(current) and current[after].key[0] == "assistant":
-            matched[after] = len(previous) - 1  # the answer was reworded, such as stripped
+            matched[after] = len(previous) - 1  # the answer was repeated with changes
     matched = dict(sorted(matched.items()))
     whole = start >= len(previous) - has_answer
     return Alignment(matched, _find_altered(previous, current, matched), whole, newest)
 
 
 def is_similar(one: SentMessage, other: SentMessage) -> bool:
-    """Check whether one message contains the text of the other.
+    """Check whether two messages have similar texts: one text contains the other.
 
-    White space and letter case are ignored. Messages with tool calls must have the same key.
+    White space and letter case are ignored. Messages with tool calls and tool results are similar
+    only if their keys are equal.
 
     Parameters
     ----------
@@ -189,7 +195,7 @@ def is_similar(one: SentMessage, other: SentMessage) -> bool:
     Returns
     -------
     bool
-        True if they are similar.
+        True if the messages are similar. Messages without text are not similar to any other.
 
     Examples
     --------
@@ -209,12 +215,12 @@ def first_message_key(messages: SentMessages) -> MessageKey | None:
     Parameters
     ----------
     messages : sequence of SentMessage
-        The messages.
+        The messages of a request.
 
     Returns
     -------
     tuple or None
-        Its ``exact_key``, or None if there is no such message.
+        The ``exact_key`` of the message, or None if there are only system prompts.
     """
     return next((each.exact_key for each in messages if each.key != SYSTEM_KEY), None)
 
@@ -222,7 +228,11 @@ def first_message_key(messages: SentMessages) -> MessageKey | None:
 def _find_last_match(
     previous: SentMessages, current: SentMessages, start: int, has_answer: bool
 ) -> tuple[int, int] | None:
-    """Return indices of the answer after ``start``, or else of the message that it answers."""
+    """Find the previous answer in the request. If it is missing, find the message before it.
+
+    Only messages after ``start`` are searched. Return the index of the found message in ``current``
+    and its index in ``previous``, or None.
+    """
     for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
         for index in range(len(current) - 1, start - 1, -1):
             if current[index].exact_key == previous[place].exact_key:
@@ -233,7 +243,7 @@ def _find_last_match(
 def _match_middle(
     previous: SentMessages, current: SentMessages, places: range, indices: range
 ) -> dict[int, int]:
-    """Match messages between a common beginning and end by key, in order."""
+    """Match the messages between the common beginning and the common end by key, in order."""
     waiting: dict[MessageKey, list[int]] = {}
     for place in reversed(places):
         waiting.setdefault(previous[place].key, []).append(place)

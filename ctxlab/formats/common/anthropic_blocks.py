@@ -1,8 +1,8 @@
-"""Conversion of Anthropic's content blocks to OpenAI's chat shape.
+"""Convert Anthropic's content blocks to OpenAI's chat format.
 
-Images become data URLs. Blocks of types that the chat shape cannot express are reported to
-``skip``. The readers of Anthropic's API, Claude Code and pi use this module. Logs that mix APIs use
-``api_content``, which is more tolerant.
+Images become data URLs. Blocks that OpenAI's chat format cannot represent are reported to the
+callback ``skip``. The readers for Anthropic's API, Claude Code and pi use this module. Readers for
+logs that mix several APIs use ``api_content``, which accepts more variations.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def to_blocks(value: Any) -> list[dict[str, Any]]:
     Parameters
     ----------
     value : Any
-        The content: a text or a list of blocks.
+        The content, a string or a list of blocks.
 
     Returns
     -------
     list of dict
-        The blocks.
+        The blocks. A string is returned as one text block.
 
     Raises
     ------
     ValueError
-        If the content is neither text nor a list of blocks.
+        If the content is neither a string nor a list of objects.
     """
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if isinstance(value, list) and all(isinstance(block, dict) for block in value):
         return value
-    raise ValueError(f"content must be text or a list of blocks, got {type(value).__name__}")
+    raise ValueError(f"content must be a string or a list of objects, got {type(value).__name__}")
 
 
 def parse_assistant_blocks(blocks: _Blocks, skip: SkipCallback) -> MessageBuilder:
@@ -56,19 +56,19 @@ def parse_assistant_blocks(blocks: _Blocks, skip: SkipCallback) -> MessageBuilde
     Parameters
     ----------
     blocks : iterable of dict
-        The blocks.
+        Blocks in Anthropic's format.
     skip : Callable
-        Called with a description of each block that is left out.
+        Called with a description of each skipped block.
 
     Returns
     -------
     MessageBuilder
-        The texts, reasoning and calls of the message.
+        A builder with the texts, reasoning and calls of the message.
 
     Raises
     ------
     ValueError
-        If a block is malformed.
+        If a block lacks a required key or has a value of the wrong type.
     """
     builder = MessageBuilder()
     for block in blocks:
@@ -85,24 +85,24 @@ def parse_assistant_blocks(blocks: _Blocks, skip: SkipCallback) -> MessageBuilde
 
 
 def parse_content(blocks: _Blocks, skip: SkipCallback) -> Content | None:
-    """Parse text and image blocks into content.
+    """Parse text and image blocks into the content of a message.
 
     Parameters
     ----------
     blocks : iterable of dict
-        The blocks.
+        Blocks in Anthropic's format.
     skip : Callable
-        Called with a description of each block that is left out.
+        Called with a description of each skipped block.
 
     Returns
     -------
     str, tuple of dict, or None
-        The content, as ``join_parts`` returns it.
+        One string if all blocks are texts, otherwise content parts. None if nothing is left.
 
     Raises
     ------
     ValueError
-        If a block is malformed.
+        If a block lacks a required key or has a value of the wrong type.
     """
     parts: list[ContentPart] = []
     for block in blocks:
@@ -117,26 +117,26 @@ def parse_content(blocks: _Blocks, skip: SkipCallback) -> Content | None:
 
 
 def split_tool_results(blocks: _Blocks, skip: SkipCallback) -> tuple[list[Message], Content | None]:
-    """Split the blocks of a user message into tool results and content.
+    """Separate the tool results of a user message from its other blocks, and parse both.
 
     Parameters
     ----------
     blocks : iterable of dict
-        The blocks.
+        Blocks in Anthropic's format.
     skip : Callable
-        Called with a description of each block that is left out.
+        Called with a description of each skipped block.
 
     Returns
     -------
     list of Message
-        The tool results. A result that is an error has ``extra["is_error"]``.
+        The tool results, as tool messages. If the tool failed, ``extra["is_error"]`` is True.
     str, tuple of dict, or None
-        The other content, as ``join_parts`` returns it.
+        The content of the other blocks, as returned by ``parse_content``.
 
     Raises
     ------
     ValueError
-        If a block is malformed.
+        If a block lacks a required key or has a value of the wrong type.
     """
     results, others = [], []
     for block in blocks:
@@ -148,17 +148,17 @@ def split_tool_results(blocks: _Blocks, skip: SkipCallback) -> tuple[list[Messag
 
 
 def to_openai_tool(definition: dict[str, Any]) -> dict[str, Any]:
-    """Convert a tool definition to OpenAI's shape.
+    """Convert a tool definition from Anthropic's to OpenAI's format.
 
     Parameters
     ----------
     definition : dict
-        The definition in Anthropic's shape.
+        The definition in Anthropic's format.
 
     Returns
     -------
     dict
-        The definition in OpenAI's shape. A tool that the provider runs itself is returned
+        The definition in OpenAI's format. A tool that runs on the provider's servers is returned
         unchanged.
 
     Examples

@@ -1,20 +1,20 @@
-"""Parser for content blocks of any API or convention.
+"""Parse the content blocks of many APIs, agents and tracing conventions.
 
-Tracers log what an application sent in the shape of its API, or convert it to their own convention:
-OpenAI's parts and items, Anthropic's and Bedrock's blocks, LangChain's blocks, the parts of the
-GenAI conventions of OpenTelemetry. Goose, Kimi and the Vercel AI SDK have their own shapes. A block
-has a ``type``; a Bedrock block has one key instead (``content_parts`` lists the sources).
+Supported are the parts and items of OpenAI, the blocks of Anthropic, Bedrock and LangChain, the
+parts of OpenTelemetry's GenAI conventions, and the blocks of Goose, Kimi and the Vercel AI SDK. The
+type of a block is its ``type`` or, for a Bedrock block, its only key (``content_parts`` lists the
+types).
 
 - OpenAI's parts that are neither text nor image (audio, files) are kept unchanged.
 - A call that Goose could not parse has no name. It gets the name ``unknown``, so that its result
-  keeps its call.
-- Blocks of unknown types are reported to ``skip``.
+  still has a call.
+- Blocks of unknown types are reported to the callback ``skip``.
 
-Tool definitions may be OpenAI's (wrapped in ``function``, or flat as in Responses), Anthropic's,
-Bedrock's (``toolSpec``), or those of Strands and MCP (``inputSchema``). A tool that the provider
-runs itself has a type and no schema, and is kept unchanged.
+Tool definitions may be in the format of OpenAI (with ``function``, or flat as in the Responses
+API), Anthropic, Bedrock (``toolSpec``), Strands or MCP (``inputSchema``). The definition of a tool
+that runs on the provider's servers has a type and no schema. It is kept unchanged.
 
-The readers of traces, of LangChain messages and of message lists use this module.
+The readers for traces, LangChain messages and message lists use this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ctxlab.messages import content_parts as kinds
 from ctxlab.messages.openai_format import tool_call_from_dict
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
-# Distinguish a list of blocks from other JSON, so types that are common words are left out.
+# Used to tell blocks from other JSON, so types that are common words are not included.
 _SHOWN_TYPES = kinds.TEXT_TYPES + kinds.IMAGE_TYPES[:5]
 _BLOCK_TYPES = _SHOWN_TYPES + kinds.REASONING_TYPES + kinds.CALL_TYPES + kinds.RESULT_TYPES
 _BLOCK_KEYS = ("type", "text", "toolUse", "toolResult", "reasoningContent")
@@ -49,42 +49,42 @@ _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
 class ParsedContent(NamedTuple):
-    """The blocks of one message by kind, each in the original order."""
+    """The content of one message by kind. Each kind is in the original order."""
 
     parts: tuple[ContentPart, ...] = ()
-    "texts and images"
+    "texts, images and other content parts"
     reasoning: tuple[str, ...] = ()
-    "texts of hidden reasoning"
+    "hidden reasoning, one string per block"
     calls: tuple[ToolCall, ...] = ()
     "tool calls"
     results: tuple[Message, ...] = ()
-    "tool results, which Anthropic and Bedrock put into the user's message"
+    "tool results, which are part of a user message in the APIs of Anthropic and Bedrock"
 
     @property
     def content(self) -> chat_format.Content | None:
-        """The texts and images, as ``join_parts`` returns them."""
+        """The parts as the content of a message: one string if all parts are texts, None if empty."""
         return join_parts(self.parts)
 
 
 def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
-    """Parse a list of blocks; a text in the list counts as a text block.
+    """Parse the content blocks of a message.
 
     Parameters
     ----------
     blocks : iterable of Any
-        The blocks.
+        The blocks of any supported API. A string is accepted as a text block.
     skip : Callable
-        Called with a description of each block that is left out.
+        Called with a description of each skipped block.
 
     Returns
     -------
     ParsedContent
-        The content by kind.
+        The texts, reasoning, tool calls and tool results.
 
     Raises
     ------
     ValueError
-        If a block is neither a text nor an object, or is malformed.
+        If a block is neither a string nor an object, or if it is malformed.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def read_blocks(blocks: Iterable[Any], skip: SkipCallback) -> ParsedContent:
 
 
 def is_block_list(value: Any) -> bool:
-    """Check whether a value is a list of blocks of known types, and not other JSON.
+    """Check whether a value is a list of content blocks rather than other JSON.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def is_block_list(value: Any) -> bool:
     Returns
     -------
     bool
-        True for a list of blocks that is not empty.
+        True if the value is a non-empty list and all its elements are blocks of known types.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def is_block_list(value: Any) -> bool:
 
 
 def is_tool_result(block: Any) -> bool:
-    """Check whether a block holds the result of a tool.
+    """Check whether a value is a content block with a tool result.
 
     Parameters
     ----------
@@ -154,28 +154,28 @@ def is_tool_result(block: Any) -> bool:
     Returns
     -------
     bool
-        True for a tool result.
+        True if the value is an object with a type that an API uses for tool results.
     """
     return isinstance(block, dict) and kinds.part_type(block) in kinds.RESULT_TYPES
 
 
 def parse_tool_call(block: Any) -> ToolCall:
-    """Parse a tool call from a block or an entry of ``tool_calls``, in the shape of any API.
+    """Parse a tool call in the format of any supported API.
 
     Parameters
     ----------
     block : Any
-        The logged call.
+        The logged call: a content block or an element of ``tool_calls``.
 
     Returns
     -------
     ToolCall
-        The call.
+        The call, with arguments as JSON.
 
     Raises
     ------
     ValueError
-        If the call is malformed.
+        If the call has no name or has values of wrong types.
     """
     if isinstance(block, dict) and kinds.part_type(block) in _GOOSE_CALL_TYPES:
         return _parse_goose_call(block)
@@ -191,19 +191,19 @@ def parse_tool_call(block: Any) -> ToolCall:
 
 
 def parse_tool_result(block: dict[str, Any], skip: SkipCallback) -> Message:
-    """Parse a block with a tool result into a tool message.
+    """Parse a content block with a tool result.
 
     Parameters
     ----------
     block : dict
-        The logged result.
+        The logged result, in the format of any supported API.
     skip : Callable
-        Called with a description of each block of the result that is left out.
+        Called with a description of each skipped block of the result.
 
     Returns
     -------
     Message
-        The tool message. A result that is an error has ``extra["is_error"]``.
+        The result as a tool message. If the tool failed, ``extra["is_error"]`` is True.
     """
     body = next((block[k] for k in kinds.RESULT_TYPES if isinstance(block.get(k), dict)), block)
     keys = ("content", "response", "result", "output")
@@ -230,7 +230,7 @@ def _parse_goose_call(block: dict[str, Any]) -> ToolCall:
 
 
 def _unwrap_goose_output(outcome: Any) -> tuple[Any, bool]:
-    """Return the output of a Goose tool, and whether it failed; newer logs use MCP's object."""
+    """Return the output of a Goose tool, and True if the tool failed."""
     value = get_in(outcome, "value")
     if value is None:
         return get_text(outcome, "error") or "", get_in(outcome, "status") == "error"
@@ -249,7 +249,7 @@ def _unwrap_vercel_output(output: dict[str, Any]) -> Any:
 
 
 def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
-    """Return a result as the model read it: text and images, or else its JSON."""
+    """Convert a tool result to content: texts and images, or JSON if it has any other form."""
     if isinstance(value, str):
         return value
     blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
@@ -261,14 +261,14 @@ def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
 
 
 def _is_block(value: Any) -> bool:
-    """Check whether a value has the keys of a block."""
+    """Check whether a value is an object with at least one key that content blocks have."""
     if not isinstance(value, dict):
         return False
     return any(key in value for key in _BLOCK_KEYS) or get_in(value, "image", "source") is not None
 
 
 def _to_text_block(value: Any) -> Any:
-    """Convert Bedrock's JSON and MCP's text resources to text blocks."""
+    """Convert a JSON block of Bedrock or a text resource of MCP to a text block."""
     if not isinstance(value, dict):
         return value
     if value.keys() == {"json"}:
@@ -291,7 +291,7 @@ def _block_text(block: dict[str, Any]) -> str | None:
 
 
 def _block_reasoning(block: dict[str, Any]) -> list[str]:
-    """Return reasoning from a text, a list of texts (OpenAI's content) or summaries."""
+    """Return the texts of a reasoning block, or its summaries if it has no other text."""
     candidates = [
         *map(block.get, ("thinking", "think", "reasoning", "text", "content")),
         get_in(block, "reasoning_content", "text"),
@@ -306,9 +306,9 @@ def _item_texts(value: Any) -> list[str]:
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
-    """Return the URL of an image, or its data as a data URL."""
+    """Return the URL of an image, or a data URL with its content. None if it is not an image."""
     if block.get("modality") not in (None, "image"):
-        return None  # OpenTelemetry uses the same types for audio and video
+        return None  # OpenTelemetry also uses these types for audio and video
     media = _first_key_text(block, "mime_type", "mimeType", "mediaType")
     if block.get("type") in ("file", "media") and not (media or "").startswith("image/"):
         return None
@@ -320,12 +320,12 @@ def _block_image_url(block: dict[str, Any]) -> str | None:
     if url := get_text(link, "url") or get_text(link) or _first_key_text(block, "url", "uri"):
         return url
     of_blob = "content" if block.get("type") == "blob" else "data"
-    # Bedrock's bytes are base64, bare or wrapped by Strands.
+    # Bedrock's bytes are a base64 string, which Strands wraps in an object.
     inlined = _first_key_text(source, "data", "bytes") if isinstance(source, dict) else None
     data = _first_key_text(block, "base64", of_blob) or inlined or get_text(source, "bytes", "data")
     media = media or get_text(source, "media_type")
     if data and _is_url(data):
-        return data  # files of the Vercel AI SDK hold a URL or data
+        return data  # in files of the Vercel AI SDK, data may be a URL
     return _data_url(media, data) if data else get_text(source, "url")
 
 
@@ -343,14 +343,14 @@ def parse_tools(value: Any, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
     Parameters
     ----------
     value : Any
-        A list of definitions, or its JSON text.
+        A list of tool definitions in the format of any supported API, or a string with JSON.
     skip : Callable
-        Called with a description of each element that is left out.
+        Called with a description of each skipped element.
 
     Returns
     -------
     tuple of dict
-        The definitions in OpenAI's shape. Empty if the value is not a list.
+        The definitions in OpenAI's format. Empty if the value is not a list.
 
     Examples
     --------

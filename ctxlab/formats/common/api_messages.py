@@ -1,19 +1,19 @@
-"""Parser for lists of logged messages of any API.
+"""Parse logged messages of many APIs.
 
-A row is a message of OpenAI (Chat Completions, or an item of Responses), Anthropic, LangChain,
-OpenTelemetry (with ``parts``), Goose, Kimi or the Vercel AI SDK, a pair of role and text, or a
-text.
+A row of a log is a message of OpenAI (Chat Completions, or an item of the Responses API),
+Anthropic, LangChain, OpenTelemetry (with ``parts``), Goose, Kimi or the Vercel AI SDK. It may also
+be a list of role and text, or a string.
 
-- Results in a user's message become messages of their own before it. Results in an assistant's
-  message, whose tools the provider ran, become messages after it.
-- A call that appears in both ``tool_calls`` and the content is read once, and the repetition is
-  counted.
-- The items of one answer (reasoning, text, calls) become one message, as does a separate message
-  with the role ``thinking``.
+- Tool results in a user message become separate messages before it. Tool results in an assistant
+  message, which are from tools that the provider ran, become separate messages after it.
+- A call that is in both ``tool_calls`` and the content is read once. The repetition is counted.
+- The Responses API splits an answer into items for reasoning, text and calls. The items of an
+  answer are joined into one message. A message with the role ``thinking`` is joined with the answer
+  after it.
 
-``parse_messages`` stores what it leaves out of a message in ``extra["left_out"]``, a list of
-reasons, instead of reporting it. A message is logged again with every later call, and ``traces``
-counts it once.
+``parse_messages`` does not report skipped items of a message directly. It stores their descriptions
+as a list in ``extra["left_out"]`` of the message. A message is logged again with every later model
+call, and ``traces`` uses this list to count its skipped items only once.
 
 References
 ----------
@@ -42,7 +42,7 @@ from ctxlab.messages.content_parts import CALL_TYPES, part_type
 from ctxlab.messages.types import Message, ToolCall
 
 SKIPPED_KEY = "left_out"
-"""The key of ``Message.extra`` that lists what was left out of a message."""
+"""Key of ``Message.extra`` that lists the descriptions of skipped items of a message."""
 
 # Items of the Responses API that belong to the assistant.
 _ITEM_TYPES = ("message", "reasoning", "function_call", "custom_tool_call")
@@ -51,24 +51,27 @@ _THINKING_ROLES = ("thinking", "reasoning")
 
 
 def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
-    """Parse the rows of a list of messages.
+    """Parse a list of logged messages.
+
+    Descriptions of items that are skipped within a message are stored in ``extra["left_out"]`` of
+    the message.
 
     Parameters
     ----------
     rows : iterable of Any
-        The logged rows.
+        The logged messages, in the format of any supported API.
     skip : Callable
-        Called with a description of each item that is left out and belongs to no message.
+        Called with a description of each skipped item before the first message.
 
     Returns
     -------
     list of Message
-        The messages.
+        The parsed messages, in the same order.
 
     Raises
     ------
     ValueError
-        If a row is broken. The message names its index.
+        If a row is malformed. The error message contains the index of the row.
 
     Examples
     --------
@@ -78,7 +81,7 @@ def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
     ['user', 'assistant', 'tool']
     """
     messages: list[Message] = []
-    goes_on = None  # whether the next row may continue this answer: "items", "thinking" or None
+    goes_on = None  # "items" or "thinking" if the next row may be a part of the same answer
     for number, row in enumerate(rows):
         skipped: list[str] = []
         try:
@@ -102,24 +105,25 @@ def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
 
 
 def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
-    """Parse one row, and report what is left out at once.
+    """Parse one logged message.
 
     Parameters
     ----------
     row : Any
-        A message of any API that ``parse_messages`` reads.
+        A message in the format of any API that ``parse_messages`` supports.
     skip : Callable
-        Called with a description of each block that is left out and of each repeated call.
+        Called with a description of each skipped block and of each repeated call.
 
     Returns
     -------
     list of Message
-        The message and the tool results that it contains. Empty if the row has no content.
+        The message, and the tool results that it contains as separate messages. Empty if all its
+        content was skipped.
 
     Raises
     ------
     ValueError
-        If the row is not a message.
+        If the row is not a valid message.
     """
     messages = []
     for message in _parse_row(row, skip):
@@ -130,7 +134,7 @@ def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[Message]:
-    """Set the time of a row on its messages, and its usage on the assistant's."""
+    """Copy the time of a row to its messages, and its usage to the assistant messages."""
     time = find_timestamp(row) or get_time(row, "createdAt")
     usage = detect_usage(row.get("usage"))
     timed = (each if each.time is not None else each.replace(time=time) for each in messages)
@@ -138,7 +142,7 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
 
 
 def is_control_row(row: Any) -> bool:
-    """Check whether a row is not a message but Kimi's marker or Goose's session line.
+    """Check whether a row of a log is a control row of Kimi or the session line of Goose.
 
     Parameters
     ----------
@@ -148,7 +152,7 @@ def is_control_row(row: Any) -> bool:
     Returns
     -------
     bool
-        True if the row holds no message.
+        True if the row is not a message but information about the log.
 
     Examples
     --------
@@ -164,7 +168,7 @@ def is_control_row(row: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Check whether a value is a message of any kind, or an item of one.
+    """Check whether a value is a message of any supported API, or an item of the Responses API.
 
     Parameters
     ----------
@@ -174,7 +178,7 @@ def is_message(value: Any) -> bool:
     Returns
     -------
     bool
-        True for a message or an item.
+        True if the value is an object with a role, or with the type of a message or item.
     """
     if not isinstance(value, dict):
         return False
@@ -184,7 +188,9 @@ def is_message(value: Any) -> bool:
 
 
 def is_role_text_pair(value: Any) -> bool:
-    """Check whether a value is a pair of role and text, as LangChain accepts.
+    """Check whether a value is a list of role and text, such as ``["user", "hi"]``.
+
+    LangChain accepts messages in this form.
 
     Parameters
     ----------
@@ -194,13 +200,13 @@ def is_role_text_pair(value: Any) -> bool:
     Returns
     -------
     bool
-        True for a list of two texts.
+        True if the value is a list of two strings.
     """
     return isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)
 
 
 def _record_skipped(skipped: list[str], messages: list[Message], skip: SkipCallback) -> None:
-    """Store what a row lost on its message, or on the message before it."""
+    """Store descriptions of skipped items in the last message, or report them if there is none."""
     if skipped and messages:
         extra = messages[-1].extra
         skipped = [*extra.get(SKIPPED_KEY, ()), *skipped]
@@ -224,7 +230,7 @@ def _merge_messages(one: Message, other: Message) -> Message:
 
 
 def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
-    """Parse one row into its message and the results that it contains."""
+    """Parse one row into its message and a separate message for each tool result in it."""
     if isinstance(row, str):
         return [Message("user", row)]
     if is_role_text_pair(row):
@@ -264,10 +270,10 @@ def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:
 def _drop_repeated_calls(
     calls: list[Any], content: list[Any], skip: SkipCallback
 ) -> tuple[list[Any], list[Any]]:
-    """Return the calls of a row without repetitions, and its content without calls.
+    """Move the tool calls in the content of a row to ``calls``, except for repeated calls.
 
-    Two calls are the same if they have the same id. If one has no id, their names and arguments are
-    compared.
+    Return all calls and the remaining content. Two calls are the same if they have the same id. If
+    one of them has no id, their names and arguments are compared.
     """
     parsed_calls = [parse_tool_call(each) for each in calls]
     kept: list[Any] = []
@@ -296,7 +302,7 @@ def _row_blocks(row: Any) -> list[Any]:
 
 
 def _parse_response_item(row: dict[str, Any], kind: str, skip: SkipCallback) -> list[Message]:
-    """Parse an item of OpenAI's Responses API that has no role."""
+    """Parse an item of OpenAI's Responses API without a role, such as a call or its output."""
     if is_tool_result(row):
         return [parse_tool_result(row, skip)]
     if kind == "reasoning":

@@ -1,9 +1,9 @@
-"""Helpers for OpenAI's chat shape, which many logs use and all readers produce.
+"""Helpers for OpenAI's chat format, which many logs use and to which all readers convert.
 
-Readers of logs in that shape parse messages (``parse_chat_messages``, ``select_chat_fields``,
-``first_choice``) and content (``normalize_content``). Readers of other shapes create parts and join
-them (``join_parts``), or collect an answer that a log splits into blocks, rows or items
-(``MessageBuilder``).
+Readers for logs in this format parse messages with ``parse_chat_messages``, ``select_chat_fields``
+and ``first_choice``, and content with ``normalize_content``. Readers for other formats create
+content parts and join them with ``join_parts``. If a log splits an answer into blocks, rows or
+items, readers collect them in a ``MessageBuilder``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ctxlab.messages import openai_format
 from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
 
 Content: TypeAlias = str | tuple[ContentPart, ...]
-"""The content of a message: a text, or parts."""
+"""The content of a message: a string, or a tuple of content parts."""
 
 CHAT_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""Values of ``role`` in a logged message."""
+"""The values of ``role`` in logged messages of OpenAI's chat format."""
 
 _CHAT_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
 def has_non_openai_parts(row: Any) -> bool:
-    """Check whether a logged message has parts that OpenAI's chat shape does not have.
+    """Check whether a logged message has content parts that OpenAI's chat format does not have.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def has_non_openai_parts(row: Any) -> bool:
     Returns
     -------
     bool
-        True if there is such a part.
+        True if the message has such a part. False if its content is a string.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def has_non_openai_parts(row: Any) -> bool:
 
 
 def has_tool_parts(row: Any) -> bool:
-    """Check whether the content of a logged message has tool calls or results as parts.
+    """Check whether the content of a logged message contains tool calls or tool results.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ def has_tool_parts(row: Any) -> bool:
     Returns
     -------
     bool
-        True if there is such a part.
+        True if at least one content part is a tool call or a tool result.
     """
     return any(kind in kinds.CALL_TYPES or kind in kinds.RESULT_TYPES for kind in _part_types(row))
 
 
 def has_reasoning_parts(row: Any) -> bool:
-    """Check whether the content of a logged message has reasoning as parts.
+    """Check whether the content of a logged message contains reasoning.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ def has_reasoning_parts(row: Any) -> bool:
     Returns
     -------
     bool
-        True if there is such a part.
+        True if at least one content part is reasoning.
     """
     return any(kind in kinds.REASONING_TYPES for kind in _part_types(row))
 
 
 def unknown_part_types(row: Any) -> list[str]:
-    """Return the types of content parts that OpenAI's chat shape does not have.
+    """Return the types of content parts that OpenAI's chat format does not have.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def unknown_part_types(row: Any) -> list[str]:
     Returns
     -------
     list of str
-        The types, one per part.
+        The type of each such part, in the order of the content.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def _part_types(row: Any) -> list[str | None]:
 
 
 def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
-    """Parse a list of messages in OpenAI's chat shape.
+    """Parse a list of messages in OpenAI's chat format.
 
     Parameters
     ----------
@@ -125,12 +125,12 @@ def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
     Returns
     -------
     tuple of Message
-        The messages.
+        The parsed messages, one per row.
 
     Raises
     ------
     ValueError
-        If a row is broken. The message names its index.
+        If a row is malformed. The error message contains the index of the row.
     """
     messages = []
     for position, row in enumerate(rows):
@@ -144,7 +144,9 @@ def parse_chat_messages(rows: Iterable[Any]) -> tuple[Message, ...]:
 
 
 def select_chat_fields(row: Any) -> dict[str, Any]:
-    """Select the fields of a logged message that a provider takes, without an agent's own keys.
+    """Select the fields of a logged message that belong to OpenAI's chat format.
+
+    Other fields, which an agent may have added, are removed.
 
     Parameters
     ----------
@@ -154,12 +156,12 @@ def select_chat_fields(row: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        The fields.
+        The selected fields: role, content, calls, name and reasoning.
 
     Raises
     ------
     ValueError
-        If the row is not an object, or has tool calls or results as parts.
+        If the row is not an object, or if its content contains tool calls or tool results.
     """
     row = require_object(row, "a message")
     openai_format.reject_tool_parts(row.get("content"))
@@ -167,7 +169,7 @@ def select_chat_fields(row: Any) -> dict[str, Any]:
 
 
 def first_choice(response: Any) -> Any:
-    """Return the message of a response's first choice.
+    """Return the message of the first choice of a response.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ def first_choice(response: Any) -> Any:
     Returns
     -------
     Any
-        The message, or None if there is none.
+        The message, or None if the response has no choices.
 
     Examples
     --------
@@ -188,70 +190,71 @@ def first_choice(response: Any) -> Any:
 
 
 def make_call(id: Any, name: Any, arguments: Any) -> ToolCall:
-    """Return a tool call with logged values.
+    """Build a tool call from logged values.
 
     Parameters
     ----------
     id, name, arguments : Any
-        The values; the arguments are text or become JSON text.
+        The logged values. Arguments that are not a string are converted to JSON.
 
     Returns
     -------
     ToolCall
-        The call.
+        The tool call.
 
     Raises
     ------
     ValueError
-        If the name is not a text.
+        If the name is not a string.
     """
     return openai_format.tool_call_from_dict({"id": id, "name": name, "arguments": arguments})
 
 
 def text_part(text: str) -> ContentPart:
-    """Return a content part with a text.
+    """Return a content part of type ``text``.
 
     Parameters
     ----------
     text : str
-        The text.
+        The text of the part.
 
     Returns
     -------
     dict
-        The part.
+        The part in OpenAI's chat format.
     """
     return {"type": "text", "text": text}
 
 
 def image_part(url: str) -> ContentPart:
-    """Return a content part with an image.
+    """Return a content part of type ``image_url``.
 
     Parameters
     ----------
     url : str
-        A URL or data URL.
+        URL of the image, or a data URL.
 
     Returns
     -------
     dict
-        The part.
+        The part in OpenAI's chat format.
     """
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def join_parts(parts: Sequence[ContentPart]) -> Content | None:
-    r"""Join content parts into one text if all are texts.
+    r"""Join content parts into one string if all of them are text parts.
 
     Parameters
     ----------
     parts : sequence of dict
-        The parts.
+        The content parts.
 
     Returns
     -------
     str, tuple of dict, or None
-        The texts joined by newlines, the parts if one is not a text, or None if there are none.
+        The texts joined by newlines. The unchanged parts if at least one is not a text part. None
+        if there are no parts.
 
     Examples
     --------
@@ -265,9 +268,9 @@ def join_parts(parts: Sequence[ContentPart]) -> Content | None:
 
 
 def normalize_content(value: Any) -> Content | None:
-    """Remove prompt cache markers from content, and join it if all parts are texts.
+    """Remove prompt cache markers from content, and join its parts if all are text parts.
 
-    Agents split a text into parts only to put a cache marker on the last part.
+    Agents often split a text into parts only to put a cache marker on the last part.
 
     Parameters
     ----------
@@ -277,12 +280,13 @@ def normalize_content(value: Any) -> Content | None:
     Returns
     -------
     str, tuple of dict, or None
-        The content.
+        One string if all parts are text parts, otherwise the parts without markers. None if there
+        is no content.
 
     Raises
     ------
     ValueError
-        If the value is not content, or has tool calls or results as parts.
+        If the value is not valid content, or if it contains tool calls or tool results.
 
     Examples
     --------
@@ -302,24 +306,24 @@ def _is_text_part(part: ContentPart) -> bool:
 
 @dataclass
 class MessageBuilder:
-    """The parts of an assistant message by kind, each in order."""
+    """Builder that collects the texts, reasoning, calls and results of an assistant message."""
 
     time: float | None = None
-    "seconds since 1970"
+    "time of the message, in seconds since 1970"
     usage: Usage | None = None
-    "the billed usage"
+    "billed token usage"
     texts: list[str] = field(default_factory=list)
-    "texts of the content"
+    "texts of the content, joined by newlines in the message"
     reasoning: list[str] = field(default_factory=list)
-    "texts of hidden reasoning"
+    "texts of the hidden reasoning, joined by newlines in the message"
     calls: list[ToolCall] = field(default_factory=list)
-    "tool calls"
+    "tool calls of the message"
     results: list[Message] = field(default_factory=list)
-    "tool results of these calls"
+    "tool messages with the results of these calls"
 
     @property
     def message(self) -> Message:
-        r"""The assistant message.
+        r"""The assistant message with all collected texts, reasoning and calls.
 
         Examples
         --------
@@ -332,12 +336,12 @@ class MessageBuilder:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The assistant message, followed by the results."""
+        """The assistant message, followed by the tool results."""
         return (self.message, *self.results)
 
 
 def most_common_model(models: Counter[str]) -> str | None:
-    """Return the model that gave most answers; the first one if several gave as many.
+    """Return the model with the most answers; the first one if several have equally many.
 
     Parameters
     ----------
@@ -347,7 +351,7 @@ def most_common_model(models: Counter[str]) -> str | None:
     Returns
     -------
     str or None
-        The model, or None if no answer names one.
+        The name of the model, or None if ``models`` is empty.
 
     Examples
     --------
@@ -364,25 +368,28 @@ def build_session(
     cluster: str | None,
     meta: dict[str, Any],
 ) -> Recording:
-    """Build the recording of an agent's session, with the model that answered most often.
+    """Build the recording of an agent's session.
+
+    The model of the recording is the one with the most answers.
 
     Parameters
     ----------
     id : str
         Id of the recording.
     conversation : tuple of (sequence of Message, sequence of Compaction)
-        The messages and the compactions.
+        The messages and the compactions of the session.
     models : Counter of str
-        Model → number of its answers. Several models are listed in ``meta``, too.
+        Model → number of its answers. If there are several models, the numbers are also stored in
+        ``meta["models"]``.
     cluster : str or None
         Cluster of the recording.
     meta : dict
-        Further facts about the session.
+        Other values for ``Recording.meta``.
 
     Returns
     -------
     Recording
-        The recording.
+        The recording of the session.
     """
     messages, compactions = conversation
     meta = meta | ({"models": dict(models)} if len(models) > 1 else {})

@@ -1,11 +1,15 @@
-"""Parser for the three forms in which LangChain writes a message.
+"""Parse messages of LangChain, which are serialised in three forms.
 
-The forms are the constructor (``{lc, type: "constructor", id: [..., "AIMessage"], kwargs}``),
-``{type, data}``, and the flat dump with ``type`` (or ``role``, which LangChain also accepts) among
-its fields. Tool calls may appear in three places: ``tool_calls``, blocks of the content, and
-``additional_kwargs`` in the shape of the provider. They are read once. Calls whose arguments are
-not JSON are in ``invalid_tool_calls``. The older ``function_call`` and its result use the function
-name as id. The readers of LangChain files and of traces use this module.
+The forms are:
+
+- A constructor call, ``{lc, type: "constructor", id: [..., "AIMessage"], kwargs}``.
+- ``{type, data}``.
+- A flat object with ``type`` (or ``role``, which LangChain also accepts) and the other fields.
+
+The same tool calls may be in ``tool_calls``, in blocks of the content, and in ``additional_kwargs``
+in the format of the provider. They are read only once. Calls with arguments that are not valid JSON
+are in ``invalid_tool_calls``. The older ``function_call`` and its result have no ids, so the
+function name is used as id. The readers for LangChain files and traces use this module.
 
 References
 ----------
@@ -29,7 +33,10 @@ _ROLES = {**_ALIASES, "developer": "system"} | {role: role for role in ROLES}
 
 
 def is_langchain_message(value: Any) -> bool:
-    """Check for a message in one of the three forms, by fields that only LangChain writes.
+    """Check whether a value is a LangChain message in one of the three forms.
+
+    A flat object is recognised only by its ``type``, because an object with ``role`` may be a
+    message of another API.
 
     Parameters
     ----------
@@ -39,7 +46,7 @@ def is_langchain_message(value: Any) -> bool:
     Returns
     -------
     bool
-        True for a LangChain message.
+        True if the value is an object with a message type of LangChain.
 
     Examples
     --------
@@ -57,19 +64,19 @@ def is_langchain_message(value: Any) -> bool:
 
 
 def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
-    """Parse a LangChain message.
+    """Parse a LangChain message in one of the three forms.
 
     Parameters
     ----------
     value : Any
         The logged message.
     skip : Callable
-        Called with a description of each block that is left out.
+        Called with a description of each skipped block.
 
     Returns
     -------
     Message
-        The message.
+        The parsed message.
 
     Raises
     ------
@@ -107,7 +114,7 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
 
 
 def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a message, one of ``_ROLES``, and its fields."""
+    """Return the kind of a message, which is a key of ``_ROLES``, and its fields."""
     value = require_object(value, "a message")
     if "lc" in value:
         kind, fields = _last_item(value.get("id")), value.get("kwargs")
@@ -117,17 +124,17 @@ def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
         kind, fields = value.get("type") or value.get("role"), value
     if not isinstance(fields, dict):
         found = f"{kind!r} must be an object, got {type(fields).__name__}"
-        raise ValueError(f"the fields of a message of type {found}")
+        raise ValueError(f"kwargs of a message of type {found}")
     named = _message_kind(kind)
     if named == "chat":
         named = _message_kind(fields.get("role"))
     if named not in _ROLES:
-        raise ValueError(f"expected a message type of LangChain, got {kind!r}")
+        raise ValueError(f"expected a LangChain message type such as human or ai, got {kind!r}")
     return named, fields
 
 
 def _message_kind(name: Any) -> str:
-    """Return ``human`` for ``human``, ``HumanMessage`` and ``HumanMessageChunk``."""
+    """Shorten the type of a message, such as ``HumanMessage`` or ``HumanMessageChunk``, to ``human``."""
     if not isinstance(name, str):
         return ""
     return name.removesuffix("Chunk").removesuffix("Message").lower()
@@ -138,7 +145,7 @@ def _last_item(value: Any) -> Any:
 
 
 def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls from the first place that holds any; calls in the content are the fallback."""
+    """Return the calls in ``tool_calls``. If there are none, use the provider's copies of the calls."""
     calls = _listed(fields, "tool_calls") + _listed(fields, "invalid_tool_calls")
     raw = fields.get("additional_kwargs")
     for holder in (raw, fields):
@@ -149,7 +156,7 @@ def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _parse_function_call(value: Any) -> list[Any]:
-    """Return OpenAI's legacy call as a list; its name is its id, as in its result."""
+    """Return OpenAI's legacy ``function_call`` as a list of calls, with the function name as id."""
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 
@@ -158,7 +165,7 @@ def _listed(fields: dict[str, Any], key: str) -> list[Any]:
 
 
 def _parse_usage(fields: dict[str, Any]) -> Usage | None:
-    """Return the standard counts, or else those in the provider's response."""
+    """Return LangChain's token counts, or those of the provider if LangChain recorded none."""
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))

@@ -1,11 +1,13 @@
-"""Reader for request bodies and request logs, shared by the readers of chat APIs.
+"""Read request bodies and request logs; shared by the readers for chat APIs.
 
-A body is an object with ``messages``, or a list of messages, in lines, in a list or alone. If the
-first body of a file stands with its answer (``{"request": …, "response": …}``, or ``messages``
-beside ``response`` or ``choices``), the file is a log. Each request of a log repeats what was said
-before, and the requests are stitched into conversations. Otherwise every body is a conversation of
-its own, because consecutive requests cannot be distinguished from similar examples. The readers of
-OpenAI's and Anthropic's APIs differ only in their ``ApiDialect``.
+A request body is an object with ``messages``, or a list of messages. A file contains bodies as
+JSONL or as a JSON list, or is a single body. If the first row of a file contains a request and its
+response (``{"request": …, "response": …}``, or an object with ``messages`` and ``response`` or
+``choices``), the file is a request log. Each request of a log repeats the earlier messages of its
+conversation, so the requests are joined into conversations. If there are no responses, each body
+becomes a separate conversation, because successive requests cannot be distinguished from similar
+training examples. The readers for OpenAI's and Anthropic's APIs differ only in their
+``ApiDialect``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Message, Recording, Usage
 
 TIME_KEYS = ("timestamp", "created_at", "created")
-"""Keys under which loggers write a time."""
+"""Keys of the time in logged objects, in order of precedence."""
 
 _MAX_SNIFFED_BODIES = 50
 _MIN_MILLISECONDS = 1e11  # in seconds this would be the year 5138
@@ -33,56 +35,58 @@ _NON_META_KEYS = frozenset([*_BODY_KEYS, "response", "choices", "usage"])
 
 
 class RequestBody(NamedTuple):
-    """A request body and what stands beside it."""
+    """A request body, its response, and the logged row that contains both."""
 
     fields: dict[str, Any]
-    "the keys of the body; ``messages`` is a list"
+    "the fields of the body; ``messages`` is a list"
     response: Any
     "the logged response, or None"
     row: dict[str, Any]
-    "the object that holds both; the body itself if nothing is around it, empty for a list"
+    "the row of the file that contains the body; empty if the body is a list of messages"
 
     @property
     def is_logged(self) -> bool:
-        """True if there is a place for the answer beside the body, even if it is empty."""
+        """True if the row has ``request``, ``response`` or ``choices``, even if the value is empty."""
         return not _RESPONSE_KEYS.isdisjoint(self.row)
 
 
 @dataclass(frozen=True)
 class ApiDialect:
-    """Functions that parse the parts of a body for one provider.
+    """Functions that parse the parts of a request body for one API.
 
-    An exception in one of them marks the message as broken.
+    They raise ``ValueError`` if a value is malformed.
     """
 
     parse_system: Callable[[dict[str, Any], SkipCallback], list[Message]]
-    "returns what stands before the messages, given the body"
+    "returns the system prompt of a request body as messages"
     parse_message: Callable[[Any, SkipCallback], list[Message]]
-    "parses one of ``messages``"
+    "parses one element of ``messages``; may return tool results as additional messages"
     parse_response: Callable[[Any, SkipCallback], Message | None]
-    "returns the message of a response"
+    "returns the message of a logged response, or None if it has none"
     parse_usage: Callable[[Any], Usage | None]
-    "parses the usage"
+    "parses the token usage of a row or response"
     parse_tools: Callable[[dict[str, Any]], tuple[dict[str, Any], ...]]
-    "returns the tool definitions in OpenAI's shape, given the body"
+    "returns the tool definitions of a request body in OpenAI's format"
     is_control: Callable[[Any], bool] = lambda value: False
-    "returns True for a row that holds no message but information about the log; such rows are counted"
+    "returns True for a row that contains information about the log; such rows are skipped and counted"
     unwrap: Callable[[Any], Any] = lambda value: value
-    "removes a product's wrapper from a message or body"
+    "removes an object that a product wraps around a message or request body"
 
 
 def request_bodies(head: FileHead) -> Iterator[RequestBody]:
-    """Yield the bodies at the beginning of a file; single messages on lines are not bodies.
+    """Yield the request bodies at the beginning of a file.
+
+    Rows that are single messages are not request bodies and are ignored.
 
     Parameters
     ----------
     head : FileHead
-        The beginning of the file.
+        The beginning of the file, parsed as JSON.
 
     Yields
     ------
     RequestBody
-        A body.
+        A request body, with its response if one was logged.
     """
     for row in head.rows:
         if isinstance(row, list) and row and not _is_message(row[0]):
@@ -92,24 +96,25 @@ def request_bodies(head: FileHead) -> Iterator[RequestBody]:
 
 
 def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]:
-    """Read the conversations of a file of request bodies or of a log.
+    """Read the conversations of a file with request bodies or of a request log.
 
     Parameters
     ----------
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
     dialect : ApiDialect
-        The parsers of the provider.
+        The parsers for the API of the file.
 
     Yields
     ------
     Recording
-        A conversation.
+        A conversation of the file.
 
     Raises
     ------
     ReadError
-        If the content is broken and ``on_error`` is ``"raise"``.
+        If a message is malformed and ``on_error`` is ``"raise"``, or if the file is a single JSON
+        object without messages.
     """
     found: Iterator[tuple[RequestBody, LoggedRequest]] = _read_requests(source, dialect)
     first = next(found, None)
@@ -123,17 +128,18 @@ def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]
 
 
 def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the short values beside a conversation, for ``Recording.meta``.
+    """Select the values of a row that are stored in ``Recording.meta``, such as an id or a score.
 
     Parameters
     ----------
     fields : dict
-        The object that holds the conversation.
+        The object that contains the conversation.
 
     Returns
     -------
     dict
-        Its texts, numbers and bools, without those that have a place in a recording.
+        The short strings, numbers and bools of the object. Keys that other fields of ``Recording``
+        store, such as ``model``, are not included.
 
     Examples
     --------
@@ -145,12 +151,12 @@ def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_timestamp(fields: dict[str, Any]) -> float | None:
-    """Return the time at which an item was logged.
+    """Return the time of a logged message or response.
 
     Parameters
     ----------
     fields : dict
-        The logged item.
+        The logged object.
 
     Returns
     -------
@@ -172,7 +178,10 @@ def find_timestamp(fields: dict[str, Any]) -> float | None:
 
 
 def _read_requests(source: Source, api: ApiDialect) -> Iterator[tuple[RequestBody, LoggedRequest]]:
-    """Yield each body with its request; messages that stand alone form one body at the end."""
+    """Yield each request body with its parsed request.
+
+    Messages on separate lines are joined into one body, which is yielded last.
+    """
     alone: list[Message] = []
     session_meta: dict[str, Any] = {}
     for where, value in source.read_json_values():
@@ -251,7 +260,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _report_no_messages(source: Source, where: Location | None) -> None:
-    reason = "expected a message or an object with a list of messages"
+    reason = "expected a message or an object with a list under messages"
     if where is None:
         raise ReadError(source.path, None, reason)
     source.report_error(reason, *where)

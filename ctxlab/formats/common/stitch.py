@@ -1,11 +1,13 @@
-"""Stitch logged requests, each of which repeats earlier messages, into conversations.
+"""Join logged requests, which repeat earlier messages, into conversations.
 
-Proxies, tracers and agents log model calls. A request that contains the end of an earlier request
-continues its conversation, and repeated messages are taken once. If earlier messages are missing or
-replaced, the system compacted: the conversation keeps all messages, and a ``Compaction`` says what
-was kept, what replaced the rest and which results were cleared. Any other request begins a new
-conversation, such as a subagent, a title, or a turn that was taken back. The readers of request
-logs (``request_log``), traces (``traces``) and OpenHands completions use this module.
+Proxies, tracers and agents log model calls. If a request contains the last messages of an earlier
+request, it continues the same conversation, and each repeated message is stored only once. If
+earlier messages are missing or replaced, the agent has compacted its context. The conversation then
+keeps all messages, and a ``Compaction`` records which messages were kept, which text replaced the
+others, and which tool results were cleared. Any other request starts a new conversation. Examples
+are the request of a subagent, a request for a title, or a request after the user took back a turn.
+The readers for request logs (``request_log``), traces (``traces``) and OpenHands completions use
+this module.
 """
 
 from __future__ import annotations
@@ -30,27 +32,29 @@ from ctxlab.formats.common.alignment import (
 from ctxlab.messages.types import Compaction, Message, Recording
 
 _EndKey: TypeAlias = tuple[MessageKey | None, MessageKey]
-"""The first key of the newest request, or None for any; and a key of its end."""
+"""The key of the first message of a request, or None, and the key of one of its last messages."""
 
-_MAX_CANDIDATES = 8  # newest conversations with the same end to compare; keeps reading linear
+_MAX_CANDIDATES = 8  # conversations that a request is compared with; keeps reading linear
 
 
 def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
-    """Match equal items of two sequences, each once, beginning with the newest.
+    """Match equal items of two sequences.
 
-    The order of the items is ignored, because products reorder the messages they keep.
+    Each item is matched at most once. If equal items occur several times, the last occurrences are
+    matched first. The order of the items is otherwise ignored, because some agents reorder the
+    messages that they keep.
 
     Parameters
     ----------
     before : sequence of Hashable
-        The earlier items.
+        The items of the earlier sequence.
     after : sequence of Hashable
-        The later items.
+        The items of the later sequence.
 
     Returns
     -------
     dict of int to int
-        Index in ``after`` → index in ``before``.
+        Index in ``after`` → index of the matched item in ``before``.
 
     Examples
     --------
@@ -68,39 +72,39 @@ def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dic
 
 
 class LoggedRequest(NamedTuple):
-    """One logged model call."""
+    """One logged model call: a request and its answer."""
 
     messages: tuple[Message, ...]
-    "the messages that were sent"
+    "the messages of the request"
     answer: Message | None = None
-    "the message that came back, with its usage and time"
+    "the message that the model returned, with its usage and time; None if none was logged"
     tools: tuple[dict[str, Any], ...] = ()
-    "tool definitions in OpenAI's shape"
+    "the tool definitions of the request, in OpenAI's format"
     model: str | None = None
-    "the model that was asked"
+    "name of the model"
 
 
 def stitch_requests(
     requests: Iterable[LoggedRequest], name: str, skip: SkipCallback, cluster: str | None = None
 ) -> Iterator[Recording]:
-    """Stitch requests into conversations.
+    """Join logged requests, which repeat earlier messages, into conversations.
 
     Parameters
     ----------
     requests : iterable of LoggedRequest
         The requests in the order in which they were made.
     name : str
-        The id of the first conversation. The others are ``name/2`` and so on.
+        Id of the first recording. The others have the ids ``name/2``, ``name/3`` and so on.
     skip : Callable
         Called with a description of each repeated or empty request.
     cluster : str, optional
-        The cluster of the conversations. By default, several conversations share the cluster
-        ``name``.
+        Cluster of all recordings. By default, the cluster is ``name`` if there are several
+        recordings, and not set otherwise.
 
     Yields
     ------
     Recording
-        A conversation.
+        A conversation with its messages, compactions, tool definitions and model.
     """
     log = _ConversationIndex()
     for request in requests:
@@ -127,19 +131,19 @@ def stitch_requests(
 
 
 def intern_messages(request: LoggedRequest, seen: dict[Any, Message]) -> LoggedRequest:
-    """Replace messages of a request with equal ones seen earlier, to save memory.
+    """Replace the messages of a request by equal messages of earlier requests, to save memory.
 
     Parameters
     ----------
     request : LoggedRequest
-        The request.
+        A request.
     seen : dict
-        The messages seen so far. Those of this request are added.
+        Messages of earlier requests. The new messages of this request are added.
 
     Returns
     -------
     LoggedRequest
-        The request with shared messages.
+        An equal request that shares its repeated messages with earlier requests.
     """
     messages = []
     for message in request.messages:
@@ -152,24 +156,24 @@ def intern_messages(request: LoggedRequest, seen: dict[Any, Message]) -> LoggedR
 
 @dataclass(eq=False)
 class _Conversation:
-    """One conversation, rebuilt from its requests."""
+    """A conversation that is being built from its requests."""
 
     first_key: MessageKey | None
-    "key of its first message"
+    "key of the first message that is not a system prompt"
     messages: list[Message] = field(default_factory=list)
     compactions: list[Compaction] = field(default_factory=list)
     tools: tuple[dict[str, Any], ...] = ()
     model: str | None = None
     previous: list[SentMessage] = field(default_factory=list)
-    "the newest request and its answer"
+    "messages of the latest request, and its answer"
     has_answer: bool = False
     earlier_answers: list[Message] = field(default_factory=list)
-    "earlier answers to the newest request"
+    "earlier answers, if the latest request was made several times"
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
-    "positions of the messages with a key"
+    "message key → indices of the messages with this key"
 
     def add_request(self, request: LoggedRequest, current: SentMessages, found: Alignment) -> bool:
-        """Add the next request; return True if it repeats the newest one."""
+        """Add the next request. Return True if it repeats the latest request."""
         matched = found.matched
         end = max(matched, default=-1) + 1
         again = end == len(current) and matched[end - 1] == len(self.previous) - 1 - self.has_answer
@@ -192,7 +196,7 @@ class _Conversation:
     def _settle_answer(
         self, request: LoggedRequest, current: SentMessages, matched: dict[int, int]
     ) -> None:
-        """Keep the answer that the agent continued with."""
+        """Replace the last answer by the answer that the new request contains, if they differ."""
         index = next(reversed(matched), -1)
         if not self.has_answer or matched.get(index) != len(self.previous) - 1:
             return
@@ -206,7 +210,7 @@ class _Conversation:
         self._append_message(same[-1] if same else request.messages[index])
 
     def _record_compaction(self, current: SentMessages, matched: dict[int, int]) -> None:
-        """Compare the request with the previous one, and record a compaction if they differ."""
+        """Record a compaction if the request lacks, replaces or clears earlier messages."""
         old, here = self.previous, len(self.messages)
         before = [old[matched[i]] if i in matched else None for i in range(len(current))]
         positions = [known.position if known else None for known in before]
@@ -227,7 +231,7 @@ class _Conversation:
             self.compactions.append(Compaction(here, "summary", summary, kept))
 
     def _is_cleared(self, sent: SentMessage, was: SentMessage) -> bool:
-        """Check whether a result has another text than in the last request and at first."""
+        """Check whether a tool result differs both from the previous request and from its first text."""
         if sent.key[0] != "tool" or sent.text == was.text:
             return False
         return was.position is None or self.messages[was.position].text != sent.text
@@ -235,7 +239,7 @@ class _Conversation:
     def _restore_dropped(
         self, current: SentMessages, positions: list[int | None], matched: dict[int, int]
     ) -> None:
-        """Reuse a dropped message that appears again between the same neighbours."""
+        """Find dropped messages that are sent again, and store their indices in ``positions``."""
         lows = list(accumulate((-1 if p is None else p for p in positions), max))
         high = len(self.messages)
         for index in range(len(current) - 1, -1, -1):
@@ -260,16 +264,19 @@ class _Conversation:
 
 @dataclass
 class _ConversationIndex:
-    """The conversations so far, with indices to find the one that a request continues."""
+    """The conversations found so far, with indices to find the one that a request continues."""
 
     conversations: list[_Conversation] = field(default_factory=list)
     conversations_by_end: dict[_EndKey, dict[int, _Conversation]] = field(default_factory=dict)
     first_keys: set[MessageKey | None] = field(default_factory=set)
     call_owners: dict[str, _Conversation | None] = field(default_factory=dict)
-    "conversation that made a call; None if several messages did, as with ids such as ``call_1``"
+    "call id → conversation with the call; None if the id is not unique, such as ``call_1``"
 
     def find_conversation(self, current: SentMessages) -> tuple[_Conversation, Alignment]:
-        """Return the conversation that a request continues, preferably one with the same beginning."""
+        """Find the conversation that a request continues, or start a new one.
+
+        Conversations with the same first message are preferred.
+        """
         for begins in (first_message_key(current), None):
             best: tuple[int, _Conversation, Alignment] | None = None
             for thread in self._candidates(begins, current):
@@ -288,12 +295,12 @@ class _ConversationIndex:
         return thread, align_messages((), current, False)
 
     def remove_ends(self, conversation: _Conversation) -> None:
-        """Remove the end keys of a conversation before it continues."""
+        """Remove the last messages of a conversation from the index, before a request is added to it."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
     def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
-        """Add the end keys and calls of a conversation after it continued."""
+        """Add the last messages and the new tool calls of a conversation to the index."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):
@@ -301,14 +308,14 @@ class _ConversationIndex:
             self.call_owners[call.id] = conversation if only else None
 
     def _end_keys(self, conversation: _Conversation) -> Iterator[_EndKey]:
-        """Yield keys that a continuing request contains: of the answer, or of what it answers."""
+        """Yield the index keys of a conversation, for its last answer and the message before it."""
         begins = first_message_key(conversation.previous)
         for each in conversation.previous[-2 if conversation.has_answer else -1 :]:
             yield begins, each.exact_key
             yield None, each.exact_key
 
     def _candidates(self, begins: MessageKey | None, current: SentMessages) -> list[_Conversation]:
-        """Return conversations whose end the request contains, searched from its newest message."""
+        """Find conversations that the request may continue, because it repeats their last messages."""
         found: dict[int, _Conversation] = {}
         for each in reversed(current):
             if ending := self.conversations_by_end.get((begins, each.exact_key)):
@@ -318,13 +325,14 @@ class _ConversationIndex:
         return list(found.values())
 
     def _continues(self, thread: _Conversation, current: SentMessages, found: Alignment) -> bool:
-        """Check whether a request that contains an end of a conversation continues it."""
+        """Check whether a request is the next request of a conversation, given their alignment."""
         held = thread.previous
         if found.last_match is None:
             return False
         index, place = found.last_match
         if thread.has_answer and place < len(held) - 1:
-            # Without the answer, the system prompt tells it from a request for a title, for example.
+            # If the answer is missing, a different system prompt shows that this is another
+            # conversation, such as a request for a title.
             new, old = ([e.text for e in of if e.key == SYSTEM_KEY] for of in (current, held))
             if new != old:
                 return False
@@ -336,7 +344,7 @@ class _ConversationIndex:
         if begins in self.first_keys and begins not in (thread.first_key, began):
             return False
         if begins != began and place < len(held) - 1:
-            return False  # the request has neither the beginning nor the answer
+            return False  # the request contains neither the first message nor the answer
         first = next((i for i, each in enumerate(current) if each.key != SYSTEM_KEY), 0)
         if (altered := found.altered.get(first)) is not None:
             question = held[altered]

@@ -1,13 +1,14 @@
-"""Conversations from the model calls of traces.
+"""Build conversations from the model calls in traces.
 
-A tracing system assigns each call to a thread: a session named by the application, or else the
-trace. It exports calls in any order, such as newest first or child before parent. The readers of
-LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
+A tracing system groups calls into threads. A thread is a session that the application named, or the
+trace if there is no session. Calls are exported in any order, such as latest first or child before
+parent. The readers for LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
 
-A request is a text, a list of messages, a list of such lists, or an object that contains one. A
-response is one of these or the object around it: ``choices``, ``generations``, ``message``,
-``output``. The first of several choices is read, and the others are reported to ``skip``. JSON of
-any other shape is taken as the text of the model, because tracers parse answers that are JSON.
+A logged request is a string, a list of messages, a list of such lists, or an object that contains
+one of these. A logged response also has one of these forms, or is an object with ``choices``,
+``generations``, ``message`` or ``output``. The first of several choices is read, and the others are
+reported to the callback ``skip``. If a model answers with JSON, tracers log the parsed value. A
+response of any other form is therefore converted back to JSON and becomes the text of the answer.
 ``api_messages`` parses the messages.
 
 References
@@ -43,23 +44,23 @@ _MAX_DEPTH = 6
 
 
 class ThreadKey(NamedTuple):
-    """The thread that calls belong to."""
+    """Identifier of a thread, which is a session or trace to which calls belong."""
 
     kind: str
-    "the name of the key in the log: ``session_id``, ``trace_id``, …"
+    "key in the log, such as ``session_id`` or ``trace_id``"
     id: str
-    "the value of the key"
+    "id of the session or trace"
 
 
 class TracedCall(NamedTuple):
     """One model call of a trace."""
 
     thread: ThreadKey
-    "the thread of the call"
+    "thread to which the call belongs"
     start: float | None
-    "seconds since 1970"
+    "start time in seconds since 1970, if known"
     request: LoggedRequest
-    "the messages, answer, tools and model"
+    "the messages, answer, tool definitions and model of the call"
 
 
 def build_traced_call(
@@ -74,31 +75,33 @@ def build_traced_call(
     tools: tuple[dict[str, Any], ...],
     model: str | None,
 ) -> TracedCall:
-    """Build a call from its logged inputs and outputs.
+    """Build a traced call from its logged inputs and outputs.
 
-    Messages that the call produced before its last answer are added to the messages sent.
+    If the output contains several messages, because the call included tool use, the last answer
+    becomes the answer and the other messages are added to the request.
 
     Parameters
     ----------
     thread : ThreadKey
-        The thread of the call.
+        The thread to which the call belongs.
     inputs, outputs : Any
-        The logged request and response.
+        The logged request and the logged response.
     skip : Callable
-        Called with a description of each item that is left out.
+        Called with a description of each skipped item.
     start, end : float or None
-        Seconds since 1970. ``end`` becomes the time of the answer.
+        Start and end of the call, in seconds since 1970. The time of the answer is ``end`` or, if
+        it is unknown, ``start``.
     usage : Usage or None
-        The billed usage, used if the answer itself has none.
+        The billed token usage of the call. It is ignored if the answer contains its own usage.
     tools : tuple of dict
-        Tool definitions in OpenAI's shape.
+        The tool definitions of the request, in OpenAI's format.
     model : str or None
-        The model.
+        Name of the model, if known.
 
     Returns
     -------
     TracedCall
-        The call.
+        The call with its parsed messages.
     """
     messages = parse_request_messages(inputs, skip)
     received_messages = parse_response_messages(outputs, skip)
@@ -112,21 +115,21 @@ def build_traced_call(
 
 
 def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
-    """Return the thread of a call.
+    """Find the thread to which a call belongs.
 
     Parameters
     ----------
     metadata : Any
-        The object that may name a thread.
+        Metadata of the call, which may contain the id of a session or thread.
     keys : iterable of str
-        Keys to look for, in order.
+        Keys of such ids. The first key with a value is used.
     trace_id : str
-        The trace, used if no key is set.
+        Id of the trace, which is used if none of the keys has a value.
 
     Returns
     -------
     ThreadKey
-        The thread.
+        The key and id of the thread.
 
     Examples
     --------
@@ -140,21 +143,21 @@ def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
 
 
 def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
-    """Group calls by thread, sort them by time and stitch them into recordings.
+    """Group calls by thread, sort them by time, and join the calls of a thread into conversations.
 
-    Threads are ordered by their first call. A call without a time comes first in its thread.
+    The recordings are ordered by the first call of their thread. Calls without a time come first.
 
     Parameters
     ----------
     calls : iterable of TracedCall
-        The calls in any order.
+        The calls of a file, in any order.
     source : Source
-        The file. What is left out of it is counted there.
+        The file to read. Content that is skipped is counted by its ``skip`` method.
 
     Yields
     ------
     Recording
-        A conversation.
+        A conversation of a thread.
     """
     seen: dict[Any, Message] = {}
     held = [each._replace(request=intern_messages(each.request, seen)) for each in calls]
@@ -169,7 +172,7 @@ def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recordi
 
 
 def _report_skipped(message: Message, skip: SkipCallback) -> Message:
-    """Report what was left out of a message, and remove the list from its ``extra``."""
+    """Report the skipped items listed in ``extra`` of a message, and remove the list."""
     if SKIPPED_KEY not in message.extra:
         return message
     for reason in message.extra[SKIPPED_KEY]:
@@ -179,24 +182,24 @@ def _report_skipped(message: Message, skip: SkipCallback) -> Message:
 
 
 def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:
-    """Parse the messages that were sent to a model.
+    """Parse the messages of a logged request.
 
     Parameters
     ----------
     value : Any
-        The logged request.
+        The logged request: a string, a list of messages, or an object that contains one of them.
     skip : Callable
-        Called with a description of each item that is left out.
+        Called with a description of each skipped item.
 
     Returns
     -------
     list of Message
-        The messages. Empty if the request has an unknown shape.
+        The messages. Empty if the request has an unknown form.
 
     Raises
     ------
     ValueError
-        If a message is broken.
+        If a message is malformed.
 
     Examples
     --------
@@ -220,25 +223,26 @@ def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:
 
 
 def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
-    """Parse the messages that a model call returned.
+    """Parse the messages of a logged response.
 
     Parameters
     ----------
     value : Any
-        The logged response.
+        The logged response: a string, a message, a list of messages, or an object that contains one
+        of them, such as ``{"choices": [...]}``.
     skip : Callable
-        Called with a description of each item that is left out.
+        Called with a description of each skipped item.
 
     Returns
     -------
     list of Message
-        Usually one message; none if the call failed. Several if the call included tool use:
-        answers, tool results and the last answer.
+        Usually one message, or none if the call failed. If the call included tool use, the list
+        contains the first answer, the tool results and the last answer.
 
     Raises
     ------
     ValueError
-        If a message is broken.
+        If a message is malformed.
 
     Examples
     --------
@@ -260,7 +264,7 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
             break
         value = parse_if_json(value[key])
         while key in ("choices", "generations") and isinstance(value, list):
-            value = _take_first(value, skip)  # LangChain nests choices by prompt
+            value = _take_first(value, skip)  # LangChain has a list of choices for each prompt
     if value is None or value in ("", [], {}):
         return []
     rows = value if isinstance(value, list) else [value]
@@ -287,6 +291,6 @@ def _is_batch(value: Any) -> bool:
 
 
 def _default_to_assistant(row: dict[str, Any]) -> dict[str, Any]:
-    """Set the role of an answer that was logged without one."""
+    """Set the role of an answer to ``assistant`` if it was logged without a role."""
     unsaid = row.get("role") is None and row.get("type") in (None, "message")
     return row | {"role": "assistant"} if unsaid else row

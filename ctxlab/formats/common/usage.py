@@ -1,4 +1,4 @@
-"""Parsers for the billed usage in the shapes of APIs and libraries."""
+"""Parse billed token usage in the formats of several APIs and libraries."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
 class UsageShape(NamedTuple):
-    """Where an API writes its counts; a dot separates the keys of nested objects."""
+    """The keys of token counts in the usage object of an API.
+
+    Keys of nested objects are separated by dots.
+    """
 
     input: str
-    "input tokens"
+    "key of the input tokens"
     output: str
-    "output tokens"
+    "key of the output tokens"
     cache_read: str
-    "input tokens read from the prompt cache"
+    "key of the input tokens read from the prompt cache"
     cache_write: str = ""
-    "input tokens written to the prompt cache"
+    "key of the input tokens written to the prompt cache"
     reasoning: str = ""
-    "output tokens of hidden reasoning"
+    "key of the output tokens used for hidden reasoning"
     includes_cache: bool = True
-    "``input`` includes the tokens read from and written to the cache"
+    "True if the input tokens include those read from and written to the cache"
 
     def parse(self, value: Any) -> Usage | None:
-        """Parse usage.
+        """Parse a usage object that has these keys.
 
         Parameters
         ----------
         value : Any
-            The logged usage.
+            The logged usage object.
 
         Returns
         -------
         Usage or None
-            The usage, or None if the value is not an object.
+            The token counts; missing counts are 0. None if the value is not an object.
         """
         if not isinstance(value, dict):
             return None
@@ -48,17 +51,19 @@ class UsageShape(NamedTuple):
         return Usage(max(sent - cached, 0), read, written, got, thought)
 
     def parse_billed(self, value: Any) -> Usage | None:
-        """Parse the counts of an agent that writes zeros where nothing was billed.
+        """Parse a usage object, and return None if all counts are 0.
+
+        Some agents log zeros for messages that were not billed.
 
         Parameters
         ----------
         value : Any
-            The object that holds the counts.
+            The logged usage object.
 
         Returns
         -------
         Usage or None
-            The usage, or None if the value is not an object or all counts are 0.
+            The token counts. None if the value is not an object or if all counts are 0.
         """
         usage = self.parse(value)
         return usage if usage != Usage() else None
@@ -71,7 +76,7 @@ openai_usage = UsageShape(
     cache_write="cache_creation_input_tokens",
     reasoning="completion_tokens_details.reasoning_tokens",
 ).parse
-"""Parse usage in the shape of OpenAI and LiteLLM, where completion tokens include reasoning."""
+"""Parse a usage object of OpenAI or LiteLLM, in which completion tokens include reasoning."""
 
 anthropic_usage = UsageShape(
     input="input_tokens",
@@ -80,7 +85,7 @@ anthropic_usage = UsageShape(
     cache_write="cache_creation_input_tokens",
     includes_cache=False,
 ).parse
-"""Parse usage in Anthropic's shape."""
+"""Parse a usage object of Anthropic's API, in which input tokens exclude cached tokens."""
 
 _bedrock_usage = UsageShape(
     input="inputTokens",
@@ -92,17 +97,17 @@ _bedrock_usage = UsageShape(
 
 
 def detect_usage(value: Any) -> Usage | None:
-    """Parse usage in the shape of OpenAI, Anthropic or Bedrock, detected by its keys.
+    """Parse a usage object of OpenAI, Anthropic or Bedrock. The API is detected by its keys.
 
     Parameters
     ----------
     value : Any
-        The logged usage.
+        The logged usage object.
 
     Returns
     -------
     Usage or None
-        The usage, or None if the value has none of these shapes.
+        The token counts. None if the value does not have the keys of one of these APIs.
 
     Examples
     --------
@@ -121,17 +126,17 @@ def detect_usage(value: Any) -> Usage | None:
 
 
 def langchain_usage(value: Any) -> Usage | None:
-    """Parse LangChain's ``usage_metadata``, where input tokens include cached tokens.
+    """Parse LangChain's ``usage_metadata``, in which input tokens include cached tokens.
 
     Parameters
     ----------
     value : Any
-        The logged usage.
+        The logged usage object.
 
     Returns
     -------
     Usage or None
-        The usage, or None if the value does not have this shape.
+        The token counts. None if the value has neither ``input_tokens`` nor ``output_tokens``.
 
     References
     ----------

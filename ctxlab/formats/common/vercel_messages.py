@@ -1,14 +1,14 @@
-"""Split UI messages of the Vercel AI SDK into the messages that the model was sent.
+"""Split UI messages of the Vercel AI SDK into the messages that were sent to the model.
 
-A UI message has ``parts``. An assistant's message may have several steps, each begun by
-``step-start`` (in version 4, by the number ``step`` of a tool invocation). Each step becomes an
-assistant message with its calls, followed by their results. A tool part holds a call and its
-result: ``tool-NAME``, ``dynamic-tool`` or, in version 4, ``tool-invocation``. Version 4 repeats the
-text and calls of a message under ``content`` and ``toolInvocations``, which are read only if there
-are no parts.
+A UI message has ``parts``. An assistant message may consist of several steps. Each step starts with
+a ``step-start`` part or, in version 4, with a tool invocation that has a new ``step`` number. Each
+step becomes an assistant message with its calls, followed by the tool results. A tool part contains
+both a call and its result. Its type is ``tool-NAME``, ``dynamic-tool`` or, in version 4,
+``tool-invocation``. Version 4 repeats the text and calls of a message under ``content`` and
+``toolInvocations``, which are read only if there are no parts.
 
-A call whose input was still streaming is counted as left out. The result of a denied call is the
-reason, as in the SDK.
+A call with incomplete input, because it was still streaming, is skipped and counted. If the user
+denied a call, its result is the reason, as in the SDK.
 
 References
 ----------
@@ -30,17 +30,17 @@ _UI_PART_TYPES = ("step-start", "dynamic-tool", "tool-invocation")
 
 
 def is_ui_message(row: Any) -> bool:
-    """Check whether a row is an assistant's UI message with steps or calls.
+    """Check whether a row is a UI message of the assistant with steps or tool calls.
 
     Parameters
     ----------
     row : Any
-        A logged row.
+        A logged message.
 
     Returns
     -------
     bool
-        True for such a message.
+        True if the row has steps or tool parts of the Vercel AI SDK.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def is_ui_message(row: Any) -> bool:
 
 
 def is_ui_tool_part(part: Any) -> bool:
-    """Check whether a part is a call whose type contains the tool name.
+    """Check whether a part is a tool call with a type such as ``tool-NAME``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def is_ui_tool_part(part: Any) -> bool:
     Returns
     -------
     bool
-        True for such a part.
+        True if the type starts with ``tool-`` and the part has a ``state``.
 
     Examples
     --------
@@ -80,19 +80,19 @@ def is_ui_tool_part(part: Any) -> bool:
 
 
 def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[str, Any]]:
-    """Split an assistant's UI message into rows as the SDK sends them to a model.
+    """Split a UI message of the assistant into messages, as the SDK sends them to a model.
 
     Parameters
     ----------
     row : dict
         A UI message for which ``is_ui_message`` returns True.
     skip : Callable
-        Called with a description of each unfinished call.
+        Called with a description of each call that was cut off.
 
     Yields
     ------
     dict
-        A row of the assistant or of its tools, in the SDK's shape of model messages.
+        An assistant or tool message, in the SDK's format for model messages.
     """
     said: list[Any] = []
     results: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ def _to_rows(row: dict[str, Any], said: list[Any], results: list[Any]) -> Iterat
 
 
 def _tool_output(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the output of a tool in the shape of a model message's result."""
+    """Return the output of a tool in the format of tool results in model messages."""
     if body.get("state") == "output-error":
         return {"type": "error-text", "value": get_text(body, "errorText") or ""}
     if body.get("state") == "output-denied":

@@ -1,1 +1,1 @@
-"""Session store of JSONL chunks: files of a limited number of messages, of which only the last grows."""
+"""Session store of JSONL chunks: each file has a limited number of messages; only the last grows."""

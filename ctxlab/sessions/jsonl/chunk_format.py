@@ -1,8 +1,8 @@
 """Read and write chunks batch by batch, ignoring an unfinished batch at the end.
 
-A batch is a group of messages that were appended together. Each of its rows stores how many rows
-follow (``more``). So a reader detects a batch that a killed process wrote partly, and a last line
-without its line break.
+A batch is a group of messages that were appended together. Each row of a batch stores how many rows
+of the batch follow (``more``). A reader can therefore detect that a process was killed while it
+wrote a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class ChunkLine(NamedTuple, Generic[_T]):
-    """Parsed line of a chunk."""
+    """Parsed line of a chunk, with its location in the file."""
 
     value: _T
     "parsed content of the line"
@@ -36,11 +36,11 @@ class ChunkLine(NamedTuple, Generic[_T]):
     number: int
     "line number, from 1"
     has_newline: bool
-    "the line ends with a line break"
+    "True if the line ends with a line break"
 
 
 class _RowBrief(msgspec.Struct):
-    """The fields of a row that a writer needs."""
+    """Fields of a message row that a writer needs to count messages and turns."""
 
     role: Role
     more: int = 0
@@ -60,33 +60,33 @@ def read_chunk_header(path: Path) -> ChunkHeader:
     Returns
     -------
     ChunkHeader
-        Header in its first line.
+        Header, read from the first line of the file.
 
     Raises
     ------
     ReadError
-        If the first line is not a header.
+        If the first line is not a valid chunk header.
     """
     return read_first_row(path, "session", ChunkHeader)
 
 
 def parse_row(text: bytes) -> Any:
-    """Parse a line as JSON, with a short error message.
+    """Parse a line as JSON.
 
     Parameters
     ----------
     text : bytes
-        The line.
+        Line of a file.
 
     Returns
     -------
     object
-        The parsed value.
+        Parsed JSON value.
 
     Raises
     ------
     ValueError
-        If the line is not JSON.
+        If the line is not valid JSON.
     """
     try:
         return parse_json(text)
@@ -105,12 +105,12 @@ def encode_rows(messages: tuple[Message, ...]) -> str:
     Returns
     -------
     str
-        The rows, one per line.
+        Rows as JSON, one per line.
 
     Raises
     ------
     SessionError
-        If JSON cannot hold a message.
+        If a message cannot be represented in JSON.
 
     Examples
     --------
@@ -131,12 +131,14 @@ def encode_chunk(
     messages: Sequence[Message] = (),
     batch: int = 0,
 ) -> bytes:
-    """Encode a complete chunk, in which each message is a batch of its own.
+    """Encode a complete chunk: its header and the rows of its messages.
+
+    The rows store no ``more``, since a complete chunk contains no unfinished batch.
 
     Parameters
     ----------
     start : ChunkTail
-        State before the first message of the chunk.
+        Position and turn at which the chunk begins.
     id : str
         Session id.
     model : str, optional
@@ -144,12 +146,13 @@ def encode_chunk(
     messages : sequence of Message, optional
         Messages of the chunk.
     batch : int, default 0
-        Number of the first chunk of a batch that spans several chunks; 0 if it does not.
+        If the messages were appended together with messages in earlier chunks, the number of the
+        first of these chunks. Otherwise 0.
 
     Returns
     -------
     bytes
-        Content of the file.
+        Content of the chunk file.
     """
     said = ChunkHeader(
         type="session",
@@ -169,26 +172,29 @@ def encode_chunk(
 
 @dataclass
 class ChunkTail:
-    """State of the newest chunk that a writer needs: the counts up to the last finished batch."""
+    """State of the newest chunk: counts of messages and turns up to the last finished batch.
+
+    A writer needs these counts to append messages.
+    """
 
     chunk: int = 1
     "number of the chunk, from 1"
     first_position: int = 0
     "position of the chunk's first message in the session"
     turn: int = 0
-    "number of the current turn"
+    "number of the current turn; 0 before the first turn"
     replied: bool = True
-    "the assistant has replied in the current turn"
+    "True if the assistant has replied in the current turn"
     message_count: int = 0
     "number of messages in the chunk"
     end_offset: int = 0
     "offset of the end of the last finished batch, in bytes"
     has_newline: bool = True
-    "the last line ends with a line break"
+    "True if the last line ends with a line break"
 
     @classmethod
     def read(cls, path: Path) -> ChunkTail:
-        """Read the current state of a chunk.
+        """Count the messages and turns of a chunk by reading it.
 
         Parameters
         ----------
@@ -198,12 +204,12 @@ class ChunkTail:
         Returns
         -------
         ChunkTail
-            The state.
+            State after the last finished batch of the chunk.
 
         Raises
         ------
         ReadError
-            If the chunk is broken.
+            If the chunk has an invalid header or an invalid line before the last line.
         """
         said = read_chunk_header(path)
         with path.open("rb") as file:
@@ -223,26 +229,26 @@ class ChunkTail:
 
     @property
     def next_position(self) -> int:
-        """Position of the next message."""
+        """Position in the session of the next message to append."""
         return self.first_position + self.message_count
 
     def next_chunk(self) -> ChunkTail:
-        """Return the state in which the next chunk begins.
+        """Return the state of an empty chunk that follows this chunk.
 
         Returns
         -------
         ChunkTail
-            The state of the next chunk, without messages.
+            State of the next chunk before its first message.
         """
         return ChunkTail(self.chunk + 1, self.next_position, self.turn, self.replied)
 
     def add_roles(self, *roles: Role) -> None:
-        """Count further messages.
+        """Update the counts of messages and turns for messages that were appended.
 
         Parameters
         ----------
         *roles : {'system', 'user', 'assistant', 'tool'}
-            Role of each message.
+            Role of each appended message, in order.
         """
         turns = TurnCounter(self.turn, self.replied)
         for role in roles:
@@ -266,23 +272,24 @@ def read_batches(
     path : Path
         File of the chunk.
     parse : callable
-        Function that parses a line and returns its value and the number of rows that follow.
+        Function that parses a line. It returns the parsed value and the number of rows of the batch
+        that follow the line.
     start : int, default 0
-        Offset to begin at, in bytes.
+        Offset in the file at which to start reading, in bytes.
     line : int, default 0
         Number of lines before ``start``.
     sealed : bool, default False
-        Another chunk follows, so this one must be complete.
+        If True, the chunk must not end with an unfinished batch, because another chunk follows.
 
     Yields
     ------
     list of ChunkLine
-        The lines of the next batch.
+        Lines of the next batch.
 
     Raises
     ------
     ReadError
-        If a line is broken, unless it is the last line of a chunk that is not sealed.
+        If a line is malformed. The last line may be malformed if ``sealed`` is False.
     """
     batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None
@@ -306,28 +313,28 @@ def read_batches(
     if sealed and broken is not None:
         raise ReadError(path, *broken)
     if sealed and batch:
-        raise ReadError(path, batch[-1].number, "the rest of its batch is missing")
+        raise ReadError(path, batch[-1].number, "the messages appended with this one are missing")
 
 
 def parse_message_row(text: bytes) -> tuple[Message, int]:
-    """Parse a line that holds a message.
+    """Parse a chunk line that contains a message.
 
     Parameters
     ----------
     text : bytes
-        The line.
+        Line of a chunk.
 
     Returns
     -------
     message : Message
-        The message.
+        Parsed message.
     more : int
-        Number of rows of its batch that follow.
+        Number of rows that follow in the same batch.
 
     Raises
     ------
     ValueError
-        If the line is broken.
+        If the line is not a valid message.
     """
     return parse_chunk_row(parse_row(text))
 

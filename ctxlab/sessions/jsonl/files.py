@@ -1,8 +1,8 @@
-"""Files of a chunked session: names, locks, atomic replacement and appends.
+"""Files of the JSONL session store: names, locks, atomic replacement and appends.
 
-Small files are replaced as a whole. A chunk grows at its end, by one write per batch. Before the
-next write, an unfinished batch of a killed process is moved to a backup file. Writers take a lock;
-readers do not. All files are readable by their owner only.
+Small files are replaced as a whole. Messages are appended to a chunk in batches, with one write per
+batch. If a process was killed during such a write, the next writer moves the unfinished batch to a
+backup file. Writers take a lock; readers do not. Only the owner of the files can read them.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
     path : Path
         File to read.
     kind : str
-        Expected ``type`` of the row.
+        Expected value of the key ``type`` in the line's JSON object.
     shape : type
-        Struct with the fields that are needed.
+        Struct class with the required fields.
 
     Returns
     -------
     object
-        The row, as an instance of ``shape``.
+        The line's JSON object, as an instance of ``shape``.
 
     Raises
     ------
     ReadError
-        If the line has another type, version or fields.
+        If the line has another type or version, or if a field is missing or invalid.
     """
     try:
         with path.open("rb") as file:
@@ -61,26 +61,26 @@ def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
     except ValueError:
         row = None
     if not isinstance(row, dict) or (row.get("type"), row.get("format")) != (kind, "ctxlab"):
-        hint = "convert files of older formats with ctxlab sessions migrate"
-        raise ReadError(path, 1, f"expected a first line of type {kind!r}; {hint}")
+        hint = "convert older formats with ctxlab sessions migrate"
+        raise ReadError(path, 1, f"expected a ctxlab header of type {kind!r}; {hint}")
     if row.get("version") != CHUNK_VERSION:
         reason = f"expected session version {CHUNK_VERSION}, got {row.get('version')!r}"
         raise ReadError(path, 1, reason)
     try:
         return msgspec.convert(row, shape)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ReadError(path, 1, f"invalid {kind}: {error}") from None
+        raise ReadError(path, 1, f"invalid header of type {kind!r}: {error}") from None
 
 
 class SessionFiles:
-    """Names, locks and writes of the session files of a folder.
+    """Paths, locks and write operations for the session files in a folder.
 
     Parameters
     ----------
     folder : Path
-        Folder of the store.
+        Folder of the session store.
     fsync : {'always', 'never'}, default 'always'
-        ``always`` forces each write to the disk before it returns.
+        With ``always``, each write is forced to the disk before the method returns.
     """
 
     def __init__(self, folder: Path, fsync: Fsync = "always") -> None:
@@ -106,24 +106,26 @@ class SessionFiles:
         return self.folder / f"session-{id}.{number}.jsonl"
 
     def sidecar_path(self, id: str, kind: str) -> Path:
-        """Return the path of a JSON file beside the chunks.
+        """Return the path of a session's metadata, tools or window file.
 
         Parameters
         ----------
         id : str
             Session id.
         kind : {'meta', 'tools', 'window'}
-            Kind of the file.
+            Kind of the file; it is part of the file name.
 
         Returns
         -------
         Path
-            Path of the file.
+            Path ``session-ID.KIND.json`` in the folder.
         """
         return self.folder / f"session-{id}.{kind}.json"
 
     def summaries_path(self, id: str) -> Path:
-        """Return the path of the turn summaries, which a glob for chunks does not match.
+        """Return the path of the file of turn summaries.
+
+        The name does not begin with ``session-``, so that the pattern of chunk names does not match.
 
         Parameters
         ----------
@@ -133,33 +135,33 @@ class SessionFiles:
         Returns
         -------
         Path
-            Path of the file.
+            Path ``lines-ID.jsonl`` in the folder.
         """
         return self.folder / f"lines-{id}.jsonl"
 
     def torn_path(self, id: str, number: int) -> Path:
-        """Return the path of the backup of data that was cut off a chunk.
+        """Return the path of the backup file for data that was cut off a session file.
 
         Parameters
         ----------
         id : str
             Session id.
         number : int
-            Chunk number; 0 for other files.
+            Number of the chunk that was cut; 0 if the file is not a chunk.
 
         Returns
         -------
         Path
-            Path of the backup.
+            Path ``session-ID.NUMBER.torn`` in the folder.
         """
         return self.folder / f"session-{id}.{number}.torn"
 
     @contextmanager
     def locked(self, id: str) -> Iterator[None]:
-        """Hold the write lock of a session, against threads and other processes.
+        """Hold the write lock of a session, which excludes other threads and processes.
 
-        Lock files are never removed: removing one while others wait for it would let two writers
-        in.
+        Lock files are never removed. If one were removed while a writer waits for it, two writers
+        could hold the lock at the same time.
 
         Parameters
         ----------
@@ -169,7 +171,7 @@ class SessionFiles:
         Yields
         ------
         None
-            The lock is held inside the ``with`` block.
+            No value; the lock is held inside the ``with`` block.
 
         Raises
         ------
@@ -185,8 +187,8 @@ class SessionFiles:
                 lock.acquire(poll_interval=0.002)
             except Timeout:
                 raise SessionError(
-                    f"session {id!r} cannot be written: another process has held {lock.lock_file} "
-                    f"for {_LOCK_TIMEOUT:.0f} seconds"
+                    f"session {id!r}: another process has locked {lock.lock_file} for "
+                    f"{_LOCK_TIMEOUT:.0f} seconds; end that process or try again"
                 ) from None
             try:
                 yield
@@ -194,9 +196,10 @@ class SessionFiles:
                 lock.release()
 
     def replace(self, path: Path, content: bytes, *, modified: float | None = None) -> None:
-        """Replace a file atomically: after a kill, either the old or the new content is there.
+        """Replace a file atomically.
 
-        The caller must hold the lock. A kill can leave only a ``.new`` file behind.
+        If the process is killed, the file has either its old or its new content; a temporary file
+        with the suffix ``.new`` may remain. The caller must hold the lock of the session.
 
         Parameters
         ----------
@@ -224,7 +227,7 @@ class SessionFiles:
         self.sync_folder()
 
     def sync_folder(self) -> None:
-        """Force changed file names of the folder to the disk."""
+        """Force created, renamed and removed file names of the folder to the disk."""
         if self._fsync and os.name == "posix":
             handle = os.open(self.folder, os.O_RDONLY)
             try:
@@ -250,7 +253,7 @@ class SessionFiles:
         data = memoryview(text.encode())
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
-            while data:  # usually one write; a full disk or network file system may need more
+            while data:  # one write is usually enough; some file systems write only a part
                 data = data[os.write(handle, data) :]
             if self._fsync:
                 os.fsync(handle)
@@ -259,33 +262,33 @@ class SessionFiles:
             os.close(handle)
 
     def truncate(self, path: Path, end: int, id: str, number: int = 0) -> None:
-        """Cut a file at ``end``, keep the rest in a backup and log a warning.
+        """Cut a file off at ``end``, save the rest to a backup file and log a warning.
 
-        The file is replaced rather than truncated, so that concurrent readers can finish the old
-        one.
+        The file is replaced by a shorter copy instead of being truncated, so that concurrent
+        readers can finish reading the old file.
 
         Parameters
         ----------
         path : Path
             File to cut.
         end : int
-            New size in bytes.
+            New size of the file in bytes.
         id : str
             Session id.
         number : int, default 0
-            Chunk number; 0 for other files.
+            Chunk number; 0 if the file is not a chunk.
         """
         whole, modified = path.read_bytes(), path.stat().st_mtime
         self._back_up(whole[end:], path, end, id, number)
         self.replace(path, whole[:end], modified=modified)
 
     def repair_last_line(self, path: Path, id: str) -> None:
-        """Cut off an unfinished last line of a file that is not a chunk.
+        """Cut off the last line of a file if it is unfinished, that is, without a line break.
 
         Parameters
         ----------
         path : Path
-            File to repair.
+            File to repair; not a chunk.
         id : str
             Session id.
         """
@@ -295,7 +298,9 @@ class SessionFiles:
                 self.truncate(path, path.read_bytes().rfind(b"\n") + 1, id)
 
     def remove_chunk(self, id: str, number: int) -> None:
-        """Remove a chunk of an unfinished batch, if there is one, and keep its content in a backup.
+        """Remove a chunk that an interrupted write left, and save its content to a backup file.
+
+        If the chunk does not exist, nothing is done.
 
         Parameters
         ----------
@@ -310,7 +315,7 @@ class SessionFiles:
             self.sync_folder()
 
     def list_files(self, id: str) -> list[Path]:
-        """Return all files of a session, including remains of killed processes.
+        """Return all files of a session, including temporary files that killed processes left.
 
         Parameters
         ----------
@@ -320,7 +325,7 @@ class SessionFiles:
         Returns
         -------
         list of Path
-            The files, sorted by name.
+            Paths of the files, sorted by name.
         """
         own = re.compile(
             rf"(session-{re.escape(id)}\.([1-9][0-9]*\.jsonl|[0-9]+\.torn|[a-z]+\.json)"
@@ -335,11 +340,13 @@ class SessionFiles:
         cut = encode_first_row("session-torn", id, file=path.name, at=at, cut=text)
         self.replace(backup, before + cut)
         lost = f"{len(rest)} bytes of an unfinished append"
-        _LOG.warning("%s: cut off %s; they are kept in %s", path, lost, backup.name)
+        _LOG.warning("%s: cut off %s and saved them to %s", path, lost, backup.name)
 
 
 def encode_first_row(kind: str, id: str, **fields: Any) -> bytes:
-    """Encode the first line of a session file, which states its type; some files have only this line.
+    """Encode the first line of a session file, which contains the type and version of the file.
+
+    Files that are replaced as a whole, such as the metadata, consist of this line only.
 
     Parameters
     ----------
@@ -348,12 +355,12 @@ def encode_first_row(kind: str, id: str, **fields: Any) -> bytes:
     id : str
         Session id.
     **fields : object
-        Further JSON values of the row.
+        Additional JSON values of the line.
 
     Returns
     -------
     bytes
-        The line.
+        JSON object with a line break at the end.
     """
     row = {"type": kind, "format": "ctxlab", "version": CHUNK_VERSION, "id": id, **fields}
     return f"{dump_json(row)}\n".encode()

@@ -1,4 +1,4 @@
-"""Metadata of a chunked session, in a small file that is replaced as a whole."""
+"""Metadata of a session in a JSONL store, kept in a small file that is rewritten on each change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ctxlab.sessions.titles import TitleChange
 
 
 class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Content of the meta file of a session."""
+    """Metadata of a session: the content of ``session-ID.meta.json``."""
 
     born: str
-    "unique id of this creation; tells the session from a deleted one with the same id"
+    "unique value set at creation; it differs if a session is deleted and its id is used again"
     created: float
     "time of creation, in seconds since 1970"
     updated: float
-    "time at which the meta file was written last; an append changes only a chunk"
+    "time of the last change of the metadata; an append changes only a chunk, not this value"
     title: str = ""
     "the current title"
     model: str | None = None
@@ -31,49 +31,49 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     file: str | None = None
     "file that the session is about"
     strategy: str | None = None
-    "context strategy, as text"
+    "specification of the context strategy"
     system: bool = False
-    "True for a system session"
+    "True for a system session: a session of a program, without summaries and titles"
     titles: tuple[TitleChange, ...] = ()
     "title history, newest first"
     meta: dict[str, Any] = {}
-    "further JSON values"
+    "additional JSON values stored with the session"
     plan: AgentPlan | None = None
-    "the saved plan"
+    "the saved plan; None if the agent saved no plan"
     chunk: int = 1
-    "number of an existing chunk; the newest chunk is this one or a later one"
+    "number of a chunk that exists; the search for the newest chunk starts at this number"
     source: dict[str, Any] = {}
-    "files that the session was migrated from"
+    "names of the old files that the session was migrated from"
     deleted: bool = False
-    "the session is being deleted"
+    "True while the session is being deleted or migrated; readers ignore the session"
 
     @classmethod
     def from_session(cls, session: Session) -> SessionMeta:
-        """Return the meta of a new session.
+        """Create the metadata of a new session.
 
         Parameters
         ----------
         session : Session
-            The session.
+            Description of the new session.
 
         Returns
         -------
         SessionMeta
-            Its meta, with a new ``born``.
+            Metadata with the values of ``session`` and a new value of ``born``.
         """
         return cls(born=uuid4().hex, **{name: getattr(session, name) for name in _SESSION_FIELDS})
 
     def to_session(
         self, id: str, messages: int, modified: float, tools: tuple[dict[str, Any], ...]
     ) -> Session:
-        """Return the description of the session.
+        """Build a session description from the metadata and values of the session's other files.
 
         Parameters
         ----------
         id : str
             Session id.
         messages : int
-            Number of messages.
+            Number of messages of the session.
         modified : float
             Modification time of the newest chunk, in seconds since 1970.
         tools : tuple of dict
@@ -82,7 +82,7 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         Returns
         -------
         Session
-            The session.
+            Description of the session, without its messages.
         """
         fields: dict[str, Any] = {name: getattr(self, name) for name in _SESSION_FIELDS}
         fields["updated"] = max(self.updated, modified)

@@ -1,10 +1,14 @@
 """Migrate session files of older formats to chunks.
 
-Input files are ``session-ID.jsonl`` (one growing file), ``session-ID.N.jsonl`` without a header
-(chunks that were renamed by hand), and any ``*.jsonl`` that begins with a meta line and has rows
-like ``{"type": "user", "content": …}``. An old file is removed once the new files hold all of its
-messages. A session that lost its meta file gets a new one. A session exists from the moment its
-meta file is written; the next run repeats a migration that was killed.
+Three kinds of old files are migrated:
+
+- ``session-ID.jsonl``: one growing file per session
+- ``session-ID.N.jsonl`` without a header: numbered parts of a session that was split by hand
+- any ``*.jsonl`` that begins with a line of metadata and has rows like
+  ``{"type": "user", "content": …}``
+
+An old file is removed after the new files were written and compared with it. If the metadata file
+of a session is missing, it is created again. If a migration is interrupted, the next one repeats it.
 """
 
 from __future__ import annotations
@@ -42,25 +46,25 @@ _KNOWN_META_KEYS = {"type", "id", "session_id", "title", "model", "agent", "stat
 
 
 class MigratedSession(NamedTuple):
-    """Session created from old files."""
+    """Session that was created from old files."""
 
     id: str
     "session id"
     files: tuple[str, ...]
-    "names of the old files; empty if only the meta file was missing"
+    "names of the old files; empty if only the metadata file was missing"
     messages: int
     "number of messages"
     chunks: int
     "number of chunks"
 
     def __str__(self) -> str:
-        """Return what was migrated, on one line."""
+        """Return the old files, the session id and the number of messages, on one line."""
         size = f"{pluralize(self.messages, 'message')} in {pluralize(self.chunks, 'chunk')}"
         return f"{' + '.join(self.files) or 'meta file'} → session {self.id}: {size}"
 
 
 class UnreadableLine(NamedTuple):
-    """Line that could not be read; its text is kept beside the session."""
+    """Line of an old file that could not be read; its text is saved in a backup file."""
 
     file: str
     "name of the old file"
@@ -69,11 +73,11 @@ class UnreadableLine(NamedTuple):
     reason: str
     "why the line could not be read"
     kept_in: str
-    "name of the file that keeps the text"
+    "name of the backup file that contains the line's text"
 
     def __str__(self) -> str:
-        """Return the place, the reason and the copy, on one line."""
-        return f"{self.file}:{self.line}: {self.reason}; kept in {self.kept_in}"
+        """Return the old file, line number, reason and backup file, on one line."""
+        return f"{self.file}:{self.line}: {self.reason}; the line was saved to {self.kept_in}"
 
 
 class SkippedFile(NamedTuple):
@@ -82,26 +86,26 @@ class SkippedFile(NamedTuple):
     file: str
     "name of the file"
     reason: str
-    "why it was not migrated"
+    "why the file was not migrated"
 
     def __str__(self) -> str:
-        """Return the name and the reason, on one line."""
+        """Return the file name and the reason, on one line."""
         return f"{self.file}: not migrated: {self.reason}"
 
 
 @dataclass(frozen=True)
 class MigrationReport:
-    """Result of a migration."""
+    """Result of a migration: new sessions, unreadable lines and skipped files."""
 
     migrated: tuple[MigratedSession, ...] = ()
-    "new sessions"
+    "sessions that were created from old files"
     unreadable: tuple[UnreadableLine, ...] = ()
-    "lines that could not be read"
+    "lines of old files that could not be read"
     skipped: tuple[SkippedFile, ...] = ()
-    "files that were not migrated"
+    "old files that were not migrated"
 
     def __str__(self) -> str:
-        """Return one line per session, unreadable line and skipped file."""
+        """Return one line of text per session, unreadable line and skipped file."""
         lines = map(str, (*self.migrated, *self.unreadable, *self.skipped))
         return "\n".join(lines) or "nothing to migrate"
 
@@ -109,13 +113,13 @@ class MigrationReport:
 def migrate_folder(
     folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
 ) -> MigrationReport:
-    """Convert the old session files directly in a folder to chunks.
+    """Convert the old session files of a folder to chunks; subfolders are not searched.
 
-    The session id is that of the meta line, otherwise that of the file name. An old file is removed
-    only after the new files are on disk and hold the same messages. Lines that cannot be read are
-    kept beside the session and reported. Files whose id is taken or invalid, or whose session is
-    broken, are reported and kept. Other files are not touched. Running the migration again changes
-    nothing.
+    The session id is taken from the metadata line or, if that has no id, from the file name. An old
+    file is removed after the new files are on disk and contain the same messages. Lines that cannot
+    be read are saved to a backup file and reported. A file is skipped, kept and reported if its
+    session id is invalid or in use, or if its session cannot be read. Other files are not changed.
+    Running the migration again changes nothing.
 
     Parameters
     ----------
@@ -124,7 +128,7 @@ def migrate_folder(
     max_history : int, default 200
         Maximum number of messages of a chunk.
     fsync : {'always', 'never'}, default 'always'
-        Durability of writes; see ``JsonlStore``.
+        With ``always``, writes survive a power failure; see ``JsonlStore``.
 
     Returns
     -------
@@ -138,7 +142,7 @@ def migrate_folder(
     """
     store = JsonlStore(folder, max_history=max_history, fsync=fsync)
     if not store.folder.is_dir():
-        raise SessionError(f"{store.folder}: no such folder")
+        raise SessionError(f"{store.folder}: no such folder; pass an existing folder")
     moved: list[MigratedSession] = []
     broken: list[UnreadableLine] = []
     left: list[SkippedFile] = []
@@ -176,8 +180,8 @@ class _Migration:
             known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
                 if known.source != source:
-                    raise SessionError(f"session {self.id!r} exists in the store already")
-                self._remove_legacy_files()  # an earlier run was killed just before this step
+                    raise SessionError(f"session {self.id!r} exists already; rename the old file")
+                self._remove_legacy_files()  # an earlier migration was killed before this step
                 return [], []
             times = [path.stat().st_mtime for path in self.paths]
             self.paths = [self._rename_legacy_file(path) for path in self.paths]
@@ -195,7 +199,7 @@ class _Migration:
         return [MigratedSession(self.id, tuple(names), tail.next_position, tail.chunk)], broken
 
     def _rename_legacy_file(self, path: Path) -> Path:
-        """Rename an old file whose name collides with that of a chunk, and return its path."""
+        """Rename an old file if it has the name of a chunk, and return its current path."""
         if not CHUNK_PATTERN.fullmatch(path.name):
             return path
         apart = path.with_suffix(".old")
@@ -204,7 +208,7 @@ class _Migration:
         return apart
 
     def _remove_partial_files(self) -> None:
-        """Remove files that a killed run wrote, but no old file."""
+        """Remove new files of an interrupted migration; keep the old files and the metadata."""
         keep = {*self.paths, self.files.sidecar_path(self.id, "meta")}
         for path in self.files.list_files(self.id):
             if path not in keep:
@@ -221,7 +225,7 @@ class _Migration:
                 self.unread.append(row)
 
     def _write_chunks(self, modified: float) -> ChunkTail:
-        """Write the chunks and return the tail of the last one."""
+        """Write the messages to chunks and return the state of the last chunk."""
         tail, messages = ChunkTail(chunk=0), self._iter_messages()
         while (some := list(islice(messages, self.store.max_history))) or not tail.chunk:
             tail = tail.next_chunk()
@@ -233,10 +237,13 @@ class _Migration:
         return tail
 
     def _verify_chunks(self) -> None:
-        """Raise ``SessionError`` unless the chunks hold the same messages as the old files."""
+        """Raise ``SessionError`` if the chunks and the old files contain different messages."""
         pairs = zip_longest(self._iter_messages(), self.store._iter_messages_from(self.id, 1))
         if any(old != new for old, new in pairs):
-            raise SessionError("the chunks differ from the old files; nothing was removed")
+            raise SessionError(
+                "the new chunks do not contain the same messages as the old files; close programs "
+                "that write to the old files and migrate again"
+            )
 
     def _store_unread(self) -> list[UnreadableLine]:
         backup = self.files.torn_path(self.id, 0)
@@ -276,7 +283,7 @@ class _Migration:
 
 
 def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
-    """Return the old files of each session, in order."""
+    """Find the old files of a folder; return them by session id, in the order of their messages."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".jsonl", ".old") or not path.is_file():
@@ -297,7 +304,7 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
-    """Return the first chunk of each session of the store."""
+    """Find the first chunk of each session in a folder; return the paths by session id."""
     return {
         path.name.removeprefix("session-").removesuffix(".1.jsonl"): path
         for path in sorted(folder.glob("session-?*.1.jsonl"))
@@ -306,7 +313,7 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
 
 
 def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
-    """Rebuild the meta file of a session from its chunks, if they hold any message."""
+    """Create the metadata file of a session from its chunks, unless they contain no message."""
     with store._files.locked(id):
         made, model = first.stat().st_mtime, read_chunk_header(first).model
         meta = SessionMeta(born=uuid4().hex, created=made, updated=made, model=model)
@@ -320,7 +327,7 @@ def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSessi
 
 
 def _original_name(path: Path) -> str:
-    """Return the name that an old file had before it was renamed."""
+    """Return the name that an old file had before the migration renamed it."""
     return path.with_suffix(".jsonl").name if path.suffix == ".old" else path.name
 
 
@@ -330,24 +337,24 @@ def _text_field(row: dict[str, Any], key: str) -> str | None:
 
 
 class LegacyRow(NamedTuple):
-    """Line of a legacy file: a message, meta or an error."""
+    """Parsed line of an old session file: a message, metadata of the session, or an error."""
 
     path: Path
-    "the file"
+    "path of the file"
     line: int
     "line number, from 1"
     message: Message | None = None
-    "the message, if the line holds one"
+    "the message; None if the line contains no message"
     meta: dict[str, Any] | None = None
-    "the meta row, if the line is one"
+    "metadata of the session; None if the line contains no metadata"
     broken: str | None = None
-    "why the line cannot be read"
+    "why the line cannot be read; None if it can be read"
     text: str = ""
-    "text of a broken line"
+    "text of a line that cannot be read"
 
 
 def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
-    """Yield all lines of a legacy file except blank ones.
+    """Parse the lines of an old session file, except blank lines.
 
     Parameters
     ----------
@@ -357,7 +364,7 @@ def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
     Yields
     ------
     LegacyRow
-        The next line.
+        Next line, parsed; a line that cannot be read has ``broken`` set.
     """
     with path.open("rb") as file:
         for line, raw in enumerate(file, start=1):
@@ -374,35 +381,35 @@ def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
 
 
 def is_meta_row(row: Any) -> bool:
-    """Return True if a row describes the session instead of holding a message.
+    """Return True if a line contains metadata of the session instead of a message.
 
     Parameters
     ----------
     row : object
-        Parsed line.
+        Line, parsed as JSON.
 
     Returns
     -------
     bool
-        True if the type of the row is ``meta`` or ``session_meta``.
+        True if the line is an object whose ``type`` is ``meta`` or ``session_meta``.
     """
     return isinstance(row, Mapping) and row.get("type") in ("meta", "session_meta")
 
 
 def first_timestamp(row: Mapping[str, Any], *keys: str) -> float | None:
-    """Return the first readable time among some keys of a row.
+    """Return the time stored under the first of several keys that has a valid time.
 
     Parameters
     ----------
     row : mapping
-        Parsed line.
+        Line, parsed as JSON.
     *keys : str
         Keys to try, in order.
 
     Returns
     -------
     float or None
-        Time in seconds since 1970; None if no key holds a time.
+        Time in seconds since 1970; None if no key has a valid time.
     """
     for key in keys:
         value = row.get(key)

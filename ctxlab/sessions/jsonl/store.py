@@ -4,16 +4,15 @@ A session has these files:
 
 - ``session-ID.1.jsonl``, ``session-ID.2.jsonl``, …: the messages, one per line, in the format of
   ``ctxlab.formats.ctxlab_sessions.chunks``
-- ``session-ID.meta.json``: the title and other values that change, so that a new title rewrites no
-  message
+- ``session-ID.meta.json``: the title and other values that change
 - ``session-ID.window.json``: the state to resume from
 - ``session-ID.tools.json``: the tool definitions
 - ``lines-ID.jsonl``: the turn summaries
 
-The cost of an append, an open or a save does not grow with the session. Readers take no locks. The
-header of a chunk stores the position and the turn at which it begins: a message or a turn is found by
-binary search over the headers, and the end of a session by reading its newest chunk. ``ctxlab.load``
-reads the folder, one recording per session.
+The run time of ``append``, ``open`` and ``save`` does not depend on the length of the session.
+Readers take no locks. The header of a chunk stores the position and the turn at which the chunk
+begins, so that a message or a turn is found by binary search over the headers. The end of a session
+is found by reading its newest chunk. ``ctxlab.load`` reads the folder as one recording per session.
 
 References
 ----------
@@ -71,10 +70,11 @@ class _StoredWindow(msgspec.Struct):
 
 
 class JsonlStore(SessionStore):
-    """Sessions as JSONL chunks in a folder, safe for several processes at once.
+    """Session store of JSONL chunks in a folder, safe for several processes at once.
 
-    Messages that are appended together stay in one chunk: if they do not fit into the newest chunk,
-    they start another. Only a batch of more than ``max_history`` messages spans several chunks.
+    Messages that are appended together are written to the same chunk. If they do not fit into the
+    newest chunk, a new chunk is started. Only a batch of more than ``max_history`` messages is
+    written to several chunks.
 
     Parameters
     ----------
@@ -83,12 +83,11 @@ class JsonlStore(SessionStore):
     max_history : int, default 200
         Maximum number of messages of a chunk.
     fsync : {'always', 'never'}, default 'always'
-        ``always`` forces every write to the disk, so that acknowledged writes survive a power
-        failure. ``never`` leaves this to the operating system; writes still survive a kill of the
-        process.
+        With ``always``, each write is forced to the disk, so that finished writes survive a power
+        failure. With ``never``, they survive only a kill of the process.
     caps : ResumeCaps, optional
-        Maximum size of the resume state. By default, ``ResumeCaps()`` with at most ``max_history``
-        messages.
+        Maximum size of the resume state. By default, ``ResumeCaps()``, with the number of messages
+        limited to ``max_history``.
 
     Raises
     ------
@@ -126,7 +125,7 @@ class JsonlStore(SessionStore):
         self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
 
     def __repr__(self) -> str:
-        """Return the class and the folder."""
+        """Return the class name and the folder."""
         return f"{type(self).__name__}({str(self.folder)!r})"
 
     # --- reading -------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ class JsonlStore(SessionStore):
                 try:
                     row = parse_json(text)
                     if number > 1:
-                        found[int(row["turn"])] = str(row["line"])  # the newest of a turn counts
+                        found[int(row["turn"])] = str(row["line"])  # the last line of a turn counts
                 except (ValueError, TypeError, KeyError):
                     raise ReadError(path, number, "invalid turn summary") from None
         return found
@@ -212,7 +211,7 @@ class JsonlStore(SessionStore):
         return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
 
     def _load_meta(self, id: str) -> SessionMeta:
-        """Return the meta of an existing session."""
+        """Return the metadata of an existing session; raise ``UnknownSession`` if there is none."""
         meta = self._find_meta(id)
         if meta is None or meta.deleted:
             raise UnknownSession(id, self.folder)
@@ -235,7 +234,7 @@ class JsonlStore(SessionStore):
     def _find_chunk(
         self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
     ) -> ChunkHeader:
-        """Return the header of the last chunk for which ``holds`` is true, by binary search."""
+        """Return the header of the last chunk for which ``holds`` returns True, by binary search."""
         with self._file_errors(id):
             low, high = 1, self._newest_chunk(id, meta)
             while low < high:
@@ -247,9 +246,10 @@ class JsonlStore(SessionStore):
             return read_chunk_header(self._files.chunk_path(id, low))
 
     def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
-        """Yield all messages from a chunk on, including those appended in the meantime.
+        """Yield the messages of chunk ``number`` and of all later chunks.
 
-        ``born`` identifies the session, in case it is deleted and another one takes its id.
+        Messages appended during the iteration are included. ``born`` is the expected value in the
+        metadata: if the session is deleted and its id is used again, ``UnknownSession`` is raised.
         """
         yielded = 0
         while True:
@@ -274,14 +274,14 @@ class JsonlStore(SessionStore):
 
     @contextmanager
     def _file_errors(self, id: str) -> Iterator[None]:
-        """Convert file errors: a missing file means that the session was deleted."""
+        """Convert file errors; if the metadata file is missing too, raise ``UnknownSession``."""
         with file_errors(self.folder):
             try:
                 yield
             except FileNotFoundError as error:
                 if not self._files.sidecar_path(id, "meta").exists():
                     raise UnknownSession(id, self.folder) from None
-                raise ReadError(error.filename, None, "missing file of a session") from None
+                raise ReadError(error.filename, None, "this file of a session is missing") from None
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class JsonlStore(SessionStore):
         with self._session_lock(id):
             meta = self._find_meta(id)
             if meta is not None and not meta.deleted:
-                # If the process is killed from here on, no readable session is left.
+                # If the process is killed after this write, readers already ignore the session.
                 self._write_meta(id, replace(meta, deleted=True))
             self._remove_files(id)
             if meta is None or meta.deleted:
@@ -383,7 +383,7 @@ class JsonlStore(SessionStore):
 
     @contextmanager
     def _session_lock(self, id: str, *, new: bool = False) -> Iterator[None]:
-        """Hold the lock of a session; after an error, its cached state is dropped."""
+        """Hold the write lock of a session; after an error, drop the cached state of the session."""
         if not (new or (is_session_id(id) and self.folder.is_dir())):
             raise UnknownSession(id, self.folder)  # before the lock creates a folder
         with self._files.locked(id):
@@ -394,19 +394,19 @@ class JsonlStore(SessionStore):
                 raise
 
     def _ensure_id_free(self, id: str) -> None:
-        """Raise ``SessionError`` if an id is taken; remove the remains of a killed create or delete."""
+        """Raise ``SessionError`` if an id is in use; remove files that a killed process left."""
         meta = self._find_meta(id)
         if meta is None and self._files.chunk_path(id, 1).exists():
             chunks = [self._files.chunk_path(id, number) for number in (1, 2)]
             if chunks[1].exists() or ChunkTail.read(chunks[0]).message_count:
                 hint = "restore it with ctxlab sessions migrate"
-                raise SessionError(f"{chunks[0]}: the session has no meta file; {hint}")
+                raise SessionError(f"{chunks[0]}: the session's metadata file is missing; {hint}")
         elif meta is not None and not meta.deleted:
-            raise SessionError(f"session {id!r} exists in {self.folder} already; open it instead")
+            raise SessionError(f"{self.folder}: session {id!r} exists already; open it instead")
         self._remove_files(id)
 
     def _remove_files(self, id: str) -> None:
-        """Remove all files of a session, its meta file last."""
+        """Remove all files of a session, the metadata file last."""
         last = self._files.sidecar_path(id, "meta")
         for path in sorted(self._files.list_files(id), key=lambda path: path == last):
             path.unlink(missing_ok=True)
@@ -422,7 +422,7 @@ class JsonlStore(SessionStore):
         self._files.replace(self._files.sidecar_path(id, kind), row)
 
     def _load_tail(self, id: str, meta: SessionMeta) -> ChunkTail:
-        """Return the state of the newest chunk on disk, after cutting off an unfinished batch."""
+        """Return the state of the newest chunk, after cutting off an unfinished batch at its end."""
         born, tail = self._tails.get(id, ("", None))
         newest = self._newest_chunk(id, meta)
         path = self._files.chunk_path(id, newest)
@@ -437,7 +437,7 @@ class JsonlStore(SessionStore):
     def _apply_first_title(
         self, id: str, meta: SessionMeta, tail: ChunkTail, messages: Sequence[Message]
     ) -> SessionMeta:
-        """Set the title from the first user message, and store it before the message."""
+        """Derive the title from the first user message, and store it before the message is stored."""
         turns = TurnCounter(tail.turn, tail.replied)
         for message in messages:
             turn = turns.add(message)
@@ -450,8 +450,8 @@ class JsonlStore(SessionStore):
     ) -> None:
         """Write messages to one or more new chunks.
 
-        Each chunk is renamed into place when it is complete, the last one first. Readers find none
-        of them until the first one is in place, so that all messages become visible at once.
+        The last chunk is written first. Readers do not find the new chunks until the first of them
+        exists, so that all messages become visible at the same time.
         """
         files, first = self._files, tail.chunk + 1
         made: list[tuple[ChunkTail, bytes]] = []
@@ -475,7 +475,7 @@ class JsonlStore(SessionStore):
             _LOG.warning("session %r: %s; the next save will retry", id, error)
 
     def _update_window(self, id: str, meta: SessionMeta, tail: ChunkTail) -> ResumeWindow:
-        """Bring the resume window up to the last message and store it."""
+        """Add messages to the resume window up to the last message, and store the window."""
         path, end = self._files.sidecar_path(id, "window"), tail.next_position
         window, position = ResumeWindow(self.caps), -1
         try:
@@ -486,7 +486,7 @@ class JsonlStore(SessionStore):
         except FileNotFoundError:
             pass
         except (ReadError, TypeError, ValueError):
-            _LOG.warning("%s: broken; rebuilding it from the messages", path)
+            _LOG.warning("%s: malformed; rebuilding this file from the messages", path)
         if position < end:
             window.extend(self.read_messages(id, position, end))
             rows = [row_from_message(message) for message in window.recent]

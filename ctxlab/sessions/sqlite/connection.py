@@ -1,7 +1,7 @@
 """SQLite database that is opened on first use and shared by the threads of a process.
 
-It uses a write-ahead log: readers never wait, and a writer waits for one other writer only. Its
-files are readable by their owner only.
+The database uses a write-ahead log (WAL): readers never wait, and a writer waits only for other
+writers. Only the owner of the files can read them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if sys.platform == "linux":
 OnConnect: TypeAlias = Callable[[sqlite3.Connection], None]
 "Function that is called with each new connection."
 
-_BUSY_TIMEOUT = 60.0  # seconds that a writer waits for another one
-# First byte and number of bytes that SQLite locks in a file that it reads.
+_BUSY_TIMEOUT = 60.0  # seconds that a writer waits for another writer
+# First byte and number of bytes that SQLite locks in a database file while it reads.
 _SHARED_LOCK_RANGE = (0x4000_0002, 510)
 _LOCK_ERRORS = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
@@ -42,17 +42,17 @@ class Database:
     Parameters
     ----------
     path : Path
-        Database file; it need not exist.
+        Database file. If it does not exist, the first write creates it.
     on_connect : callable
         Function that is called with each new connection.
     durable : bool, default True
-        Commits survive a power failure and not only a kill of the process.
+        If True, commits survive a power failure. If False, they survive only a kill of the process.
     """
 
     def __init__(self, path: Path, on_connect: OnConnect, *, durable: bool = True) -> None:
         self.path = path
         self.is_read_only = False
-        "the open connection can only read, since the file or its folder is not writable"
+        "True if the connection is read-only, because the file or its folder is not writable"
         self._on_connect, self._durable = on_connect, durable
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -62,12 +62,12 @@ class Database:
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection | None]:
-        """Open a transaction that sees one state of the database.
+        """Open a read transaction, in which all queries see the same state of the database.
 
         Yields
         ------
         sqlite3.Connection or None
-            The connection; None if the file does not exist yet.
+            Connection with an open transaction; None if the database file does not exist yet.
 
         Raises
         ------
@@ -84,12 +84,15 @@ class Database:
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that excludes other writers; commit all changes at its end or none.
+        """Open a write transaction, which excludes other writers.
+
+        At the end of the ``with`` block all changes are committed. After an error, all of them are
+        rolled back.
 
         Yields
         ------
         sqlite3.Connection
-            The connection.
+            Connection with an open transaction.
 
         Raises
         ------
@@ -100,16 +103,16 @@ class Database:
             yield connection
 
     def truncate_log(self) -> None:
-        """Remove deleted data from the write-ahead log, unless a reader is using it."""
+        """Empty the write-ahead log, which may contain deleted data, unless a reader is using it."""
         with self._lock, self._wrap_errors():
             if self._connection is not None:
-                # Do not wait for a long read: the next call removes its pages.
+                # Do not wait for a long read: the next call empties the log.
                 self._connection.execute("PRAGMA busy_timeout = 500")
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT * 1000:.0f}")
 
     def close(self) -> None:
-        """Close the connection; the next use opens it again."""
+        """Close the connection. It is opened again when the database is used again."""
         with self._lock:
             self._release_claim()
             if self._connection is not None:
@@ -117,13 +120,13 @@ class Database:
                 self._connection = None
 
     def before_fork(self) -> None:
-        """Close the connection before a fork, since SQLite connections must not be inherited."""
+        """Close the connection before ``os.fork``: a child process must not inherit it."""
         self._lock.acquire()
         if self._connection is not None and not self._connection.in_transaction:
             self.close()
 
     def after_fork(self) -> None:
-        """Release the lock after a fork; both processes reopen the file on their next use."""
+        """Release the lock after ``os.fork``; parent and child reopen the file when they use it."""
         self._lock.release()
 
     @contextmanager
@@ -136,14 +139,14 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         if self._connection is not None and self._file_identities() != self._open_identities:
-            self.close()  # a file was removed or replaced: writes to the old one would be lost
+            self.close()  # a file was removed or replaced: writes to the old file would be lost
         if self._connection is None:
             self._connection = self._open()
             self._release_claim = weakref.finalize(self, os.close, _claim_file(self.path))
             self._open_identities = self._file_identities()
         connection = self._connection
         if connection.in_transaction:
-            raise SessionError(f"{self.path}: this thread has an open transaction; finish it first")
+            raise SessionError(f"{self.path}: this thread has an open transaction; end it first")
         with connection:  # commits, or rolls back after an error
             connection.execute(begin)
             yield connection
@@ -170,7 +173,7 @@ class Database:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
-            # Before the log is enabled, so that the first bytes of the file identify it.
+            # Call this before the log is enabled, so that the first bytes of the file identify it.
             self._on_connect(connection)
             if not sealed:
                 _enable_wal(connection)
@@ -180,7 +183,7 @@ class Database:
         return connection
 
     def _make_files(self) -> None:
-        """Create the folder and an empty database; SQLite gives its log the mode of the database."""
+        """Create the folder and an empty private database; SQLite copies its file mode to the log."""
         folder = self.path.parent
         try:
             make_folder(folder)
@@ -190,7 +193,9 @@ class Database:
                     file.write(b"*\n")
             create_file(self.path)
         except OSError as error:
-            raise SessionError(f"{folder}: cannot create it: {error.strerror or error}") from None
+            raise SessionError(
+                f"{folder}: cannot create the database folder: {error.strerror or error}"
+            ) from None
 
 
 def _file_identity(path: Path) -> tuple[int, int]:
@@ -202,23 +207,26 @@ def _file_identity(path: Path) -> tuple[int, int]:
 
 
 def _claim_file(path: Path) -> int:
-    """Lock the database and return the handle that holds the lock.
+    """Take a shared lock on the database file and return the file descriptor that holds the lock.
 
-    SQLite takes the same lock, but a process loses it when any of its code closes the file, for
-    example after searching or copying the workspace. Another process that closes the database then
-    removes the log, and later writes of this process are lost. An open file description lock does
-    not have this problem.
+    SQLite takes the same lock, but the operating system drops SQLite's lock as soon as any code of
+    this process closes the file, for example after it copied the workspace. If another process then
+    closes the database, it removes the log, and later writes of this process are lost. Open file
+    description locks are not dropped in this case.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     if sys.platform == "linux":  # other systems lack open file description locks
         lock = struct.pack("hhqqi", F_RDLCK, os.SEEK_SET, *_SHARED_LOCK_RANGE, 0)
-        with suppress(OSError):  # the file system has no such locks: rely on SQLite's own
+        with suppress(OSError):  # the file system has no such locks: rely on SQLite's own lock
             fcntl(handle, F_OFD_SETLK, lock)
     return handle
 
 
 def _enable_wal(connection: sqlite3.Connection) -> None:
-    """Enable the write-ahead log; retry here, since SQLite reports a lock without waiting for it."""
+    """Enable the write-ahead log, retrying while another process has locked the database.
+
+    The retry is needed because SQLite ignores its busy timeout when it changes the journal mode.
+    """
     until = time.monotonic() + _BUSY_TIMEOUT
     while True:
         try:
@@ -234,9 +242,9 @@ def _enable_wal(connection: sqlite3.Connection) -> None:
 def _error_reason(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(_LOCK_ERRORS):
-        return f"another process has been writing to it for {_BUSY_TIMEOUT:.0f} seconds; try again"
+        return f"another process has locked the database for {_BUSY_TIMEOUT:.0f} seconds; try again"
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return f"cannot be read ({error}); move it away to start a new one, or restore a backup"
+        return f"damaged database ({error}); restore a backup, or rename the file to start anew"
     return str(error)
 
 

@@ -1,7 +1,8 @@
 """Full-text index of the messages of a workspace.
 
-The index is SQLite's FTS5. Words are split as in ``ctxlab.sessions.text_search``, so that a search
-finds the same messages with the index and without. Without FTS5 there is no index.
+The index uses FTS5, SQLite's extension for full-text search. Messages are split into words as in
+``ctxlab.sessions.text_search``, so that a search finds the same messages with and without an index.
+If SQLite was built without FTS5, no index is created and a search reads all messages.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ctxlab.sessions.text_search import (
     split_words,
 )
 
-_MAX_WORDS = 64  # in one index query; further words are searched in the text
+_MAX_WORDS = 64  # of an index query; further words are searched in the text of each match
 _MISSING_MODULE = "no such module"
 
 _SEARCH_SQL = """
@@ -38,7 +39,7 @@ ORDER BY rank, s.updated_at DESC, m.session_id, m.position DESC
 
 
 def create_index(connection: sqlite3.Connection) -> None:
-    """Create the index unless it exists or SQLite lacks FTS5.
+    """Create the full-text index, unless it exists or SQLite was built without FTS5.
 
     Parameters
     ----------
@@ -46,8 +47,8 @@ def create_index(connection: sqlite3.Connection) -> None:
         Connection in a write transaction.
     """
     try:
-        # Words are folded and separated by spaces already. The ``ascii`` tokenizer splits no words at
-        # letters beyond ASCII.
+        # The words are already case-folded and separated by spaces. The ``ascii`` tokenizer does not
+        # split words at non-ASCII letters.
         connection.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS messages_fts USING fts5(words, tokenize = 'ascii')"
         )
@@ -57,7 +58,7 @@ def create_index(connection: sqlite3.Connection) -> None:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Return True if there is an index that this SQLite can use.
+    """Return True if the database has a full-text index that this build of SQLite can query.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def has_index(connection: sqlite3.Connection) -> bool:
     Returns
     -------
     bool
-        True if the index can be queried.
+        True if the index exists and SQLite supports FTS5.
     """
     try:
         connection.execute("SELECT rowid FROM messages_fts LIMIT 1").fetchone()
@@ -96,7 +97,9 @@ def index_message(connection: sqlite3.Connection, rowid: int, message: Message) 
 
 
 def index_missing(connection: sqlite3.Connection) -> None:
-    """Add messages that were stored by a SQLite without FTS5.
+    """Add all messages that are not in the index yet.
+
+    A message is missing from the index if a build of SQLite without FTS5 stored it.
 
     Parameters
     ----------
@@ -115,7 +118,9 @@ def index_missing(connection: sqlite3.Connection) -> None:
 
 
 def remove_session(connection: sqlite3.Connection, id: str) -> None:
-    """Remove the messages of a session from the index, before they are deleted.
+    """Remove the messages of a session from the index.
+
+    Call this function before the messages are deleted from the table ``messages``.
 
     Parameters
     ----------
@@ -126,14 +131,14 @@ def remove_session(connection: sqlite3.Connection, id: str) -> None:
     """
     own = "SELECT id FROM messages WHERE session_id = ?"
     connection.execute(f"DELETE FROM messages_fts WHERE rowid IN ({own})", (id,))
-    # Otherwise the words would stay in the file, marked as deleted, until the index grows.
+    # Without "optimize", the deleted words would remain in the file until the index grows.
     connection.execute("INSERT INTO messages_fts (messages_fts) VALUES ('optimize')")
 
 
 def search_index(
     connection: sqlite3.Connection, query: str, id: str | None, limit: int, offset: int
 ) -> list[SearchHit]:
-    """Return the messages that contain all words of a query, best BM25 score first.
+    """Search the index for messages that contain all words of a query, best BM25 score first.
 
     Parameters
     ----------
@@ -151,7 +156,7 @@ def search_index(
     Returns
     -------
     list of SearchHit
-        The hits, as ``SessionLibrary.search`` returns them.
+        Matching messages, best match first.
     """
     words = query_words(query)
     if not words or not limit:
@@ -167,7 +172,7 @@ def search_index(
 def _iter_matches(
     connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
 ) -> Iterator[tuple[tuple[str, int, int], Message, str, float]]:
-    """Yield session, turn and position of each match, the message, its text and its rank; best first."""
+    """Yield each match as (session, turn, position), message, text and BM25 rank, best match first."""
     asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_WORDS])
     others = [w for n, w in enumerate(words) if n >= _MAX_WORDS or len(split_for_index(w)) > 1]
     found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})
@@ -175,7 +180,7 @@ def _iter_matches(
         try:
             message = message_from_row(parse_json(row))
         except ValueError:
-            continue  # the words match, but the stored message is broken
+            continue  # the words match, but the stored message is malformed
         text = message_text(message)
         if not others or contains_words(text, others):
             yield (session, turn, position), message, text, rank

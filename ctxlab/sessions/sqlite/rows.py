@@ -1,7 +1,7 @@
-"""Convert rows of ``chat_sessions`` to sessions, titles, plans and windows, and back.
+"""Convert rows of the database to sessions, titles, plans and resume windows, and back.
 
-Other programs may have written to the database. Broken values are logged to ``ctxlab.sessions`` and
-replaced by what the transcript holds.
+Other programs may write to the database too. A malformed value is logged to ``ctxlab.sessions``. It
+is then ignored or, in the case of the resume window, rebuilt from the stored messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHERE session_id = ? AND position >= ? AND position < ? ORDER BY position LIMIT 
 
 
 def to_milliseconds(seconds: float) -> int:
-    """Convert a time to the stored unit.
+    """Convert a time from seconds to the stored unit, milliseconds.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def to_milliseconds(seconds: float) -> int:
 
 
 def from_milliseconds(stored: Any) -> float:
-    """Convert a stored time to seconds.
+    """Convert a stored time from milliseconds to seconds.
 
     Parameters
     ----------
@@ -56,25 +56,25 @@ def from_milliseconds(stored: Any) -> float:
     Returns
     -------
     float
-        Time in seconds since 1970; 0 if no number is stored.
+        Time in seconds since 1970; 0 if ``stored`` is not a number.
     """
     return stored / 1000 if isinstance(stored, (int, float)) else 0.0
 
 
 def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Session:
-    """Build the description of a session from its row.
+    """Build a session description from a row of the table ``chat_sessions``.
 
     Parameters
     ----------
     row : sqlite3.Row
-        Row of ``chat_sessions``.
+        Row of the table ``chat_sessions``.
     titles : iterable of TitleChange, optional
         Title history, newest first.
 
     Returns
     -------
     Session
-        The session.
+        Description of the session, without its messages.
     """
     tools, meta = _parse_json_column(row, "tools", list), _parse_json_column(row, "meta", dict)
     same = {name: row[name] for name in ("model", "messages", "agent", "file", "strategy")}
@@ -95,19 +95,19 @@ def session_from_row(row: sqlite3.Row, titles: Iterable[TitleChange] = ()) -> Se
 def read_titles(
     connection: sqlite3.Connection, id: str | None = None
 ) -> dict[str, list[TitleChange]]:
-    """Read the title histories of one session or of all.
+    """Read the title history of one session or of all sessions.
 
     Parameters
     ----------
     connection : sqlite3.Connection
         Open connection.
     id : str, optional
-        Session id. By default, all sessions.
+        Session id. By default, read all sessions.
 
     Returns
     -------
     dict of str to list of TitleChange
-        Title history by session id, newest first.
+        Title history by session id, each with the newest title first.
     """
     where, values = ("", ()) if id is None else ("WHERE session_id = ?", (id,))
     asked = f"SELECT * FROM titles {where} ORDER BY session_id, place"
@@ -119,42 +119,42 @@ def read_titles(
 
 
 def parse_stored_message(id: str, position: int, text: str) -> Message:
-    """Parse a stored message.
+    """Parse the stored JSON of a message.
 
     Parameters
     ----------
     id : str
         Session id, for the error message.
     position : int
-        Position of the message, for the error message.
+        Position of the message in the session, for the error message.
     text : str
         Stored JSON.
 
     Returns
     -------
     Message
-        The message.
+        The parsed message.
 
     Raises
     ------
     SessionError
-        If the JSON is broken.
+        If ``text`` is not valid JSON or not a valid message.
     """
     try:
         return message_from_row(parse_json(text))
     except (TypeError, ValueError) as error:
-        raise SessionError(f"message {position} of session {id!r} is broken: {error}") from None
+        raise SessionError(f"invalid message {position} of session {id!r}: {error}") from None
 
 
 class StoredSession:
-    """Session in an open transaction.
+    """Session of the database, readable and writable within an open transaction.
 
     Parameters
     ----------
     connection : sqlite3.Connection
-        Connection with the transaction.
+        Connection with the open transaction.
     row : sqlite3.Row
-        Row of ``chat_sessions``.
+        Row of the table ``chat_sessions``.
     """
 
     def __init__(self, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
@@ -162,29 +162,31 @@ class StoredSession:
         self.id: str = row["session_id"]
 
     def update(self, **values: Any) -> None:
-        """Change some columns; ``row`` keeps the old values.
+        """Write new values to the session's row in the table ``chat_sessions``.
+
+        The attribute ``row`` keeps the old values.
 
         Parameters
         ----------
         **values : object
-            New values by column of ``chat_sessions``.
+            New values by column name.
         """
         columns = ", ".join(f"{name} = :{name}" for name in values)
         asked = f"UPDATE chat_sessions SET {columns} WHERE session_id = :session_id"
         self.connection.execute(asked, {**values, "session_id": self.id})
 
     def to_session(self) -> Session:
-        """Return the description of the session.
+        """Build the description of the session from its row and its title history.
 
         Returns
         -------
         Session
-            The session.
+            Description of the session, without its messages.
         """
         return session_from_row(self.row, read_titles(self.connection, self.id).get(self.id, ()))
 
     def write_titles(self, titles: Iterable[TitleChange]) -> None:
-        """Replace the title history.
+        """Replace the stored title history.
 
         Parameters
         ----------
@@ -204,7 +206,7 @@ class StoredSession:
         title : str
             New title.
         turn : int
-            Turn that the title comes from; 0 if a user set it.
+            Turn that the title comes from; 0 if a user set the title.
         """
         titles, now = self.to_session().titles, time.time()
         self.write_titles(titles_after_change(self.id, titles, title, turn, now))
@@ -221,7 +223,7 @@ class StoredSession:
         Returns
         -------
         ResumeState
-            The summary, the newest messages and the plan.
+            Summary, newest messages and plan of the session.
         """
         row, plan = self.row, None
         if (steps := _parse_json_column(row, "plan_steps", list)) is not None:
@@ -236,27 +238,27 @@ class StoredSession:
         write_summary: SummaryWriter = extract_summary,
         min_dropped: int = 1,
     ) -> ResumeWindow:
-        """Read the window and add the messages that were appended since it was written.
+        """Read the resume window and add the messages appended since the window was stored.
 
         Parameters
         ----------
         caps : ResumeCaps
             Maximum size of the window.
         write_summary : SummaryWriter, optional
-            Function that extends the summary. By default, it is extracted without a model.
+            Function that extends the summary. By default, the summary is extracted without a model.
         min_dropped : int, default 1
             Number of messages to drop at a time; see ``ResumeWindow``.
 
         Returns
         -------
         ResumeWindow
-            The window up to the last message.
+            Resume window that includes the session's last message.
         """
         row, stop = self.row, self.row["window_stop"]
         summary = row["summary"] if isinstance(row["summary"], str) else ""
         recent = _parse_recent_messages(row)
         if recent is None:
-            # The messages that the window can have held; earlier ones are in the summary.
+            # Read the messages that the window may have contained; the summary covers earlier ones.
             recent = [*self._iter_readable_messages(max(0, stop - caps.messages), stop)]
         options: dict[str, Any] = {"write_summary": write_summary, "min_dropped": min_dropped}
         window = ResumeWindow(caps, summary, recent, **options)
@@ -264,18 +266,18 @@ class StoredSession:
         return window
 
     def write_window(self, window: ResumeWindow) -> None:
-        """Store a window that reaches to the last message.
+        """Store the resume window of the session.
 
         Parameters
         ----------
         window : ResumeWindow
-            The window.
+            Resume window that includes the session's last message.
         """
         summary, recent = window.summary, window.recent_json
         self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])
 
     def read_page(self, start: int, stop: int) -> list[tuple[int, str]]:
-        """Read a page of the messages at positions ``[start, stop)``.
+        """Read the first 100 of the messages at positions ``[start, stop)``.
 
         Parameters
         ----------
@@ -287,35 +289,35 @@ class StoredSession:
         Returns
         -------
         list of tuple of int and str
-            Position and stored JSON of up to 100 messages.
+            Position and stored JSON of each message.
         """
         return self.connection.execute(_SELECT_PAGE, (self.id, start, stop)).fetchall()
 
     def _iter_readable_messages(self, start: int, stop: int) -> Iterator[Message]:
-        """Yield the messages at positions ``[start, stop)``; log and skip broken ones."""
+        """Yield the messages at positions ``[start, stop)``; log and skip malformed messages."""
         while rows := self.read_page(start, stop):
             for position, text in rows:
                 try:
                     yield parse_stored_message(self.id, position, text)
                 except SessionError as error:
-                    _LOG.warning("%s; the session resumes without it", error)
+                    _LOG.warning("%s; the session resumes without this message", error)
             start = rows[-1][0] + 1
 
 
 def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
-    """Return the messages of ``recent_messages``; None if they are broken."""
+    """Parse the column ``recent_messages``; return None if its content is malformed."""
     rows = _parse_json_column(row, "recent_messages", list)
     if rows is None:
         return None
     try:
         return [message_from_window_row(each) for each in rows]
     except (TypeError, ValueError) as error:
-        _LOG.warning("session %r: its recent messages are broken: %s", row["session_id"], error)
+        _LOG.warning("session %r: invalid recent messages: %s", row["session_id"], error)
         return None
 
 
 def _parse_json_column(row: sqlite3.Row, column: str, kind: type) -> Any:
-    """Return the value of a JSON column; None if it is empty or broken."""
+    """Parse a JSON column; return None if it is NULL or malformed."""
     text = row[column]
     if text is None:
         return None

@@ -1,8 +1,9 @@
 """Versioned schema of a workspace's database, with migrations from older versions.
 
-``PRAGMA user_version`` holds the version. Version 1 is the table of the seed design
-"Workspace-scoped sessions". Version 2 adds the whole transcript, so that each session is a
-recording, and the further fields of ``Session``. Times are milliseconds since 1970.
+The version is stored in ``PRAGMA user_version``. Version 1 has a single table without a transcript,
+as in the seed design "Workspace-scoped sessions". Version 2 adds the transcript of each session, so
+that the session can be replayed, and the other fields of ``Session``. Times are stored as
+milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ CREATE TABLE titles (
 ) WITHOUT ROWID;
 """
 
-# System sessions may be active besides the user's session.
+# System sessions may be active at the same time as the user's session.
 _CREATE_ONE_ACTIVE_INDEX = """
 UPDATE chat_sessions SET status = 'closed' WHERE status IS NULL OR status = 'active' AND rowid <> (
     SELECT rowid FROM chat_sessions WHERE status = 'active' ORDER BY updated_at DESC, rowid DESC
@@ -90,7 +91,7 @@ CREATE UNIQUE INDEX one_active ON chat_sessions (status) WHERE status = 'active'
 
 
 def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Migrate a database to ``SCHEMA_VERSION`` in one transaction.
+    """Create the tables of a new database, or migrate an older one, in one transaction.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def migrate_schema(connection: sqlite3.Connection, path: Path) -> None:
     Raises
     ------
     SessionError
-        If a newer ctxlab wrote the database, or if it holds something else than sessions.
+        If a newer version of ctxlab wrote the database, or if it is not a database of ctxlab.
     """
     if _read_version(connection, path) == SCHEMA_VERSION:
         return
@@ -124,14 +125,14 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise SessionError(
-            f"{path}: schema version {version} was written by a newer ctxlab; this one reads up to "
-            f"version {SCHEMA_VERSION}; upgrade ctxlab"
+            f"{path}: expected a schema version of at most {SCHEMA_VERSION}, got {version}; "
+            "upgrade ctxlab"
         )
     if version > 1:
         return int(version)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if tables and "chat_sessions" not in tables:
-        raise SessionError(f"{path}: not a ctxlab database: it has no table chat_sessions")
+        raise SessionError(f"{path}: not a ctxlab database: the table chat_sessions is missing")
     return 1 if tables else 0
 
 
@@ -143,7 +144,10 @@ def _convert_seconds(connection: sqlite3.Connection) -> None:
 
 
 def _create_transcripts(connection: sqlite3.Connection) -> None:
-    """Create the transcripts of version 1 sessions from their recent messages, all that was stored."""
+    """Create the transcripts of version 1 sessions from their recent messages.
+
+    Version 1 stored no other messages.
+    """
     kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
     for id, text in kept:
         try:
@@ -169,7 +173,7 @@ MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] =
     (_CREATE_VERSION_1,),
     (_UPGRADE_TO_VERSION_2, _CREATE_ONE_ACTIVE_INDEX, _convert_seconds, _create_transcripts),
 )
-"""Migration steps: ``MIGRATIONS[n]`` turns version ``n`` into version ``n + 1``."""
+"""Migration steps: ``MIGRATIONS[n]`` migrates a database from version ``n`` to ``n + 1``."""
 
 SCHEMA_VERSION = len(MIGRATIONS)
-"""Schema version that this ctxlab writes."""
+"""Schema version that this version of ctxlab writes."""

@@ -1,4 +1,4 @@
-"""Session store in the database ``.ctxlab/sessions.db`` of a workspace.
+"""Session store in a SQLite database, ``.ctxlab/sessions.db`` in the workspace.
 
 References
 ----------
@@ -44,10 +44,10 @@ DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
 
 WhenActive: TypeAlias = Literal["close", "refuse"]
-"""Policy for starting or opening a session while another one is active: close the other or refuse."""
+"""Policy if another session is active when one is started or opened: close it or raise an error."""
 
 _REMOTE_TIMEOUT = 600.0
-"""Seconds of inactivity after which a process of another machine counts as dead."""
+"""Seconds of inactivity after which a process on another machine counts as ended."""
 _SELECT_SESSION = "SELECT * FROM chat_sessions WHERE session_id = ?"
 _SELECT_LISTED = """
 SELECT * FROM chat_sessions
@@ -76,10 +76,11 @@ _SELECT_TURN = (
 
 
 class SqliteStore(SessionStore):
-    """Sessions of one workspace, safe for several processes and threads at once.
+    """Session store of one workspace, safe for several processes and threads at once.
 
-    The first session creates the database. One session of a workspace is active at a time, not
-    counting system sessions. An active session whose process has ended never blocks another.
+    The database is created with the first session. Only one session of a workspace is active at a
+    time, not counting system sessions. If the process of an active session has ended, that session
+    is closed when another one becomes active.
 
     Parameters
     ----------
@@ -88,24 +89,27 @@ class SqliteStore(SessionStore):
     caps : ResumeCaps, optional
         Maximum size of the resume state. By default, ``ResumeCaps()``.
     fsync : {'always', 'never'}, default 'always'
-        With ``always``, acknowledged writes survive a power failure; with ``never``, they survive a
-        kill of the process only.
+        With ``always``, finished writes survive a power failure. With ``never``, they survive only
+        a kill of the process.
     when_active : {'close', 'refuse'}, default 'close'
-        If another session is active, close it or raise ``SessionActive``.
+        What happens if a session is started or opened while another one is active: ``close`` closes
+        the other session, ``refuse`` raises ``SessionActive``.
     client : Client, optional
         Client that calls ``model``. By default, a ``LiteLLMClient``.
     model : str, optional
-        Model that writes the rolling summary at the end of a turn, each time half a window of
-        messages was dropped. By default, the summary is extracted without a model.
+        Model that writes the summary of messages dropped from the resume window. It is called at
+        the end of a turn, once for each half window of dropped messages. By default, the summary is
+        extracted without a model.
     index : bool, default True
-        Search with a full-text index, if SQLite has FTS5. Without it, a search reads all messages.
+        Search with a full-text index if SQLite supports FTS5. Otherwise a search reads all messages.
 
     Raises
     ------
     SpecError
         If ``fsync`` or ``when_active`` is invalid.
     SessionActive
-        By methods that make a session active, if another one is and ``when_active`` is ``refuse``.
+        By ``create``, ``open`` and ``set_status``, if another session is active in a running process
+        and ``when_active`` is ``refuse``.
 
     Examples
     --------
@@ -148,7 +152,7 @@ class SqliteStore(SessionStore):
         self._database = Database(self.path, self._on_connect, durable=fsync == "always")
 
     def __repr__(self) -> str:
-        """Return the class and the workspace."""
+        """Return the class name and the workspace folder."""
         return f"SqliteStore({str(self.workspace)!r})"
 
     def _on_connect(self, connection: sqlite3.Connection) -> None:
@@ -185,12 +189,13 @@ class SqliteStore(SessionStore):
         return self._read_pages(id, max(0, start), end, created)
 
     def _read_pages(self, id: str, start: int, stop: int, created: int) -> Iterator[Message]:
-        # Read page by page, so that a slow reader holds no transaction open.
+        # Read page by page, so that no transaction stays open while the caller uses a message.
         while start < stop:
             with self._reading_session(id) as session:
                 rows = session.read_page(start, stop)
             if not rows or session.row["created_at"] != created:
-                raise UnknownSession(id, self.path)  # deleted, or replaced by one with the same id
+                # The session was deleted, or replaced by a new session with the same id.
+                raise UnknownSession(id, self.path)
             for position, text in rows:
                 yield parse_stored_message(id, position, text)
             start = rows[-1][0] + 1
@@ -216,7 +221,7 @@ class SqliteStore(SessionStore):
 
     @override
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
-        """Search with the index if it is complete or can be completed; rank the hits by BM25."""
+        """Search with the index, after adding missing messages; without an index, read all messages."""
         if id is not None:
             self.get(id)
         with self._database.read_transaction() as connection:
@@ -295,7 +300,7 @@ class SqliteStore(SessionStore):
             count, now = first + len(messages), _now_milliseconds()
             counts = {"messages": count, "turns": turns.number, "replied": turns.replied}
             session.update(**counts, updated_at=now)
-            # In a long turn without a save, bound the messages that a resume must catch up with.
+            # In a long turn without a save, update the window, so that a resume reads few messages.
             if count - row["window_stop"] > 2 * self.caps.messages:
                 session = self._fetch(connection, id)
                 session.write_window(session.read_window(self.caps))
@@ -318,7 +323,11 @@ class SqliteStore(SessionStore):
             )
 
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
-        """Build a window whose summary a model writes, without holding a write transaction."""
+        """Build a window with a summary by the model, outside of a write transaction.
+
+        Return the numbers of messages that the window was built from, and the window. The window is
+        None without a model.
+        """
         if self._write_summary is None:
             return (0, 0), None
         with self._reading_session(id) as session:
@@ -369,7 +378,7 @@ class SqliteStore(SessionStore):
         session.update(status="active", owner=current_process(), updated_at=now)
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
-        """Close other active sessions, or raise ``SessionActive``."""
+        """Close other active sessions; under the policy ``refuse``, raise ``SessionActive``."""
         for row in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
             updated = from_milliseconds(row["updated_at"])
             if self._refuse_when_active and is_process_alive(row["owner"], updated):
@@ -382,14 +391,14 @@ def _now_milliseconds() -> int:
 
 
 def current_process() -> str:
-    """Return an identifier of this process: ``host/pid/start time``.
+    """Return an identifier of this process.
 
-    The start time is included because process ids are reused.
+    It contains the start time, because operating systems reuse process ids.
 
     Returns
     -------
     str
-        The identifier.
+        Identifier of the form ``host/pid/start time``.
     """
     import psutil  # lazy: needed for writing only
 
@@ -398,21 +407,22 @@ def current_process() -> str:
 
 
 def is_process_alive(owner: str | None, last_active: float) -> bool:
-    """Return True if a process that ``current_process`` named is still running.
+    """Return True if the process that owns a session is still running.
 
-    A process of another machine counts as running for ten minutes after its last activity.
+    A process on another machine cannot be checked. It counts as running for ten minutes after its
+    last activity.
 
     Parameters
     ----------
     owner : str or None
-        Identifier of ``current_process``.
+        Process identifier returned by ``current_process``; None if no process owns the session.
     last_active : float
-        Time of its last activity, in seconds since 1970.
+        Time of the last activity of the process, in seconds since 1970.
 
     Returns
     -------
     bool
-        True if the process is running.
+        True if the process is running or counts as running.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Default strategies of products and libraries, each under its own name.
+"""Default context strategies of products and libraries, reimplemented in ctxlab.
 
-A family is a module or a folder here. A baseline consists of a strategy, the version of the product
-that it imitates, and the URL of the original code. If the package can be installed,
-``ctxlab.strategies.upstream`` runs the original code, and ``nox -s peers`` compares the two message
-by message.
+Each module or subpackage lists the baselines of one product in ``MODULE_BASELINES``. A baseline
+consists of a strategy, the version of the product whose behaviour it reproduces, and the URL of the
+original code. If the original package can be installed, ``ctxlab.strategies.upstream`` runs its
+code. ``nox -s peers`` then checks that both implementations send the same messages.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["BASELINES", "Baseline", "NamedStrategy"]
 
 
 def _load_baselines() -> dict[str, Baseline]:
-    """Load ``MODULE_BASELINES`` of every module and folder here, in alphabetical order."""
+    """Collect the baselines of all modules and subpackages of this package, by name."""
     table: dict[str, Baseline] = {}
     for family in iter_modules(__path__, f"{__name__}."):
         for baseline in getattr(import_module(family.name), "MODULE_BASELINES", ()):
             if baseline.name in table:
-                raise SpecError(f"two baselines have the name {baseline.name}; rename one of them")
+                raise SpecError(f"two baselines are called {baseline.name!r}; rename one of them")
             table[baseline.name] = baseline
     return table
 

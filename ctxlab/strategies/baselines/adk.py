@@ -1,4 +1,4 @@
-"""Baselines of Google's ADK: the current turn only, and summaries of older turns."""
+"""Baselines of Google's ADK: one sends only the current turn, the other summarises older turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REPOSITORY_URL = "https://github.com/google/adk-python/blob/"
 class adk_current_turn(BaseStrategy):
     """Drops everything before the newest user message, except the system prompt.
 
-    Messages without text or calls are not sent either.
+    User and assistant messages with neither text nor tool calls are dropped too.
 
     Source: Google ADK, ``LlmAgent(include_contents="none")``.
 
@@ -57,10 +57,11 @@ class adk_current_turn(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class adk_compaction(BaselineStrategy):
-    """Replaces the user's turns by a summary after every few turns.
+    """Replaces every ``compaction_interval`` completed turns by a summary.
 
-    A summary covers these turns and a few turns before them. Its writer does not see calls and
-    results. Summaries accumulate, and the task is not kept apart from them.
+    The summary also covers the last ``overlap_size`` turns before them. The summariser gets the text
+    of user and assistant messages, without tool calls and tool results. Each compaction adds another
+    summary message. The task is in the first turn and is summarised like other messages.
 
     Source: Google ADK, ``EventsCompactionConfig``.
 
@@ -78,15 +79,15 @@ class adk_compaction(BaselineStrategy):
 
     positive = ("compaction_interval",)
     compaction_interval: int = 3
-    "number of turns that become one summary"
+    "number of completed turns that one summary replaces"
     overlap_size: int = 1
-    "number of earlier turns that the summary covers too"
+    "number of turns before these that the summary also covers"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the user's turns by a summary after every few turns."""
-        # A turn is over when the next user message has arrived.
+        """Replace every ``compaction_interval`` completed turns by a summary."""
+        # A turn is completed when the next user message has arrived.
         over = bisect_left(context.history.user_positions, context.history_length) - 1
         done: int = context.strategy_state.get(self, 0)
         while over - done >= self.compaction_interval:
@@ -113,9 +114,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         adk_current_turn(),
         "google-adk 1.10.0",
         _REPOSITORY_URL + "v1.10.0/src/google/adk/flows/llm_flows/contents.py",
-        "Sends the system prompt and the current turn, from the newest user message on. "
-        "If a turn uses a call id twice, ADK answers both calls with the newest result; here each "
-        "call keeps its own.",
+        "Sends the system prompt and the current turn, which starts with the newest user message. "
+        "If a turn uses a call id twice, ADK answers both calls with the newest result; in ctxlab "
+        "each call keeps its own result.",
         ("",),
     ),
     Baseline(
@@ -123,9 +124,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         adk_compaction(),
         "google-adk 1.18.0",
         _REPOSITORY_URL + "v1.18.0/src/google/adk/apps/compaction.py",
-        "Replaces every 3 turns of the user by a summary, which also covers the turn "
-        "before them. ADK has no defaults; these values are from its documentation. With a single "
-        "user message nothing is compacted. If a call id is used twice, ADK answers both calls with "
-        "the newest result; here each call keeps its own.",
+        "Replaces every 3 completed turns by a summary, which also covers the turn before them. "
+        "ADK has no default values; these are from its documentation. If the conversation has a "
+        "single user message, nothing is compacted. If a call id is used twice, ADK answers both "
+        "calls with the newest result; in ctxlab each call keeps its own result.",
     ),
 )

@@ -1,8 +1,9 @@
 """Baselines of AG2's assembly policies: a window of events, and a budget of characters.
 
-The event stream of a live agent holds more than messages. A step with n calls produces a response,
-an event that lists the calls, one event per call, one event per result, and an event that lists the
-results. The policies count all of them. Results or calls that a cut separates are left out.
+The event stream of a live AG2 agent has more events than the conversation has messages. A step with
+n tool calls produces 2n + 3 events: the model's response, a list of the calls, n calls, n results,
+and a list of the results. The policies count all of these events. A tool result is left out if its
+call was dropped.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from ctxlab.strategies.baselines.common.parts import Part, split_parts
 from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
 _BlockCosts = Callable[[int, int], Sequence[int]]
-"Costs of the events in the block ``entries[start:stop]``, in order."
+"Function that returns the cost of each event in the block ``entries[start:stop]``, in order."
 
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """Keeps the newest events; orphaned results are left out, and an empty window widens.
+    """Keeps the newest ``max_events`` events, without tool results whose call was dropped.
+
+    If only such results remain, older messages are kept until at least one message can be sent.
 
     Source: ag2 1.2.1, ``SlidingWindowPolicy``.
 
@@ -38,10 +41,10 @@ class sliding_window(BaseStrategy):
     """
 
     max_events: int = 40
-    "events to keep; a step with one call has five of them, each further call adds two"
+    "number of events to keep; a step with one tool call has five events, and each other call adds two"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest events; orphaned results are left out, and an empty window widens."""
+        """Keep the newest ``max_events`` events, without tool results whose call was dropped."""
 
         def ones(start: int, stop: int) -> Sequence[int]:
             return [1] * _count_events(context.entries, start, stop)
@@ -51,10 +54,11 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class token_budget(BaselineStrategy):
-    """Keeps the newest events that fit a budget of characters, in which long texts count as about 100.
+    """Keeps the newest events that fit a token budget; a long text counts as about 100 characters.
 
-    The cost of an event is the length of its printed form. Arguments, results and user texts are
-    printed with their first 80 characters only, so a request may be far larger than the budget.
+    The size of an event is the length of its ``repr``, divided by ``chars_per_token``. AG2 prints only
+    the first 80 characters of arguments, tool results and user texts. A request may therefore be far
+    larger than the budget.
 
     Source: ag2 1.2.1, ``TokenBudgetPolicy``.
 
@@ -69,12 +73,12 @@ class token_budget(BaselineStrategy):
 
     positive = ("chars_per_token",)
     max_tokens: int | None = None
-    "tokens of the events at most, as the policy estimates them; None: what the budget allows"
+    "maximum estimated tokens of the events; None: all tokens that are available for messages"
     chars_per_token: int = 4
-    "characters that count as one token"
+    "number of characters that count as one token"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest events that fit a budget of characters."""
+        """Keep the newest events whose estimated tokens fit the budget, at least one event."""
         tokens = context.available if self.max_tokens is None else self.max_tokens
         known: dict[int, tuple[Entry, list[int]]] = context.strategy_state.setdefault(self, {})
 
@@ -90,7 +94,10 @@ class token_budget(BaselineStrategy):
 
 
 def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Context:
-    """Keep the newest events that cost at most ``limit``, at least one, without orphaned results."""
+    """Keep the newest events with a total cost of at most ``limit``, at least one; drop orphans.
+
+    An orphan is a tool result whose call was dropped.
+    """
     entries, floor = context.entries, system_prompt_end(context.entries)
     start, stop, room, retained = len(entries), len(entries), limit, 0
     whole, cut = True, False
@@ -104,10 +111,10 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
             room -= cost
             retained += 1
     if cut:
-        # If the cut is after all events of the block, the next block comes first.
+        # If no event of this block is kept, the next block is the first to keep.
         first = stop if whole or entries[start].message.role != "tool" else start
     elif floor < len(entries) and entries[floor].start > floor:
-        first = floor  # a previous cut may have left orphaned results here
+        first = floor  # a previous cut may have left orphans at this index
     else:
         return context
     orphans = _find_orphans(entries, first)
@@ -119,21 +126,25 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
         context.drop(floor, first)
     sent = context
     for a, b in reversed(orphans):
-        # A later call may reuse the id and make them valid again, so they are dropped in a fork.
+        # Drop orphans only from this request: a later call may reuse their id and make them valid.
         sent = sent if sent is not context else context.fork()
         sent.drop(a - shift, b - shift)
     return sent
 
 
 def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
-    """Return True if no event is left; a single result without an id counts as one."""
+    """Return True if all entries from ``first`` on are orphans that have a call id."""
     if sum(b - a for a, b in orphans) < len(entries) - first:
         return False
     return all(entry.message.tool_call_id for entry in entries[first:])
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Return the ranges of results from ``first`` on whose call id appears in no call there."""
+    """Return the ranges of tool results in ``entries[first:]`` that have no matching tool call.
+
+    A range is one block of results. It is returned if any of its ids matches no call in
+    ``entries[first:]``.
+    """
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}
     orphans, index = [], first
@@ -148,7 +159,7 @@ def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]
 
 
 def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
-    """Return the number of events of a block."""
+    """Return the number of AG2 events in the block ``entries[start:stop]``."""
     message = entries[start].message
     if message.role == "tool":
         return stop - start + 1
@@ -156,7 +167,7 @@ def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
 
 
 def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
-    """Yield the printed length of each event of a block, in order."""
+    """Yield the length of the ``repr`` of each AG2 event of a block, in order."""
     message = block[0].message
     if message.role == "tool":
         results = []
@@ -186,14 +197,14 @@ def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
 
 
 def _format_inputs(message: Message) -> str:
-    """Return the printed form of the parts of a message."""
+    """Return the ``repr`` of the parts of a message, as AG2 prints it."""
     kinds = "TextInput(content=", "UrlInput(kind=<BinaryType.IMAGE: 'image'>, url="
     parts = split_parts(message) or [Part(False, "")]
     return ", ".join(f"{kinds[part.is_image]}{_format_text(part.value)})" for part in parts)
 
 
 def _format_text(text: str) -> str:
-    """Return the printed form of a text: its first 80 characters and its length."""
+    """Return the ``repr`` of a string; if it is long, its first 80 characters and the length."""
     shown = repr(text)
     return shown if len(shown) <= 80 else f"{shown[:80]}...{shown[-1]} (len={len(text)})"
 
@@ -206,10 +217,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         sliding_window(),
         "ag2 1.2.1",
         _SOURCE_URL + "sliding_window.py",
-        "The newest events of the stream, in which a step with one call has five events. Results "
-        "without their call are left out, unless a later call uses the same id. The package sets "
-        "no size; 40 is ctxlab's choice. Usage events, which a live stream also holds, are not "
-        "counted.",
+        "Keeps the newest events of AG2's event stream. A step with one tool call has five events. "
+        "Tool results without their call are left out, unless a later call uses the same id. AG2 "
+        "has no default size; 40 is ctxlab's choice. A live stream also contains usage events, "
+        "which are not counted.",
         ("", "max_events=12", "max_events=4", "max_events=1"),
     ),
     Baseline(
@@ -217,9 +228,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         token_budget(),
         "ag2 1.2.1",
         _SOURCE_URL + "token_budget.py",
-        "The newest events that fit, measured by their printed form, at 4 characters per token. "
-        "Long texts are printed shortened, so requests may exceed the budget. The package sets no "
-        "budget; ctxlab uses the available tokens.",
+        "Keeps the newest events that fit a token budget. The size of an event is the length of its "
+        "printed form, at 4 characters per token. Long texts are shortened when they are printed, "
+        "so a request may exceed the budget. AG2 has no default budget; ctxlab uses all tokens that "
+        "are available for messages.",
         (
             "max_tokens=2000",
             "max_tokens=500",

@@ -12,9 +12,10 @@ from ctxlab.strategies.baselines.common import compaction
 
 @dataclass(frozen=True, repr=False)
 class chat_summary(compaction.CompactingStrategy):
-    """Summarises earlier turns beyond half of their budget when the user writes a new message.
+    """Summarises earlier turns when the user writes a new message and these turns exceed a budget.
 
-    The current turn is never changed, however long it is.
+    The newest messages of the earlier turns stay, up to half of the budget. The other messages of
+    these turns become a summary. The current turn is never shortened.
 
     Examples
     --------
@@ -27,12 +28,12 @@ class chat_summary(compaction.CompactingStrategy):
     """
 
     max_chat_history_tokens: int | None = None
-    "tokens of the earlier turns; None: a sixteenth of the window, at least 1,024 and at most 8,192"
+    "maximum tokens of the earlier turns; None: a sixteenth of the window, from 1,024 to 8,192"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise earlier turns beyond half of their budget when the user writes a new message."""
+        """Summarise earlier turns that exceed their budget when the user writes a new message."""
         spoken = bisect_left(context.history.user_positions, context.history_length)
         if context.strategy_state.get(self) == spoken or not spoken:
             return context
@@ -65,10 +66,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         chat_summary(),
         "aider, ChatSummary at 041f3a4; the budget from a description of models.py",
         "https://github.com/Aider-AI/aider/blob/041f3a4a381670449011e3cfbf4d18900452855b/aider/history.py",
-        "Earlier turns get at most a sixteenth of the window: the newest half of that stays, the "
-        "rest becomes a summary. aider calls no tools, and sends the files of the chat separately. "
-        "Neither is in ctxlab's recordings, so in an agent's run all results of earlier turns go "
-        "into the summary. If the result is still too large, aider summarises it again, up to "
-        "three times; this is not imitated.",
+        "When the user writes a new message, earlier turns may take a sixteenth of the window. If "
+        "they take more, their newest messages stay, up to half of that size, and the other "
+        "messages become a summary. aider makes no tool calls and sends the files of the chat "
+        "separately; in recordings of other agents, the tool results of earlier turns are "
+        "summarised too. Not implemented: if the result is still too large, aider summarises it "
+        "again, up to three times.",
     ),
 )

@@ -14,15 +14,16 @@ from ctxlab.strategies.baselines.common.compaction import fresh_start, prompt_to
 from ctxlab.strategies.helpers.text import with_text
 
 _CLEARED_TEXT = "[tool result cleared]"
-"Placeholder for a cleared result; the server's own text is not documented."
+"Placeholder for a cleared result. The text that the server uses is not documented."
 
 
 @dataclass(frozen=True, repr=False)
 class clear_tool_uses(BaseStrategy):
-    """Clears all but the newest tool results once the prompt of the client exceeds ``trigger``.
+    """Clears all but the newest tool results if the unedited request exceeds ``trigger`` tokens.
 
-    The client keeps the whole conversation and sends it each time. So after that, every new result
-    clears an older one and invalidates the prompt cache.
+    The client sends the whole conversation to the API with each request, and the API clears results
+    before it calls the model. Once the conversation exceeds ``trigger``, each new tool result
+    therefore causes an older one to be cleared, which invalidates the prompt cache.
 
     Examples
     --------
@@ -37,18 +38,18 @@ class clear_tool_uses(BaseStrategy):
     """
 
     trigger: float = 100_000
-    "input tokens above which results are cleared; a value of at most 1 is a share of the window"
+    "input tokens above which results are cleared; a value up to 1 is a share of the window"
     keep: int = 3
-    "number of newest tool uses to keep"
+    "number of newest tool results to keep"
     clear_at_least: int = 0
-    "tokens that must be saved; else nothing is cleared"
+    "minimum number of tokens to save; if clearing would save less, nothing is cleared"
     exclude_tools: tuple[str, ...] = ()
     "names of tools whose results are never cleared"
     clear_tool_inputs: bool = False
-    "clear the arguments of the calls too"
+    "also clear the arguments of the tool calls whose results are cleared"
 
     def __call__(self, context: Context, /) -> Context:
-        """Clear all but the newest tool results once the prompt of the client exceeds ``trigger``."""
+        """Clear all but the newest tool results if the unedited request exceeds ``trigger`` tokens."""
         looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
         limit = self.trigger if self.trigger > 1 else self.trigger * window_tokens(context)
         if prompt_tokens(context) + cleared <= limit:
@@ -81,7 +82,7 @@ class clear_tool_uses(BaseStrategy):
         index = context.find_index(position)
         if index is None or context.entries[index].message.role != "tool":
             return
-        # Without arguments the call cannot be repeated, so the result is lost.
+        # Without its arguments the call cannot be repeated to fetch the result again.
         form = Form.REWRITTEN if self.clear_tool_inputs else Form.STUB
         context.rewrite(index, _clear_text, form)
         call = context.history.calls_by_result.get(position)
@@ -94,7 +95,7 @@ class clear_tool_uses(BaseStrategy):
 
 
 def _clear_text(message: Message, _: ToolCall | None) -> Message:
-    """Return a result with a placeholder as its content."""
+    """Return a copy of a tool result with a placeholder as its content."""
     return with_text(message, _CLEARED_TEXT)
 
 
@@ -104,18 +105,18 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         clear_tool_uses(),
         "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented",
         "https://docs.claude.com/en/docs/build-with-claude/context-editing",
-        "Above 100,000 input tokens the oldest results are cleared and the newest 3 kept. The "
-        "server's placeholder is not documented. Nor is it documented whether the server remembers "
-        "what it cleared; here each request is computed from the whole conversation. Thinking "
-        "blocks are not sent at all.",
+        "Above 100,000 input tokens, the oldest tool results are cleared and the newest 3 are kept. "
+        "The placeholder that the server inserts is not documented. It is also not documented "
+        "whether the server remembers which results it cleared; ctxlab computes each request from "
+        "the whole conversation. ctxlab never sends thinking blocks.",
     ),
     Baseline(
         "anthropic.compaction",
         fresh_start(trigger=150_000),
         "Claude API, compact_20260112 (beta compact-2026-01-12), as documented",
         "https://platform.claude.com/docs/en/build-with-claude/compaction-threshold",
-        "At 150,000 input tokens everything so far is replaced by one summary. The API refuses a "
-        "trigger under 50,000 and returns the summary as a block of the assistant. Here any "
-        "trigger is allowed, and the summary is a user message.",
+        "At 150,000 input tokens, one summary replaces everything except the system prompt. The API "
+        "rejects a trigger below 50,000 tokens and returns the summary as a block of an assistant "
+        "message. ctxlab accepts any trigger and inserts the summary as a user message.",
     ),
 )

@@ -1,7 +1,7 @@
 """Baselines of AutoGen's model contexts: buffered, head and tail, and token limited.
 
-The agent keeps its system messages apart and puts them before the messages of the context. All
-results of a step are one message.
+An AutoGen agent stores its system messages separately and puts them before the messages of the model
+context. AutoGen stores all tool results of a step in one message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ctxlab.strategies.helpers import message_blocks
 
 @dataclass(frozen=True, repr=False)
 class buffered(BaselineStrategy):
-    """Keeps the newest messages of any kind; leading results are left out.
+    """Keeps the newest ``buffer_size`` messages and drops tool results at their start.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
 
@@ -32,10 +32,10 @@ class buffered(BaselineStrategy):
 
     positive = ("buffer_size",)
     buffer_size: int = 40
-    "messages to keep; the results of a step count as one"
+    "number of messages to keep; the tool results of a step count as one message"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest messages of any kind; leading results are left out."""
+        """Keep the newest ``buffer_size`` messages and drop tool results at their start."""
         entries, first = context.entries, message_blocks.system_prompt_end(context.entries)
         start = message_blocks.newest_blocks_start(entries, first, self.buffer_size)
         if start < len(entries) and entries[start].message.role == "tool":
@@ -47,10 +47,10 @@ class buffered(BaselineStrategy):
 
 @dataclass(frozen=True, repr=False)
 class head_and_tail(BaselineStrategy):
-    """Keeps the oldest and the newest messages, with a line in between that counts those skipped.
+    """Keeps the oldest and the newest messages and replaces those in between by one line.
 
-    A call at the end of the head and results at the start of the tail are dropped too. The line
-    does not count them.
+    The line states the number of skipped messages. A tool call at the end of the oldest messages and
+    tool results at the start of the newest messages are dropped too, but the line does not count them.
 
     Source: autogen-core 0.7.5, ``HeadAndTailChatCompletionContext``.
 
@@ -65,12 +65,12 @@ class head_and_tail(BaselineStrategy):
 
     positive = ("head_size", "tail_size")
     head_size: int = 10
-    "oldest messages to keep; the results of a step count as one"
+    "number of oldest messages to keep; the tool results of a step count as one message"
     tail_size: int = 30
-    "newest messages to keep"
+    "number of newest messages to keep; the tool results of a step count as one message"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the oldest and the newest messages, with a line in between."""
+        """Replace the messages between the oldest and the newest ones by one line."""
         state = context.strategy_state.get(self, _BlockCount())
         state = context.strategy_state[self] = state.advance(context)
         skipped = state.blocks - self.head_size - self.tail_size
@@ -100,10 +100,11 @@ class head_and_tail(BaselineStrategy):
 
 @dataclass(frozen=True, repr=False)
 class token_limited(BaselineStrategy):
-    """Drops the message in the middle until the rest fits, whether it is a call or a result.
+    """Drops messages in the middle of the conversation until the other messages fit.
 
-    The result is computed from the whole conversation for every request, so dropped messages may
-    return. System messages are not counted.
+    Tool calls and their results may be separated. The messages are selected from the whole
+    conversation for each request, so a message that was dropped may be sent again later. System
+    messages are not counted.
 
     Source: autogen-core 0.7.5, ``TokenLimitedChatCompletionContext``.
 
@@ -118,10 +119,10 @@ class token_limited(BaselineStrategy):
 
     positive = ("token_limit",)
     token_limit: int | None = None
-    "tokens of the messages at most, not counting system messages; None: what the budget allows"
+    "maximum tokens without system messages; None: all tokens that are available for messages"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the message in the middle until the rest fits, whether it is a call or a result."""
+        """Drop messages in the middle of the conversation until the other messages fit."""
         limit = context.available if self.token_limit is None else self.token_limit
         known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:
@@ -144,12 +145,15 @@ class token_limited(BaselineStrategy):
 
 @dataclass(frozen=True)
 class _BlockCount:
-    """Number of blocks of a conversation, not counting leading system messages."""
+    """Number of blocks of a conversation, not counting leading system messages.
+
+    A block is a single message, or a sequence of consecutive tool results.
+    """
 
     length: int = 0
     blocks: int = 0
     first_skipped: int | None = None
-    "position of the first message that was skipped"
+    "position of the first skipped message in the history; None if no message was skipped"
 
     def advance(self, context: Context) -> _BlockCount:
         history, blocks = context.history, self.blocks
@@ -163,16 +167,19 @@ class _BlockCount:
 
 
 class _BlockSums:
-    """Start indices of the blocks of a context; ``sums[i]`` is the tokens of the first ``i`` blocks."""
+    """Start indices and cumulative token counts of the blocks of a context.
+
+    ``sums[i]`` is the number of tokens of the first ``i`` blocks.
+    """
 
     def __init__(self, version: int, first: int) -> None:
         self.version = version
         self.starts = [first]
-        "start of each block, and the end of the last one"
+        "start index of each block, followed by the end index of the last block"
         self.sums = [0]
 
     def extend(self, context: Context) -> None:
-        """Add the entries appended since the last call."""
+        """Add the blocks of the entries that were appended since the last call."""
         entries = context.entries
         while (start := self.starts[-1]) < len(entries):
             stop = message_blocks.block_end(entries, start)
@@ -180,7 +187,7 @@ class _BlockSums:
             self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
 
     def max_blocks(self, limit: int) -> int:
-        """Return how many blocks fit, half from the beginning and half from the end."""
+        """Return the maximum number of blocks that fit, half from the start and half from the end."""
         sums, count = self.sums, len(self.sums) - 1
 
         def tokens(kept: int) -> int:
@@ -199,9 +206,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         buffered(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "buffered_chat_completion_context.py",
-        "The newest messages; the results of a step count as one. Leading results are left out, "
-        "and the task is dropped like other old messages. The package sets no size; 40 is ctxlab's "
-        "choice.",
+        "Keeps the newest messages; the tool results of a step count as one message. Tool results "
+        "at the start are dropped, and the task is dropped like other old messages. AutoGen has no "
+        "default size; 40 is ctxlab's choice.",
         ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
     ),
     Baseline(
@@ -209,9 +216,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         head_and_tail(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "head_and_tail_chat_completion_context.py",
-        "The oldest and the newest messages, with a line in between that says how many were "
-        "skipped. Calls and results stay together. The package sets no sizes; 10 and 30 are "
-        "ctxlab's choice.",
+        "Keeps the oldest and the newest messages. A line in between states the number of skipped "
+        "messages. Tool calls and their results stay together. AutoGen has no default sizes; 10 "
+        "and 30 are ctxlab's choice.",
         ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
     ),
     Baseline(
@@ -219,8 +226,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         token_limited(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "token_limited_chat_completion_context.py",
-        "Drops the message in the middle until the rest fits. It separates calls from results, "
-        "does not count the system prompt, and starts from the whole conversation each time.",
+        "Drops messages in the middle of the conversation until the other messages fit. It may "
+        "separate tool calls from their results, does not count the system prompt, and selects "
+        "messages from the whole conversation for each request.",
         ("", "token_limit=8000", "token_limit=2000", "token_limit=500"),
     ),
 )

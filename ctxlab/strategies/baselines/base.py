@@ -1,4 +1,4 @@
-"""Baselines: strategies named after the products whose defaults they are, with version and URL."""
+"""Baselines: strategies that reproduce the defaults of products, with the version and URL of each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
 
 
 class BaselineStrategy(BaseStrategy):
-    """Base class of baselines with parameters that must be at least 1."""
+    """Base class of strategies that require some of their parameters to be at least 1."""
 
     positive: ClassVar[tuple[str, ...]] = ()
-    "names of these parameters"
+    "names of the parameters that must be None or at least 1"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if a parameter in ``positive`` is less than 1."""
         super().__post_init__()
         for name in self.positive:
             if (value := getattr(self, name)) is not None and value < 1:
@@ -26,29 +26,29 @@ class BaselineStrategy(BaseStrategy):
 
 @dataclass(frozen=True)
 class Baseline:
-    """A product's default strategy. Call it with parameters to change them."""
+    """The default strategy of a product. Calling a baseline returns it with changed parameters."""
 
     name: str
-    "name as written in an experiment: ``product.method``"
+    "name of the baseline in an experiment: ``product`` or ``product.method``"
     strategy: Strategy
-    "the ctxlab strategy, with the product's defaults"
+    "ctxlab's implementation of the strategy, with the product's default parameters"
     product_version: str
-    "the product or package, and the version that was read"
+    "name of the product or package, and the version or commit that was reimplemented"
     url: str
-    "URL of the code or documentation"
+    "URL of the original code or documentation"
     description: str
-    "what the baseline does, in a few sentences"
+    "what the baseline does, in a few sentences; shown in listings"
     conformance_options: tuple[str, ...] = ()
-    """parameters under which baseline and peer are compared, because defaults rarely act on short
-    logs; empty if there is no package to install"""
+    """sets of parameters with which tests compare the baseline with the upstream package, because the
+    default parameters rarely change a short recording. Empty if no package can be installed"""
 
     def __call__(self, **changes: Any) -> NamedStrategy:
-        """Return the strategy with changed parameters; raise ``SpecError`` for an unknown parameter."""
+        """Return the strategy with changed parameters; raise ``SpecError`` if a name is unknown."""
         steps = self._steps
         known = self.parameters
         for name in changes.keys() - known:
             has = ", ".join(sorted(known)) or "none"
-            raise SpecError(f"{self.name} has no parameter {name!r}; it has {has}")
+            raise SpecError(f"{self.name} has no parameter {name!r}; known parameters: {has}")
         made = tuple(
             replace(step, **{f.name: changes[f.name] for f in fields(step) if f.name in changes})
             for step in steps
@@ -58,12 +58,12 @@ class Baseline:
 
     @property
     def package(self) -> str | None:
-        """Package whose code ``peer:<name>`` runs; None if there is none to install."""
+        """Name of the upstream package that ``peer:<name>`` runs; None if it cannot be installed."""
         return self.product_version.rpartition(" ")[0] if self.conformance_options else None
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters that can be changed, with the product's defaults."""
+        """Parameters that can be changed, with the product's default values."""
         return {f.name: getattr(step, f.name) for step in self._steps for f in fields(step)}
 
     @property
@@ -74,19 +74,19 @@ class Baseline:
 
 @dataclass(frozen=True, repr=False)
 class NamedStrategy(BaseStrategy):
-    """A strategy that is printed under the name of the product that it imitates."""
+    """Strategy of a baseline, printed as the name of the baseline and the changed parameters."""
 
     name: str
     "name of the baseline"
     strategy: Strategy
-    "the strategy that edits the context"
+    "strategy that edits the context"
     changes: tuple[tuple[str, Any], ...] = ()
-    "pairs of name and value of the changed parameters"
+    "name and new value of each changed parameter"
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the strategy."""
+        """Edit the context with the strategy of the baseline."""
         return self.strategy(context)
 
     def __repr__(self) -> str:
-        """Return the text form of the strategy."""
+        """Return the name and the changed parameters, such as ``codex(trigger=0.5)``."""
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.changes)})"

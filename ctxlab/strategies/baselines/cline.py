@@ -14,7 +14,7 @@ from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
 
 INPUT_SHARE = 0.9
-"Share of the window that counts as input, for models that do not state their input limit."
+"Share of the context window that is used as the input limit of models without a stated limit."
 
 _MAX_ITEMS = 50
 _COMMAND_KEYS = ("command", "commands", "cmd")
@@ -22,20 +22,22 @@ _PATH_KEYS = ("path", "file_path", "target_file", "new_file_path", "old_file_pat
 
 
 class _Turn(NamedTuple):
-    """The entries ``[begin, end)`` between a user message and the next one."""
+    """The entries ``[begin, end)`` after a user message, up to the next user message."""
 
     begin: int
     end: int
     rejected_stop: int = 0
-    "end of a digest that was rejected because it is not shorter than its source"
+    "end of the entries whose digest was rejected because it was not shorter; 0: none"
 
 
 @dataclass(frozen=True, repr=False)
 class user_digest(compaction.CompactingStrategy):
-    """Keeps all user messages, and replaces the agent's older steps by lists of files and commands.
+    """Keeps all user messages, and replaces the agent's older messages by a digest.
 
-    The newest turn keeps its newest steps, and earlier turns keep their last answer, as far as they
-    fit. Each gap becomes a note that includes the agent's last three texts. No model is called.
+    The newest turn keeps its newest messages, and each earlier turn keeps its last reply, if they fit
+    the target size. The other messages of a turn are replaced by one digest: a user message with the
+    files and commands of the tool calls, and the last three texts of the assistant. No model is
+    called.
 
     Examples
     --------
@@ -50,12 +52,12 @@ class user_digest(compaction.CompactingStrategy):
     """
 
     threshold_ratio: float = 0.9
-    "share of the input tokens at which compaction starts; the input is 0.9 of the window"
+    "share of the input limit at which compaction starts; the input limit is 0.9 of the window"
     target_ratio: float = 0.5
-    "share of the input tokens that remain in use after compaction"
+    "share of the input limit that the request may take after compaction"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the agent's older steps by digests."""
+        """Replace the agent's older messages by digests."""
         limit = INPUT_SHARE * compaction.window_tokens(context)
         if not self.should_compact(context, self.threshold_ratio * limit):
             return context
@@ -85,9 +87,10 @@ class user_digest(compaction.CompactingStrategy):
         return context
 
     def _open_turns(self, context: Context) -> tuple[list[_Turn], int]:
-        """Return the turns that can be shortened, newest last, and the tokens that always stay.
+        """Return the turns that can be shortened, oldest first, and the tokens of fixed messages.
 
-        Turns that consist of a digest only are visited once.
+        Fixed messages are user messages and digests. A turn that consists only of a digest is not
+        returned again.
         """
         state = context.strategy_state.get((self, "turns"))
         if state is None or state[0] != context.version:  # another strategy has edited the context
@@ -106,7 +109,7 @@ class user_digest(compaction.CompactingStrategy):
         return turns, fixed_tokens
 
     def _save_turns(self, context: Context, left: Sequence[tuple[_Turn, int]], fixed: int) -> None:
-        """Save the current indices of turns; each turn comes with the number of entries removed."""
+        """Save the new indices of the turns. ``left`` pairs a turn with its number of lost entries."""
         turns: list[_Turn] = []
         shift = 0
         for turn, gone in left:
@@ -122,7 +125,7 @@ class user_digest(compaction.CompactingStrategy):
 
 
 def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
-    """Return the end of the part of a turn that does not fit (0 if all fits), and the room left."""
+    """Return the end of the entries of a turn to replace (0: none), and the tokens left over."""
     entries, begin, end = context.entries, turn.begin, turn.end
     while begin < end and entries[begin].form is Form.SUMMARY:
         begin += 1  # digest of an earlier compaction
@@ -138,20 +141,20 @@ def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
 
 
 def build_activity_digest(entries: Sequence[Entry]) -> Message:
-    r"""Return a digest of an agent's steps: files, commands, and its last three texts.
+    r"""Return a digest of an agent's messages: files, commands, and the last three texts.
 
-    Digests among the entries are merged into it. The newest ``_MAX_ITEMS`` files and commands are
-    kept.
+    The contents of earlier digests among the entries are included. At most the newest 50 files and
+    the newest 50 commands are listed.
 
     Parameters
     ----------
     entries : sequence of Entry
-        Entries to replace.
+        Entries of the messages to replace.
 
     Returns
     -------
     Message
-        The digest as a user message.
+        Digest as a user message.
 
     Examples
     --------
@@ -183,10 +186,10 @@ def build_activity_digest(entries: Sequence[Entry]) -> Message:
 
 @dataclass(frozen=True, repr=False)
 class earlier_turns(compaction.CompactingStrategy):
-    """Summarises everything before the last user message, except the newest tokens.
+    """Summarises the messages before the last user message, except the newest tokens.
 
-    A cut is possible only at a user message. While an agent works on its first request there is
-    none, so nothing is done.
+    The kept messages always start with a user message. During the first turn there is no other user
+    message to start with, so nothing is summarised.
 
     Examples
     --------
@@ -200,18 +203,18 @@ class earlier_turns(compaction.CompactingStrategy):
     """
 
     threshold_ratio: float = 0.9
-    "share of the input tokens at which compaction starts; the input is 0.9 of the window"
+    "share of the input limit at which compaction starts; the input limit is 0.9 of the window"
     preserve_recent_tokens: int = 20_000
-    "newest tokens to keep at least, but no more than the target"
+    "minimum number of newest tokens to keep, limited by ``target_ratio``"
     target_ratio: float = 0.7
-    "share of the trigger that remains in use after compaction"
+    "maximum of ``preserve_recent_tokens``, as a share of the tokens at which compaction starts"
     summary_tokens: int = 4_096
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise everything before the last user message, except the newest tokens."""
+        """Summarise the messages before the last user message, except the newest tokens."""
         trigger = self.threshold_ratio * INPUT_SHARE * compaction.window_tokens(context)
         start = compaction.body_start(context)
         newest = bisect_left(context.history.user_positions, context.history_length) - 1
@@ -239,21 +242,21 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         earlier_turns(),
         _VERSION_PREFIX + "strategy agentic, its default",
         _URL,
-        "At 0.81 of the window everything before the last user message becomes a summary, except "
-        "the newest 20,000 tokens. If there is only one user message nothing is done; Cline then "
-        "cuts texts to make the request fit, which is not imitated. Cline estimates tokens as "
-        "characters / 3. The lists of files in its summary are left to the extracted summary or "
-        "the model here.",
+        "At 0.81 of the window, a summary replaces everything before the last user message, except "
+        "the newest 20,000 tokens. If there is only one user message, nothing is summarised. Cline "
+        "then truncates texts until the request fits; this is not implemented. Cline estimates "
+        "tokens as characters / 3; ctxlab counts them. Cline appends lists of files to its "
+        "summary; in ctxlab only the summary itself may name files.",
     ),
     Baseline(
         "cline.basic",
         user_digest(),
         _VERSION_PREFIX + "strategy basic",
         _URL,
-        "Works without a model: it keeps all user messages, the newest steps, and a digest of the "
-        "rest. Cline attaches the digest to the user message; here it follows that message. The "
-        "target of 0.5 of the input is Cline's rule for five turns or more. The digest lists 50 "
-        "files and commands here. Since all user messages stay, the request finally outgrows any "
-        "window.",
+        "Works without a model. It keeps all user messages, the agent's newest messages, and a "
+        "digest of the agent's other messages. Cline appends the digest to the user message; in "
+        "ctxlab it is a separate user message. The target of 0.5 of the input limit is Cline's "
+        "value for five turns or more. In ctxlab the digest lists up to 50 files and 50 commands. "
+        "All user messages stay, so a long conversation eventually exceeds any window.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Baseline of Codex CLI: the user messages, and a summary of everything else."""
+"""Baseline of Codex CLI, which keeps user messages and summarises everything else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class user_messages(compaction.CompactingStrategy):
-    """Keeps the newest user messages near the end of the window, followed by a summary.
+    """Replaces the conversation by its newest user messages and a summary near the token limit.
 
-    Tool calls, results and the assistant's texts are dropped, even the newest. A user message
-    without an answer stays after the summary.
+    Tool calls, tool results and assistant messages are dropped, even the newest. User messages at
+    the end that have no reply yet stay after the summary.
 
     Examples
     --------
@@ -31,23 +31,23 @@ class user_messages(compaction.CompactingStrategy):
     """
 
     trigger: float = 0.9
-    "share of the window at which compaction starts"
+    "share of the context window at which compaction starts"
     user_tokens: int = 20_000
-    "tokens of user messages to keep, at four bytes per token; the message that exceeds them is cut"
+    "maximum tokens of the kept user messages, at four bytes per token; the oldest is cut to fit"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest user messages near the end of the window, followed by a summary."""
+        """Replace the conversation by its newest user messages and a summary."""
         if not self.should_compact(context, self.trigger * compaction.window_tokens(context)):
             return context
         entries, start, stop = context.entries, compaction.body_start(context), len(context.entries)
         while stop > start and compaction.is_user_message(entries[stop - 1]):
             stop -= 1
         part = entries[start:stop]
-        # Search from the end, because there may be many old user messages.
+        # Searching from the end is faster: there may be many user messages at the start.
         if all(compaction.is_user_message(e) or e.form is Form.SUMMARY for e in reversed(part)):
             return context
         kept, cut = self._select_kept(context, start, stop)
@@ -67,7 +67,7 @@ class user_messages(compaction.CompactingStrategy):
         return context
 
     def _select_kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
-        """Return the indices of the messages to keep, and the tokens left if the oldest is cut."""
+        """Return the indices of user messages to keep, and the new size of the oldest (0: uncut)."""
         kept: list[int] = []
         left = self.user_tokens
         for index in range(stop - 1, start - 1, -1):
@@ -83,7 +83,7 @@ class user_messages(compaction.CompactingStrategy):
         return kept[::-1], 0
 
     def _cut_message(self, context: Context, index: int, tokens: int) -> None:
-        """Cut the middle of a text, with a mark that says how many tokens were removed."""
+        """Replace the middle of a message by a line with the number of removed tokens."""
         message = context.entries[index].message
         data, half = message.text.encode(errors="replace"), 2 * tokens
         gone = (len(data) - 2 * half) // 4
@@ -98,10 +98,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         user_messages(),
         "Codex CLI, local compaction at e06dd0e; the 90 % from a description of openai_models.rs",
         "https://github.com/openai/codex/blob/e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
-        "At 0.9 of the window the history becomes the newest user messages, up to 20,000 tokens, "
-        "and a summary. Not imitated: with OpenAI's own models Codex compacts on a server, in an "
-        "unpublished way; and if a summary request overflows, Codex repeats it without the oldest "
-        "item. In a window of 32,000 tokens, 20,000 tokens of user messages leave so little room "
-        "that it compacts at every other request.",
+        "At 0.9 of the window, the conversation is replaced by its newest user messages, up to "
+        "20,000 tokens, and a summary. Not implemented: with OpenAI's own models, Codex compacts on "
+        "a server by an unpublished method; if a request for a summary overflows, Codex repeats it "
+        "without the oldest item. In a window of 32,000 tokens, 20,000 tokens of user messages "
+        "leave so little room that compaction happens at every other request.",
     ),
 )

@@ -38,9 +38,9 @@ class turn_summary(BaselineStrategy):
     keep_last_m_turns: int = 10
     "number of newest turns to keep"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Add the oldest turns to a rolling summary every ``summarize_every`` turns."""

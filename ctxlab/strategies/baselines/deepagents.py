@@ -193,7 +193,7 @@ class summarize_near_the_end(BaseStrategy):
     summary_tokens: int = 1000
     "tokens that a summary should have; a longer reply of a model is used as it is"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Truncate arguments of old writes, then summarise if that is not enough."""

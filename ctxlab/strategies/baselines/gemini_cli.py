@@ -36,7 +36,7 @@ class older_share(compaction.CompactingStrategy):
     """
 
     compression_threshold: float = 0.5
-    "share of the window at which compaction starts"
+    "share of the context window at which compaction starts"
     preserve: float = 0.3
     "share of the characters to keep"
     tool_tokens: int = 50_000
@@ -44,9 +44,9 @@ class older_share(compaction.CompactingStrategy):
     tool_chars: int = 40_000
     "characters to which older results are cut: a fifth from the beginning, the rest from the end"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

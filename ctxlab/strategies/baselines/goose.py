@@ -35,9 +35,9 @@ class last_request(compaction.CompactingStrategy):
     threshold: float = 0.8
     "share of the window above which compaction starts; 0 and 1 disable it until a request overflows"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise everything but the last user message, which is repeated."""

@@ -249,7 +249,7 @@ class inspect_summary(BaseStrategy):
     threshold: float = 0.9
     "tokens above which compaction starts; a fraction is a share of the available tokens"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything after the task by one summary when the window is nearly full."""

@@ -49,7 +49,7 @@ class running_summary(BaseStrategy):
     max_summary_tokens: int = 256
     "tokens reserved for the summary"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Add the oldest messages to a running summary once there are enough of them."""

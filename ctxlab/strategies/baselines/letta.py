@@ -34,7 +34,7 @@ class evict_share(compaction.CompactingStrategy):
     clip_chars: int = 50_000
     "characters of the summary at most, at four per token; never more than a tenth of the window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Evict 40 % of the messages, or 50 % and so on, until the rest is small enough."""

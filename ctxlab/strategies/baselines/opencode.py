@@ -47,9 +47,9 @@ class recent_tail(compaction.CompactingStrategy):
     prune_minimum: int = 20_000
     "tokens that must be saved; else nothing is cleared"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise all but a newest part when the last request left too little room."""

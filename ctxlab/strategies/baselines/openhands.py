@@ -62,7 +62,7 @@ class openhands_summarizing(BaseStrategy):
     minimum_progress: float = 0.1
     "share of the events that a condensation must remove"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __post_init__(self) -> None:
         """Check the parameters."""

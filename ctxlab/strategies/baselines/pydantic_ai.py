@@ -100,7 +100,7 @@ class pydantic_ai_summarization(BaseStrategy):
     keep: ContextSize = ("messages", 20)
     "size of the newest part to keep; 0 messages keep the current request"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything before the newest messages by one summary above a size."""
@@ -147,7 +147,7 @@ class pydantic_ai_manager(BaseStrategy):
     keep: ContextSize = ("messages", 0)
     "size of the newest part to keep; 0 messages keep the current request"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Put a summary before the current request when the window is nearly full."""

@@ -36,9 +36,9 @@ class condense(compaction.CompactingStrategy):
     max_tokens: int = 8192
     "tokens reserved for the reply, in addition to a tenth of the window"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything by one summary, or hide the older half after the first message."""

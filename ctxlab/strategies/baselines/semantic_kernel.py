@@ -136,7 +136,7 @@ class summarization(_Reducer):
     tokens: int = 400
     "tokens of the summary at most; the package asks for five sentences"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise the oldest messages without calls and results."""

@@ -144,7 +144,7 @@ class summarizing(_Manager):
     tokens: int = 1000
     "tokens of the summary at most; the package sets no limit"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise the oldest part of a request that does not fit, until it fits."""

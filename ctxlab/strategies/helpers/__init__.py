@@ -1,1 +1,1 @@
-"""Helpers shared by strategies: message blocks, ranking and text."""
+"""Functions shared by strategies: message blocks, ranking of messages, and shortening of text."""

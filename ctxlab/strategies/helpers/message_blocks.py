@@ -1,7 +1,7 @@
-"""Blocks: groups of messages that many packages count as one message.
+"""Group messages into blocks, which many agent packages count as one message.
 
-Many packages keep all results of one step in one message. A block is a single message, or a run of
-consecutive tool results.
+Many packages store the results of parallel tool calls in one message, while ctxlab has one message
+per result. A block is a sequence of consecutive tool results, or a single message of another role.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ctxlab.messages.types import Message
 
 
 def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
-    """Group messages into blocks.
+    """Group consecutive tool results into blocks; every other message is a block of its own.
 
     Parameters
     ----------
     messages : sequence of Message
-        Messages of a conversation.
+        Messages of a conversation, in order.
 
     Returns
     -------
     list of tuple of Message
-        The blocks in order.
+        Messages of each block, in order.
 
     Examples
     --------
@@ -41,7 +41,9 @@ def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
 
 
 def system_prompt_end(entries: Sequence[Entry]) -> int:
-    """Return the number of leading system messages, which packages store apart from the rest.
+    """Return the number of system messages at the beginning of a context.
+
+    Many packages store these messages separately from the rest of the conversation.
 
     Parameters
     ----------
@@ -51,10 +53,10 @@ def system_prompt_end(entries: Sequence[Entry]) -> int:
     Returns
     -------
     int
-        Index after the last leading system message. Later system messages that moved to the front
-        do not count.
+        Index after the last leading system message. System messages from later in the conversation
+        are not counted, even if edits moved them to the beginning.
     """
-    # A moved system message has another start.
+    # The start of a moved system message differs from its index.
     for end, entry in enumerate(entries):
         if entry.start != end or entry.message.role != "system":
             return end
@@ -62,7 +64,7 @@ def system_prompt_end(entries: Sequence[Entry]) -> int:
 
 
 def block_end(entries: Sequence[Entry], start: int) -> int:
-    """Return the end of the block that begins at an index.
+    """Return the end index of the block that begins at a given index.
 
     Parameters
     ----------
@@ -84,7 +86,7 @@ def block_end(entries: Sequence[Entry], start: int) -> int:
 
 
 def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
-    """Return the start of the block that ends before an index.
+    """Return the start index of the block that ends before a given index.
 
     Parameters
     ----------
@@ -93,7 +95,7 @@ def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
     stop : int
         Index after the last entry of the block.
     lowest : int, default 0
-        Smallest index to consider.
+        Smallest index that may be returned.
 
     Returns
     -------
@@ -108,21 +110,22 @@ def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
 
 
 def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> int:
-    """Return the start of the newest blocks.
+    """Return the index at which a given number of newest blocks begins.
 
     Parameters
     ----------
     entries : sequence of Entry
         Entries of a context.
     lowest : int
-        Smallest index to consider.
+        Smallest index that may be returned.
     count : int
-        Number of blocks.
+        Number of newest blocks.
 
     Returns
     -------
     int
-        Index of the first entry of the newest ``count`` blocks; ``lowest`` if there are fewer.
+        Index of the first entry of the newest ``count`` blocks, or ``lowest`` if there are fewer
+        blocks after ``lowest``.
     """
     start = len(entries)
     while count > 0 and start > lowest:

@@ -1,6 +1,7 @@
-"""Indexes that rank older messages by relevance: BM25 over words, and cosine over vectors.
+"""Search indexes that rank older messages by relevance to the newest ones.
 
-Both hold a sliding range of a conversation: new messages are added once, and old ones are removed.
+``BM25Index`` ranks by words and ``VectorIndex`` by the cosine similarity of embedding vectors. Each
+covers a sliding range of a conversation: new messages are added, and the oldest are removed.
 """
 
 from __future__ import annotations
@@ -28,41 +29,43 @@ _INSERT = "INSERT INTO said (rowid, text) VALUES (?, ?)"
 _DELETE = "DELETE FROM said WHERE rowid < ?"
 _SELECT = "SELECT rowid FROM said WHERE said MATCH ? AND rowid >= ?"
 _SEARCH = f"{_SELECT} ORDER BY rank, rowid DESC LIMIT ?"
-_DELETE_BATCH = 250  # texts that may be removed before the rows are deleted
+_DELETE_BATCH = 250  # number of removed documents after which their rows are deleted
 
 
 class _SlidingIndex:
-    """The range of positions that an index holds."""
+    """Base class of an index of a sliding range of message positions."""
 
     _indexed_until = 0
 
     def new_positions(self, positions: range) -> range:
-        """Return the positions of a range that are not indexed yet."""
+        """Return the positions of a range that are not yet indexed."""
         until = self._indexed_until
         return range(max(until, positions.start), max(until, positions.stop))
 
     def mark_indexed(self, positions: range) -> None:
-        """Record that the positions of a range are indexed, and remove those before it."""
+        """Record that the positions of a range are indexed, and remove all earlier positions."""
         self._indexed_until = max(self._indexed_until, positions.stop)
         self.remove_before(positions.start)
 
     def remove_before(self, number: int) -> None:
-        """Remove what has a smaller number."""
+        """Remove all entries of the index with a number below ``number``."""
         raise NotImplementedError
 
 
 class BM25Index(_SlidingIndex):
-    """BM25 index of texts, on SQLite's full-text search; a term of a query may be a phrase.
+    """Search index of numbered documents, ranked by BM25 with SQLite's full-text search.
+
+    Search terms can be single words or phrases.
 
     Parameters
     ----------
     connection : sqlite3.Connection, optional
-        Database for the index; by default one in memory.
+        Database in which the index is created. None: a new database in memory.
 
     Raises
     ------
     DataMissing
-        If Python's SQLite was built without FTS5.
+        If Python's SQLite was built without the full-text extension FTS5.
 
     Examples
     --------
@@ -75,24 +78,24 @@ class BM25Index(_SlidingIndex):
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
         self._min_number = self._deleted_before = 0
         self._pending: list[tuple[int, str]] | None = None
-        "rows added to a copy; None if this is not a copy"
-        # Contexts may move between threads; only one thread uses a context at a time.
+        "in a copy: the rows added since copying; None: this is not a copy"
+        # A context may move to another thread, but only one thread uses it at a time.
         self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
             self._connection.execute(_CREATE)
         except sqlite3.OperationalError as error:
             raise DataMissing(
-                f"retrieval needs SQLite's FTS5 ({error}); use a Python whose sqlite3 includes it, "
-                "or retrieval(embedding=…)"
+                f"retrieval needs SQLite with FTS5 ({error}); use a Python with FTS5 in its sqlite3 "
+                "module, or set the parameter embedding of retrieval"
             ) from None
 
     def add(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add texts to the index.
+        """Add documents to the index.
 
         Parameters
         ----------
         texts : iterable of tuple of int and str
-            Pairs ``(number, text)`` with ascending numbers.
+            Number and text of each document, with ascending numbers.
         """
         rows = ((number, _sqlite_text(text)) for number, text in texts)
         if self._pending is None:
@@ -101,7 +104,7 @@ class BM25Index(_SlidingIndex):
             self._pending += rows
 
     def remove_before(self, number: int) -> None:
-        """Remove texts with smaller numbers.
+        """Remove all documents with a number below ``number``.
 
         Parameters
         ----------
@@ -118,19 +121,21 @@ class BM25Index(_SlidingIndex):
             self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
 
     def search(self, terms: Sequence[str], k: int) -> list[int]:
-        """Return the texts that match terms best; rare terms weigh more.
+        """Return the documents that match search terms best.
+
+        A document matches if it contains at least one term. Rare terms have a higher weight.
 
         Parameters
         ----------
         terms : sequence of str
-            Words or phrases; a text that contains one of them matches.
+            Words or phrases.
         k : int
             Maximum number of results.
 
         Returns
         -------
         list of int
-            Numbers of the texts, best first.
+            Numbers of the documents, best match first.
         """
         query = " OR ".join('"' + _sqlite_text(t).replace('"', '""') + '"' for t in terms)
         if not query:
@@ -140,14 +145,17 @@ class BM25Index(_SlidingIndex):
             return [number for (number,) in found]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BM25Index:
-        """Return a copy that leaves this index unchanged; it is valid until this index changes."""
+        """Return a copy whose changes do not affect this index.
+
+        The copy uses the database of this index and must not be used after this index changes.
+        """
         other = copy(self)
         other._pending = list(self._pending or ())
         return other
 
     @contextmanager
     def _with_pending_rows(self) -> Iterator[None]:
-        """Apply the rows added to and removed from a copy, for the duration of one query."""
+        """Apply the changes of a copy to the shared database for one query, then undo them."""
         if self._pending is None:
             yield
             return
@@ -162,7 +170,7 @@ class BM25Index(_SlidingIndex):
 
 
 class VectorIndex(_SlidingIndex):
-    """Index of vectors, ranked by cosine similarity.
+    """Search index of numbered vectors, ranked by cosine similarity.
 
     Examples
     --------
@@ -177,7 +185,7 @@ class VectorIndex(_SlidingIndex):
         self._rows: list[npt.NDArray[np.float32]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorIndex:
-        """Return a copy that shares the vectors."""
+        """Return an independent copy. The vectors are shared, because they do not change."""
         other = copy(self)
         other._numbers, other._rows = self._numbers.copy(), self._rows.copy()
         return other
@@ -188,14 +196,14 @@ class VectorIndex(_SlidingIndex):
         Parameters
         ----------
         vectors : iterable of tuple of int and sequence of float
-            Pairs ``(number, vector)`` with ascending numbers.
+            Number and vector pairs, with ascending numbers.
         """
         for number, vector in vectors:
             self._numbers.append(number)
             self._rows.append(_normalize(vector))
 
     def remove_before(self, number: int) -> None:
-        """Remove vectors with smaller numbers.
+        """Remove all vectors with a number below ``number``.
 
         Parameters
         ----------
@@ -206,19 +214,20 @@ class VectorIndex(_SlidingIndex):
         del self._numbers[:gone], self._rows[:gone]
 
     def search(self, vector: Sequence[float], k: int) -> list[int]:
-        """Return the vectors nearest to a vector.
+        """Return the vectors that are most similar to a query vector.
 
         Parameters
         ----------
         vector : sequence of float
-            The vector of the query.
+            Query vector.
         k : int
             Maximum number of results.
 
         Returns
         -------
         list of int
-            Numbers of the vectors, nearest first; of equally near vectors the newest comes first.
+            Numbers of the vectors, most similar first. Equally similar vectors are sorted from the
+            newest to the oldest.
         """
         if not self._rows:
             return []
@@ -228,19 +237,22 @@ class VectorIndex(_SlidingIndex):
 
 
 def query_terms(messages: Sequence[Message], question: Message | None) -> list[str]:
-    """Return search terms: entities of the newest messages and the question, then their words.
+    """Return search terms for the messages that are relevant to the newest messages.
+
+    Entities, such as file paths and identifiers, come before other words.
 
     Parameters
     ----------
     messages : sequence of Message
         The newest messages.
     question : Message or None
-        The newest user message, if any; its terms come first.
+        The newest user message, if there is one. Its entities and words come before those of the
+        other messages.
 
     Returns
     -------
     list of str
-        Terms without duplicates. Tool results contribute entities only.
+        Search terms without duplicates. Of tool results, only the entities are used.
 
     Examples
     --------
@@ -261,21 +273,22 @@ def query_terms(messages: Sequence[Message], question: Message | None) -> list[s
 
 
 def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
-    """Return the part of a text that contains the most terms.
+    """Return the excerpt of a text that contains the most search terms.
 
     Parameters
     ----------
     text : str
-        The text.
+        Text to clip.
     terms : sequence of str
-        Terms to look for.
+        Search terms. Upper and lower case are distinguished.
     max_chars : int
-        Maximum length of the excerpt, ellipses included.
+        Maximum length of the excerpt in characters, including the ellipses.
 
     Returns
     -------
     str
-        The excerpt; the whole text if it is short enough.
+        The excerpt, with an ellipsis at each end where text was cut off; the whole text if it is
+        short enough.
 
     Examples
     --------
@@ -306,7 +319,7 @@ def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
 
 
 def _find_occurrences(text: str, term: str) -> Iterator[int]:
-    """Yield the first three positions of a term."""
+    """Yield the positions of the first three occurrences of a term."""
     place = -1
     for _ in range(3):
         place = text.find(term, place + 1)
@@ -316,13 +329,13 @@ def _find_occurrences(text: str, term: str) -> Iterator[int]:
 
 
 def _head_and_tail(text: str) -> str:
-    """Return the beginning and the end of a text, so that huge texts are not scanned in full."""
+    """Return the beginning and the end of a long text, to limit the time for scanning it."""
     half = _MAX_SCANNED_CHARS // 2
     return text if len(text) <= _MAX_SCANNED_CHARS else f"{text[:half]}\n{text[-half:]}"
 
 
 def _sqlite_text(text: str) -> str:
-    """Return a text that SQLite can store, without lone surrogates and NUL."""
+    """Replace the characters that SQLite cannot store: lone surrogates and NUL."""
     return repair_surrogates(text).replace("\0", " ")
 
 

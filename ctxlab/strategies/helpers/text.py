@@ -1,4 +1,4 @@
-"""Helpers that shorten or replace the text of messages."""
+"""Functions that shorten strings or replace the text of messages."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from ctxlab.messages.types import Message
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
-    """Return the beginning of a text, with an ellipsis if something was cut.
+    """Truncate a string to a maximum length and append an ellipsis if it was truncated.
 
     Parameters
     ----------
     text : str
-        The text.
+        String to truncate.
     max_chars : int
-        Maximum length, the ellipsis included.
+        Maximum length in characters, including the ellipsis.
     ellipsis : str, default "…"
-        Mark for the part that was cut.
+        Suffix of a truncated string.
 
     Returns
     -------
     str
-        The clipped text.
+        The truncated string; unchanged if it is short enough.
 
     Examples
     --------
@@ -31,55 +31,59 @@ def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
 
 
 def single_line(text: str, max_chars: int) -> str:
-    """Return the beginning of a text on one line, without scanning the rest.
+    """Collapse the whitespace of a string to single spaces and truncate it.
+
+    Only the beginning of a long string is processed, so that the call is fast.
 
     Parameters
     ----------
     text : str
-        The text.
+        String with any number of lines.
     max_chars : int
-        Maximum length, the ellipsis included.
+        Maximum length in characters, including the ellipsis.
 
     Returns
     -------
     str
-        The line.
+        A single line.
     """
     return clip_text(" ".join(text[: 8 * max_chars].split()), max_chars)
 
 
 def with_text(message: Message, text: str) -> Message:
-    """Return a message with new text as its whole content; images and other parts are dropped.
+    """Replace the whole content of a message by text. Images and other parts are dropped.
 
     Parameters
     ----------
     message : Message
-        The message.
+        Original message.
     text : str
-        The new content.
+        New content.
 
     Returns
     -------
     Message
-        The new message.
+        Copy of the message with the new content.
     """
     return message.replace(content=text)
 
 
 def shorten_to(message: Message, text: str) -> Message | None:
-    """Return a message with a shorter text, or None if the text would not be shorter.
+    """Replace the content of a message by text if that makes the message smaller.
+
+    A message with images or other non-text parts always counts as larger than the text.
 
     Parameters
     ----------
     message : Message
-        The message.
+        Original message.
     text : str
-        The new content.
+        New content.
 
     Returns
     -------
     Message or None
-        The new message.
+        Copy of the message with the new content; None if the message would not become smaller.
     """
     if len(message.text) <= len(text) and is_text_only(message):
         return None
@@ -87,19 +91,19 @@ def shorten_to(message: Message, text: str) -> Message | None:
 
 
 def is_text_only(message: Message) -> bool:
-    """Return True if a message has no content but text.
+    """Return True if the content of a message consists of text only.
 
-    Only then does the length of the text tell what the message costs.
+    The size of such a message can be judged by the length of its text.
 
     Parameters
     ----------
     message : Message
-        The message.
+        Message to check. Its tool calls are ignored.
 
     Returns
     -------
     bool
-        False if a part of the content is an image or another kind.
+        False if the content has an image or another part that is not text.
     """
     content = message.content
     return not isinstance(content, tuple) or all(part.get("type") == "text" for part in content)

@@ -1,1 +1,1 @@
-"""Summaries of older messages: extracted, structured, or written by a model."""
+"""Summaries of older messages, extracted by rules or written by a model."""

@@ -1,8 +1,9 @@
-"""Extracted summaries: lines with the requests, actions and findings, without a model.
+"""Extract a summary from messages without a model.
 
-The summary is deterministic and bounded, and says how many lines it leaves out (after the design
-note "Workspace-scoped sessions"). ``extract_structured_summary`` writes a structured summary
-instead.
+The summary has one or more lines for each message: user requests, tool calls, tool results and
+replies. It is deterministic, has a maximum length, and states how many lines were omitted, as
+described in the design note "Workspace-scoped sessions". For a summary with sections, see
+``extract_structured_summary``.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ _MAX_SCANNED_CHARS = 8000
 
 
 def extract_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
-    r"""Extend a summary by lines for new messages, without a model.
+    r"""Append lines for new messages to a summary, without a model.
 
-    If the result is too long, lines in the middle are left out. A quarter of the room goes to the
-    oldest lines, the rest to the newest.
+    If the result is too long, lines in the middle are omitted. The oldest lines may take a quarter
+    of the maximum length, and the newest lines take the rest.
 
     Parameters
     ----------
     previous : str
-        The summary so far; empty if there is none.
+        Summary to extend, as returned by this function; empty to start a new summary.
     messages : sequence of Message
-        Messages to add.
+        Messages to add to the summary.
     max_chars : int
         Maximum length of the summary in characters.
 
     Returns
     -------
     str
-        The new summary.
+        The extended summary.
 
     Examples
     --------
@@ -61,7 +62,10 @@ _OMITTED_LINE_CHARS = 28
 
 
 def _fit_lines(lines: list[str], max_chars: int, gap: int, left_out: int) -> list[str]:
-    """Return the lines that fit; ``left_out`` lines were already removed before ``lines[gap]``."""
+    """Return the lines that fit, with a line that states the number of omitted lines.
+
+    ``left_out`` is the number of lines that were omitted earlier, directly before ``lines[gap]``.
+    """
     if not left_out and sum(map(len, lines)) + len(lines) <= max_chars:
         return lines
     room = max_chars - _OMITTED_LINE_CHARS
@@ -87,7 +91,7 @@ def _message_lines(message: Message) -> tuple[str, ...]:
 def _iter_lines(message: Message) -> Iterator[str]:
     if message.role == "tool":
         if text := single_line(message.text, _MAX_RESULT_CHARS // 2):
-            # Later calls use the names in a result, so list those outside the clipped text as well.
+            # Later calls may use names from the result, so also list names outside the clipped text.
             found = find_entities(message.text[:_MAX_SCANNED_CHARS])
             named = ", ".join(entity.text for entity in found if entity.text not in text)
             names = clip_text(named, _MAX_RESULT_CHARS)

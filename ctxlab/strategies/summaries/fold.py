@@ -1,4 +1,4 @@
-"""Summaries that replace a range of messages, with or without a model."""
+"""Replace a range of messages in a context by a summary, with or without a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.strategies.summaries.llm import SummaryRejected, SummaryWriter
 from ctxlab.strategies.summaries.structured import extract_structured_summary
 
 SUMMARY_HEADER = "Summary of the conversation so far:\n"
-"First line of the message that holds a summary."
+"First line of every message that contains a summary."
 
 
 def fold_into_summary(
@@ -24,9 +24,10 @@ def fold_into_summary(
     model: str | None = None,
     prompt: str = "summary",
 ) -> bool:
-    """Replace entries ``[start, stop)`` by one summary, if that is shorter.
+    """Replace entries ``[start, stop)`` of a context by one summary, if the summary is shorter.
 
-    A summary that is already at ``start`` is extended. A rejected summary is reported.
+    If the first of these entries is a summary, it is extended. A summary that is not shorter is
+    rejected, and the event is reported.
 
     Parameters
     ----------
@@ -37,9 +38,9 @@ def fold_into_summary(
     max_tokens : int
         Maximum tokens of the summary, without its header.
     model : str, optional
-        Model that writes the summary; None: it is extracted and no model is called.
+        Model that writes the summary. None: the summary is extracted without a model.
     prompt : str, default "summary"
-        Name of a prompt, or the path of a file.
+        Name of a built-in prompt or path of a file, as accepted by ``load_prompt``.
 
     Returns
     -------
@@ -69,39 +70,39 @@ def summarize(
     prompt: str = "summary",
     header: str = "",
 ) -> str:
-    """Extend a summary by new messages.
+    """Extend a summary by new messages, with or without a model.
 
-    If the model fails or its reply is not a summary, the summary is extracted without it, and that
-    is reported.
+    If the model fails or its reply is not a usable summary, the summary is extracted without a
+    model, and the event is reported.
 
     Parameters
     ----------
     context : Context
-        The context, with the client and the token counter.
+        Context with the model client and the token counter. Its messages are not changed.
     previous : str
-        The summary so far; empty if there is none.
+        Summary to extend; empty to start a new summary.
     messages : sequence of Message
-        Messages to add.
+        Messages to add to the summary.
     max_tokens : int
         Maximum tokens of the summary.
     model : str, optional
-        Model that writes the summary; None: it is extracted.
+        Model that writes the summary. None: the summary is extracted without a model.
     prompt : str, default "summary"
-        Name of a prompt, or the path of a file.
+        Name of a built-in prompt or path of a file, as accepted by ``load_prompt``.
     header : str, default ""
-        Text that will precede the summary. Its tokens do not count.
+        Text that the caller will put before the summary. Its tokens are not counted.
 
     Returns
     -------
     str
-        The new summary.
+        The extended summary, without the header.
     """
     write = extract_structured_summary if prompt == "structured" else extract_summary
     counter = context.history.counter
     empty = counter.count_text(header)
 
     def count(said: str) -> int:
-        # Counted with the header, as it is sent; the counter then caches that text.
+        # Count the text with its header, as it will be sent, so that the counter caches the count.
         return counter.count_text(header + said) - empty
 
     def extract(messages: Sequence[Message], tokens: int, previous: str = "") -> str:

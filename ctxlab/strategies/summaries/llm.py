@@ -1,7 +1,9 @@
-"""Summaries written by a model within a token budget, in parts if one call cannot hold them.
+"""Let a model write a summary of at most a given number of tokens.
 
-The prompt of the summary has a budget of its own (after the design note "Robustness", 10.7). The
-fallbacks and the extension of a previous summary follow goose, Codex and LangMem.
+If the messages do not fit one call, they are summarised in parts, and the summaries of the parts
+are merged. The prompt is limited to a share of the model's context window, as described in the
+design note "Robustness", 10.7. Fallbacks and the extension of a previous summary follow goose,
+Codex and LangMem.
 """
 
 from __future__ import annotations
@@ -24,32 +26,35 @@ from ctxlab.tokens.counter import TokenCounter, get_counter
 from ctxlab.tokens.models import find_model
 
 _MAX_WINDOW_SHARE = 0.8
-"Share of the model's window that the prompt and the reply may take together."
+"Maximum share of the model's context window for the prompt and the reply together."
 
-_MIN_REPLY_TOKENS = 4096  # a reasoning model spends some of it before it writes
+_MIN_REPLY_TOKENS = 4096  # includes hidden reasoning, which a reasoning model writes first
 _MIN_PART_TOKENS = 32  # minimum tokens for the summary of a part
-_JOIN_TOKENS = 3  # extra tokens that a piece may take when it is joined to the next
-# Text that compresses better than any prose is repetitive. Whisper's own limit is 2.4.
+_JOIN_TOKENS = 3  # maximum extra tokens when a piece is joined to the next
+# Text with a higher compression ratio is considered repetitive. Whisper uses a limit of 2.4.
 _MAX_COMPRESSION_RATIO = 8
 _THINKING_BLOCK = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _INTERNAL_PROMPTS = frozenset({"part", "merge"})
 
 _Texts: TypeAlias = Sequence[str]
 Fallback: TypeAlias = Callable[[Sequence[Message], int], str]
-"Summarises messages without a model, in at most the given number of tokens."
+"Function ``(messages, max_tokens) -> str`` that summarises messages without a model."
 
 
 class SummaryWarning(UserWarning):
-    """Warns that a message was too long for one call, so that its middle was left out."""
+    """Warning that the middle of a message was cut out, because it was too long for one model call."""
 
 
 class SummaryRejected(Exception):
-    """A model's reply is not a usable summary; the message says why."""
+    """Raised if a model's reply is not a usable summary. The message states the reason."""
 
 
 @lru_cache(maxsize=32)
 def load_prompt(name: str) -> str:
-    """Return the text of a prompt; ``{words}`` in it is replaced when a request is built.
+    """Read the text of a built-in prompt or of a file.
+
+    The placeholder ``{words}`` in the prompt stands for the maximum number of words. It is replaced
+    when a request is built.
 
     Parameters
     ----------
@@ -59,12 +64,12 @@ def load_prompt(name: str) -> str:
     Returns
     -------
     str
-        The text.
+        Text of the prompt.
 
     Raises
     ------
     SpecError
-        If there is no such file.
+        If no built-in prompt has this name and the file cannot be read.
     """
     folder = files("ctxlab.strategies.summaries").joinpath("prompts")
     if (ours := folder.joinpath(f"{name}.md")).is_file():
@@ -73,21 +78,21 @@ def load_prompt(name: str) -> str:
         return Path(name).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         known = ", ".join(sorted({f.name[:-3] for f in folder.iterdir()} - _INTERNAL_PROMPTS))
-        hint = f"pass one of {known} or the path of a file"
+        hint = f"choose one of {known} or the path of a file"
         raise SpecError(f"unknown prompt {name!r} ({error}); {hint}") from None
 
 
 class SummaryWriter:
-    """Has a model write a summary, in several calls if one cannot hold all messages.
+    """Writer that asks a model for a summary, in several calls if the messages do not fit one call.
 
     Parameters
     ----------
     context : Context
-        The context, with the client and the token counter.
+        Context with the model client and the token counter. Calls are recorded in it.
     model : str
         Model that writes the summary.
     prompt : str
-        Name of a prompt, or the path of a file.
+        Name of a built-in prompt or path of a file, as accepted by ``load_prompt``.
     summary_tokens : int
         Maximum tokens of the summary.
     """
@@ -104,28 +109,30 @@ class SummaryWriter:
     def summarize(self, previous: str, messages: Sequence[Message], fallback: Fallback) -> str:
         """Extend a summary by new messages.
 
-        Parts that the model cannot summarise are summarised by ``fallback``.
+        If the messages are summarised in parts and the model fails on some of them, these parts are
+        summarised by ``fallback``.
 
         Parameters
         ----------
         previous : str
-            The summary so far; empty if there is none.
+            Summary to extend; empty to start a new summary.
         messages : sequence of Message
-            Messages to add.
+            Messages to add to the summary.
         fallback : callable
-            Function ``(messages, tokens) -> str`` that summarises without a model.
+            Function ``(messages, max_tokens) -> str`` that summarises without a model.
 
         Returns
         -------
         str
-            The new summary.
+            The extended summary.
 
         Raises
         ------
         SummaryRejected
-            If the reply is not usable.
+            If the final reply is not a usable summary, if no part could be summarised by the model,
+            or if the model's context window is too small.
         ModelUnavailable
-            If the model does not answer.
+            If the model does not answer the final request.
         """
         pieces, kind = format_transcript(messages), "whole"
         if not self._fits(pieces, previous):
@@ -138,7 +145,11 @@ class SummaryWriter:
         return self._validate(reply, self.summary_tokens, worth, count)
 
     def _build_request(self, pieces: _Texts, previous: str = "", kind: str = "whole") -> Request:
-        """Build a request for pieces of a kind: ``whole``, ``part`` or ``merge``."""
+        """Build the request to summarise pieces of text.
+
+        Kind ``whole`` summarises all messages, ``part`` summarises some of them, and ``merge``
+        merges summaries of parts.
+        """
         rules, tokens = self.instructions, self.summary_tokens
         if kind != "whole":
             rules = f"{rules}\n{load_prompt(kind)}"
@@ -153,30 +164,33 @@ class SummaryWriter:
         return Request(self.model, asked, max_tokens=self.reply_tokens)
 
     def _available_tokens(self, previous: str = "", kind: str = "whole") -> int:
-        """Return the tokens that the pieces of a request may take."""
+        """Return the maximum tokens of all pieces of a request together."""
         empty = self._build_request((), previous, kind).messages
         return self.max_prompt_tokens - self.counter.count_request(empty)
 
     def _piece_tokens(self, piece: str) -> int:
-        """Return the tokens of a piece within a request."""
+        """Return the number of tokens that a piece of text takes in a request."""
         return self.counter.count_text(piece) + _JOIN_TOKENS
 
     def _fits(self, pieces: _Texts, previous: str, kind: str = "whole") -> bool:
-        """Return True if the pieces fit one request."""
+        """Return True if the pieces of text fit one request."""
         extra = _JOIN_TOKENS * len(pieces) if kind == "merge" else 0  # each piece has a number
         used = sum(map(self._piece_tokens, pieces)) + extra
         return used <= self._available_tokens(previous, kind)
 
     def _part_summary_tokens(self, previous: str) -> int:
-        """Return the tokens for the summary of a part, so that several fit one merging call."""
+        """Return the maximum tokens of the summary of a part, so that several fit one merge request."""
         room = self._available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
         share = min(self.summary_tokens, room)
         if share < min(_MIN_PART_TOKENS, self.summary_tokens):
-            raise SummaryRejected(f"the window of {self.model} is too small for the request")
+            raise SummaryRejected(f"the context window of {self.model} is too small for a summary")
         return share
 
     def _group_pieces(self, pieces: _Texts, kind: str) -> list[range]:
-        """Group consecutive pieces that fit one call. Pieces that are too large must be cut first."""
+        """Group consecutive pieces into ranges that fit one call.
+
+        Each piece must fit one call on its own: see ``_cut_piece``.
+        """
         room, groups, start, used = self._available_tokens(kind=kind), [], 0, 0
         for i, piece in enumerate(pieces):
             size = self._piece_tokens(piece) + (_JOIN_TOKENS if kind == "merge" else 0)
@@ -187,7 +201,7 @@ class SummaryWriter:
         return [*groups, range(start, len(pieces))]
 
     def _cut_piece(self, piece: str) -> str:
-        """Cut the middle of a piece so that it fits one call on its own."""
+        """Cut out the middle of a piece of text if it does not fit one call on its own."""
         room, chars = self._available_tokens(kind="part"), len(piece)
         cut = piece
         while chars > 1 and (used := self._piece_tokens(cut)) > room:
@@ -198,7 +212,7 @@ class SummaryWriter:
     def _summarize_parts(
         self, pieces: _Texts, messages: Sequence[Message], previous: str, fallback: Fallback
     ) -> list[str]:
-        """Return summaries of consecutive parts, asked for concurrently."""
+        """Let the model summarise consecutive groups of messages, in concurrent calls."""
         max_tokens = self._part_summary_tokens(previous)
         whole = [self._cut_piece(piece) for piece in pieces]
         if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
@@ -213,7 +227,7 @@ class SummaryWriter:
         return self._ask_for_groups(whole, "part", max_tokens, fall_back)
 
     def _merge_summaries(self, summaries: _Texts, previous: str) -> list[str]:
-        """Merge neighbouring summaries into fewer ones."""
+        """Let the model merge groups of consecutive summaries into one summary each."""
         max_tokens = self._part_summary_tokens(previous)
 
         def fall_back(group: range) -> str:
@@ -225,7 +239,11 @@ class SummaryWriter:
     def _ask_for_groups(
         self, pieces: _Texts, kind: str, max_tokens: int, fall_back: Callable[[range], str]
     ) -> list[str]:
-        """Return one summary for each group of pieces, with fallbacks unless all calls failed."""
+        """Return one summary for each group of pieces.
+
+        ``fall_back`` summarises the groups on which the model failed. If it failed on all groups,
+        SummaryRejected is raised.
+        """
         groups = self._group_pieces(pieces, kind)
         requests = [self._build_request([pieces[i] for i in group], kind=kind) for group in groups]
         replies = self.context.ask_all(requests)
@@ -247,7 +265,11 @@ class SummaryWriter:
         return said
 
     def _validate(self, reply: Reply, most: int, source: int, counter: TokenCounter) -> str:
-        """Return the text of a reply after checking that it is a summary of its source."""
+        """Return the text of a reply, cut to ``most`` tokens.
+
+        Raise SummaryRejected if it is empty, filtered, repetitive, or not shorter than its source,
+        which has ``source`` tokens.
+        """
         text = _THINKING_BLOCK.sub("", reply.text).strip()
         used, problem = counter.count_text(text), None
         if not text:
@@ -273,7 +295,10 @@ def _is_repetitive(text: str) -> bool:
 
 
 def _cut_to_tokens(text: str, max_tokens: int, counter: TokenCounter) -> str:
-    """Return the whole lines of a text that fit; whole words if lines would lose over half."""
+    """Cut a text to a maximum number of tokens, at the end of a line.
+
+    If that would remove more than half of the text, it is cut at the end of a word instead.
+    """
     while text and (used := counter.count_text(text)) > max_tokens:
         text = text[: min(len(text) - 1, len(text) * max_tokens // used)]
         at = text.rfind("\n")

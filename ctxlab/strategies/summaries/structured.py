@@ -1,8 +1,9 @@
-"""Structured summaries without a model: goals, decisions, files, commands and names.
+"""Extract a summary with sections from messages, without a model.
 
-Prose loses paths, commands and numbers, which an agent needs exactly. A digest keeps them verbatim.
-The text of the digest is its only state: the next digest parses it and extends it. It can also
-extend a structured summary that a model wrote.
+The sections list goals, decisions, files, commands and names. Such a summary is called a digest. It
+contains paths, commands and numbers verbatim, because an agent needs them exactly and summaries in
+prose lose them. To extend a digest, its text is parsed; no other state is stored. A structured
+summary that was written by a model can be extended in the same way.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from ctxlab.strategies.helpers.text import clip_text, single_line
 
 
 class DigestSection(NamedTuple):
-    """One section of a digest: its heading and its limits."""
+    """Heading and maximum size of one section of a digest."""
 
     heading: str
     "heading of the section"
     share: float
-    "share of the digest's room if all sections are full; unused room goes to other sections"
+    """share of the maximum length of the digest that is reserved for the section; other sections
+    can use what it does not need"""
     max_lines: int | None = None
-    "maximum number of lines, of which the newest are kept; None: no maximum"
+    "maximum number of lines; the newest lines are kept; None: no maximum"
 
 
 SECTIONS: tuple[DigestSection, ...] = (
@@ -40,10 +42,11 @@ SECTIONS: tuple[DigestSection, ...] = (
     DigestSection("Open problems", 0.05, max_lines=5),
     DigestSection("Next step", 0.05, max_lines=1),
 )
-"Sections in the order of the digest. Prose and commands have a dash; paths and names have none."
+"Sections in the order of the digest."
 
+# Sections with one path or name per line. In the other sections each line starts with a dash.
 _BARE_SECTIONS = ("Files edited", "Files read", "Names used", "Names seen")
-# Section for lines under an unknown heading, which another summariser wrote.
+# Section for lines under an unknown heading, as a model may write it.
 _DEFAULT_SECTION = "Decisions"
 
 _OMITTED_LINE = "[… {} more]"
@@ -51,8 +54,8 @@ _OMITTED_PATTERN = re.compile(r"\[… (\d+) more\]")
 _MIN_CLIPPED_CHARS = 40  # minimum length of a clipped line
 
 _MAX_GOAL_CHARS, _MAX_DECISION_CHARS, _MAX_COMMAND_CHARS, _MAX_ERROR_CHARS = 300, 160, 120, 160
-_MAX_SCANNED_CHARS = 2500  # of a text; scanning more is slower and hardly better
-_MAX_NAMES = 30  # of one message, so that a listing does not displace other names
+_MAX_SCANNED_CHARS = 2500  # per text; scanning more is slower and hardly better
+_MAX_NAMES = 30  # per message, so that a long listing does not displace other names
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECISION_PATTERN = re.compile(
     r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
@@ -60,31 +63,31 @@ _DECISION_PATTERN = re.compile(
     re.IGNORECASE,
 )
 _ERROR_PATTERN = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
-# Quick check: without one of these words the pattern cannot match.
+# Quick check: _ERROR_PATTERN can match only a text with one of these words.
 _ERROR_WORDS = ("Error", "Exception", "FAILED", "fatal: ", "error: ")
 _URL_PATTERN = re.compile(r"\w{2,}:/")  # a URL is a name, not a file
 _COMMAND_KEYS = frozenset({"command", "cmd", "script", "code"})
 
 
 def extract_structured_summary(previous: str, messages: Sequence[Message], max_chars: int) -> str:
-    """Extend a digest by new messages, without a model.
+    """Extend a digest, which is a summary with sections, by new messages, without a model.
 
-    The newest lines of each section stay, below the number of lines left out. A repeated line moves
-    to the end of its section.
+    If a section is too long, its oldest lines are omitted and their number is stated. A line that
+    occurs again moves to the end of its section.
 
     Parameters
     ----------
     previous : str
-        The digest so far; empty if there is none.
+        Digest to extend, as returned by this function; empty to start a new digest.
     messages : sequence of Message
-        Messages to add.
+        Messages to add to the digest.
     max_chars : int
         Maximum length of the digest in characters.
 
     Returns
     -------
     str
-        The new digest.
+        The extended digest.
 
     Examples
     --------
@@ -110,19 +113,22 @@ def extract_structured_summary(previous: str, messages: Sequence[Message], max_c
 
 
 class _SectionLines:
-    """The lines of a section, oldest first, and the number of lines left out before."""
+    """Lines of one section, oldest first, with the number of lines that were omitted before them."""
 
     def __init__(self) -> None:
         self.lines: dict[str, None] = {}
         self.omitted = 0
 
     def add(self, line: str) -> None:
-        """Add a line at the end; a known line moves there."""
+        """Append a line, or move it to the end if the section already contains it."""
         self.lines.pop(line, None)
         self.lines[line] = None
 
     def fit(self, max_chars: int, bare: bool) -> list[str]:
-        """Return the newest lines that fit, below the number of lines left out."""
+        """Return the newest lines that fit, after a line that states how many were omitted.
+
+        If no line fits and ``bare`` is False, the newest line is clipped.
+        """
         lines = list(self.lines)
         start, used = len(lines), 0
         while start and used + len(lines[start - 1]) < max_chars:
@@ -178,7 +184,7 @@ def _format_digest(found: dict[str, _SectionLines], max_chars: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _message_notes(message: Message) -> tuple[tuple[str, str], ...]:
-    """Return ``(heading, line)`` pairs that a message adds."""
+    """Return the lines that a message adds to a digest, as ``(heading, line)`` pairs."""
     return tuple(dict.fromkeys(_iter_notes(message)))
 
 
@@ -216,7 +222,11 @@ def _call_notes(call: ToolCall) -> Iterator[tuple[str, str]]:
 
 
 def _find_error_line(message: Message) -> str | None:
-    """Return the last error line of a result, or its first line if the result is an error."""
+    """Return the line of a tool result that describes an error; None if there is none.
+
+    If the whole result is an error, it is the first line of the scanned end. Otherwise it is the
+    last line that looks like an error message.
+    """
     end = message.text[-_MAX_SCANNED_CHARS:]
     if is_tool_error(message):
         return next((line for line in end.splitlines() if line.strip()), None)
@@ -230,5 +240,5 @@ def _bullet(text: str, limit: int) -> str:
 
 
 def _is_safe_line(name: str) -> bool:
-    """Return True if a digest that contains this name as a line is parsed correctly."""
+    """Return True if the name can be a line of a digest without being parsed as something else."""
     return "\n" not in name and not name.startswith(("## ", "- ", "[… "))

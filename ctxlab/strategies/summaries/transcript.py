@@ -1,4 +1,4 @@
-"""Transcripts of messages, as input for a model that summarises."""
+"""Format messages as a transcript, which is the input of a model that writes a summary."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ _MAX_ASSISTANT_CHARS, _MAX_CALL_CHARS, _MAX_RESULT_CHARS = 8000, 2000, 3000
 
 
 def format_transcript(messages: Sequence[Message]) -> list[str]:
-    """Format each message as a paragraph; long calls and results are cut in the middle.
+    """Format each message as a paragraph of a transcript.
 
-    User messages are never cut.
+    The middle of long assistant messages, tool calls and tool results is cut out. User messages are
+    never cut.
 
     Parameters
     ----------
     messages : sequence of Message
-        The messages.
+        Messages to format.
 
     Returns
     -------
     list of str
-        One paragraph for each message.
+        One paragraph for each message, in order.
 
     Examples
     --------
@@ -45,19 +46,21 @@ def format_transcript(messages: Sequence[Message]) -> list[str]:
 
 
 def cut_middle(text: str, max_chars: int) -> str:
-    r"""Cut the middle of a text; two thirds of the rest are its beginning, one third its end.
+    r"""Replace the middle of a long text by a line that states the number of omitted characters.
+
+    Two thirds of the kept characters are from the beginning, and one third is from the end.
 
     Parameters
     ----------
     text : str
-        The text.
+        Text to shorten.
     max_chars : int
-        Characters to keep, without the line that marks the cut.
+        Number of characters to keep, not including the inserted line.
 
     Returns
     -------
     str
-        The text; unchanged if it is short enough.
+        The shortened text; unchanged if it has at most ``max_chars`` characters.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Wrappers that decide when another strategy edits the context."""
+"""Strategies that wrap another strategy and decide when it runs."""

@@ -1,4 +1,7 @@
-"""Base class of strategies that wrap another strategy, and helpers for dry runs."""
+"""Base classes of strategies that wrap another strategy, and functions for dry runs.
+
+A dry run applies a strategy to a copy of the context, to find out how many tokens it would remove.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ctxlab.strategies.base import BaseStrategy, Strategy, as_strategy, models_u
 
 @dataclass(frozen=True, repr=False)
 class WrapperStrategy(BaseStrategy):
-    """Base class of wrappers. It accepts a plain function, and prints the inner strategy first."""
+    """Base class of strategies that wrap another strategy or a plain function."""
 
     strategy: Strategy
     "the wrapped strategy"
@@ -24,31 +27,31 @@ class WrapperStrategy(BaseStrategy):
         object.__setattr__(self, "strategy", as_strategy(self.strategy))
 
     def __repr__(self) -> str:
-        """Return the text form, in which the wrapped strategy has no keyword."""
+        """Return the wrapper as an expression, such as ``hysteresis(tool_stubs(), target=0.3)``."""
         return super().__repr__().replace("(strategy=", "(", 1)
 
 
 @dataclass(frozen=True, repr=False)
 class DryRunWrapper(WrapperStrategy):
-    """Base class of wrappers that first try the strategy on a fork and without its models."""
+    """Base class of wrappers that try a strategy on a copy of the context before they run it."""
 
     def __post_init__(self) -> None:
-        """Raise SpecError if the strategy does not support dry runs."""
+        """Raise SpecError if the wrapped strategy does not support dry runs."""
         super().__post_init__()
         without_models(self.strategy)
 
     def dry_run(self, context: Context) -> Context:
-        """Return the context that the strategy would send without its models.
+        """Apply the wrapped strategy to a copy of the context, without calling a model.
 
         Parameters
         ----------
         context : Context
-            The context, which does not change.
+            Context to copy. It is not changed.
 
         Returns
         -------
         Context
-            A fork.
+            The context that the strategy would send.
         """
         return dry_run_strategy(context, without_models(self.strategy))
 
@@ -57,18 +60,21 @@ _CONTAINERS = (dict, list, set)
 
 
 def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
-    """Run a strategy on a fork and return the result; the context itself does not change.
+    """Apply a strategy to a copy of a context.
 
-    A dry run costs time in proportion to the length of the context, so it must be rare. Containers
-    in ``strategy_state`` are copied, other objects are not. A strategy must therefore replace such
-    an object instead of changing it.
+    The context itself, its events and its model calls are not changed. The run time is proportional
+    to the length of the context, so dry runs should be rare.
+
+    Of the values in ``strategy_state``, dicts, lists and sets are copied shallowly, and all other
+    objects are shared with the copy. A strategy that stores another mutable object must replace the
+    object instead of changing it.
 
     Parameters
     ----------
     context : Context
-        The context; its events and model calls do not change.
+        Context to copy.
     strategy : Strategy
-        The strategy to run.
+        Strategy to run.
 
     Returns
     -------
@@ -78,7 +84,7 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     Raises
     ------
     SpecError
-        If the strategy routes the conversation to branches, which cannot be copied.
+        If the strategy returns a ``Branch``, because branches are not copied.
     """
     fork = context.fork()
     fork.events, fork.model_calls = [], []
@@ -86,23 +92,23 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     fork.strategy_state = {k: copy(v) if isinstance(v, _CONTAINERS) else v for k, v in states}
     sent = strategy(fork)
     if sent.is_persistent:
-        why = "keeps branches and does not support dry runs; put it before the wrapper"
+        why = "returns a branch and does not support dry runs; put it before the wrapper"
         raise SpecError(f"{strategy!r} {why}")
     return sent
 
 
 def without_models(strategy: Any) -> Any:
-    """Return a strategy with all its models set to None, so that a dry run calls no model.
+    """Set all models of a strategy to None, so that a dry run does not call a model.
 
     Parameters
     ----------
     strategy : object
-        The strategy.
+        Strategy to copy. The strategies that it contains are changed too.
 
     Returns
     -------
     object
-        The strategy without models; the same object if it has none.
+        Copy of the strategy without models; the same object if the strategy has no models.
 
     Raises
     ------
@@ -127,17 +133,17 @@ def without_models(strategy: Any) -> Any:
 
 
 def appended_tokens(context: Context) -> int:
-    """Return the tokens of all messages appended so far, including those dropped since.
+    """Return the tokens of all messages that were ever appended to a context.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context of a conversation.
 
     Returns
     -------
     int
-        Number of tokens.
+        Number of tokens, including those of messages that were dropped later.
     """
     return context.history.tokens_before[context.history_length]
 
@@ -145,19 +151,19 @@ def appended_tokens(context: Context) -> int:
 def next_dry_run(context: Context, min_tokens: int = 0) -> int:
     """Return the value of ``appended_tokens`` at which the next dry run is due.
 
-    At least a sixteenth of the context's tokens must be appended before, so that the cost of dry
-    runs stays proportional to the length of the conversation.
+    Between two dry runs, at least a sixteenth of the context's tokens must be appended. The total
+    cost of dry runs is therefore proportional to the length of the conversation.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context after the current dry run.
     min_tokens : int, default 0
-        Minimum number of tokens to append before the next dry run.
+        Minimum number of tokens that must be appended before the next dry run.
 
     Returns
     -------
     int
-        Number of tokens.
+        Threshold for ``appended_tokens``.
     """
     return appended_tokens(context) + max(min_tokens, context.tokens // 16, 1)

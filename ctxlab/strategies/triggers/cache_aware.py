@@ -1,4 +1,4 @@
-"""Wrapper that compacts when the saving exceeds the cost of rewriting the prompt cache."""
+"""Wrappers that run a strategy only when its saving exceeds the cost of a changed prompt cache."""
 
 from __future__ import annotations
 
@@ -10,37 +10,42 @@ from ctxlab.strategies.triggers.base import DryRunWrapper, appended_tokens, next
 from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.prices import Prices
 
-# Fallback without known prices: those of Anthropic, whose cache writes are the most expensive
-# known.
+# Used if the prices of a model are unknown: the relative prices of Anthropic, whose cache writes
+# are the most expensive of all providers.
 _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25
 
 
 @dataclass(frozen=True, repr=False)
 class when_it_pays(DryRunWrapper):
-    r"""Runs another strategy only when compacting saves more than rewriting the cache costs.
+    r"""Runs another strategy when the tokens it saves are worth more than rewriting the prompt cache.
 
-    The cached part of a request costs the read price per token, and the rest the write price. Let
-    ``S`` be the tokens removed, ``T`` the tokens left, ``U`` the unchanged prefix without
-    compaction and ``P`` the one with it. Compaction pays if
+    The cached part of a request costs the read price per token, and the rest costs the write price.
+    Let ``S`` be the number of tokens that the strategy removes, and ``T`` the number of tokens that
+    remain. Let ``U`` be the number of leading tokens that are unchanged since the previous request
+    if the strategy does not run, and ``P`` the same number if it runs. Compaction pays if
 
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
-    ``own`` is the cost of the model that the strategy calls, as if it read the ``S`` tokens once.
-    Prices are those of the replayed model. If that model charges more for long prompts, the
-    requests with and without compaction are each priced by their own size. In a cache with explicit
-    breakpoints, only the system prompt stays valid when older messages are edited.
+    The left side is the saving in the remaining requests. The right side is the extra cost of the
+    next request. ``own`` is the cost of the model that the strategy calls, estimated as the price
+    of reading the ``S`` tokens once. Prices are those of the replayed model. If this model charges
+    more for long prompts, the requests with and without compaction are each priced by their own
+    size. In a cache with explicit breakpoints, only the system prompt stays valid when older
+    messages are edited.
 
-    The number of remaining requests is not known. It is assumed to equal the number since the last
-    compaction. So the strategy compacts when carrying the ``S`` tokens has cost about as much as
-    rewriting the rest (the ski-rental rule). If the budget is exceeded, it compacts in any case.
-    The two cases are reported as ``compacted: pays`` and ``compacted: no room``. Later steps of a
-    pipeline should wait until the whole budget is used; a step that acts earlier drops messages
-    that this one would compact.
+    The number of remaining requests is unknown. It is assumed to equal the number of requests since
+    the last compaction. Under this assumption, the strategy compacts when the cost of sending the
+    ``S`` tokens since then has reached the cost of rewriting the cache. This corresponds to the
+    break-even rule of the ski-rental problem: rent until the rent paid equals the price of buying.
 
-    The saving is found by a dry run, at most once for each sixteenth of the context that is
-    appended. A dry run changes nothing and calls no model.
+    If the budget is exceeded, the strategy runs in any case. The events are ``compacted: pays`` and
+    ``compacted: no room``. Later strategies of a pipeline should wait until the whole budget is
+    used, because otherwise they drop messages that this strategy would compact.
 
-    Source: ctxlab; the rule for when to buy is that of ski rental (Karlin et al., 1988).
+    The saving is determined by a dry run, after each sixteenth of the context that is appended. A
+    dry run changes nothing and does not call a model.
+
+    Source: ctxlab; break-even rule of the ski-rental problem (Karlin et al., 1988).
 
     Examples
     --------
@@ -63,17 +68,19 @@ class when_it_pays(DryRunWrapper):
     """
 
     strategy: Strategy
-    "the strategy that compacts"
+    "strategy that removes tokens"
     remaining: int | None = None
-    """number of future requests that the saving is counted for; None: as many as since the last
-    compaction"""
+    """number of future requests in which the tokens are saved; None: the number of requests since
+    the last compaction"""
     read: float | None = None
-    "price of a token read from the cache, as a share of the input price; None: that of the model"
+    """price of a token read from the cache, as a share of the input price; None: the model's cache
+    price"""
     write: float | None = None
-    "price of a token written to the cache, as a share of the input price; None: that of the model"
+    """price of a token written to the cache, as a share of the input price; None: the model's cache
+    price"""
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the strategy if that pays, or if the budget is exceeded."""
+        """Run the wrapped strategy if it saves cost, or if the budget is exceeded."""
         since, due = context.strategy_state.get(self, (0, 0))
         if context.excess > 0:
             return self._compact(context, "no room")
@@ -112,7 +119,7 @@ class when_it_pays(DryRunWrapper):
         return remaining * saved * read + dearer > once - now
 
     def _cache_prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
-        """Return the prices of a token read from and written to the cache, relative to ``input``."""
+        """Return the prices of a cache read and a cache write, relative to the price ``input``."""
         read, write, dearer = _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE, 1.0
         if prices.known:
             rates = prices.rates_for(prompt)
@@ -123,20 +130,21 @@ class when_it_pays(DryRunWrapper):
         return read * dearer, write * dearer
 
     def _model_input_price(self, prices: Prices, tokens: int) -> float:
-        """Return the input price of the models that the strategy calls, relative to ``input``."""
+        """Return the summed input price of the models that the strategy calls, relative to ``input``."""
         others = map(find_model_without_warning, models_used(self.strategy))
         return sum(each.prices.rates_for(tokens).input for each in others) / (prices.input or 1.0)
 
 
 @dataclass(frozen=True, repr=False)
 class clear_at_least(DryRunWrapper):
-    r"""Runs another strategy only when it removes enough tokens to justify the edit.
+    r"""Runs another strategy only when it removes at least a given number of tokens.
 
-    The saving is found by a dry run, at most once for each sixteenth of the context that is
-    appended. A dry run changes nothing and calls no model.
+    The number is determined by a dry run, after each sixteenth of the context that is appended. A
+    dry run changes nothing and does not call a model.
 
-    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``; in
-    LangChain's ``ClearToolUsesEdit`` a parameter of that name ends the clearing instead.
+    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``. The
+    parameter of the same name in LangChain's ``ClearToolUsesEdit`` has another meaning: clearing
+    stops when this number of tokens is reached.
 
     Examples
     --------
@@ -161,12 +169,12 @@ class clear_at_least(DryRunWrapper):
     """
 
     strategy: Strategy
-    "the strategy that removes tokens"
+    "strategy that removes tokens"
     tokens: int = 10_000
     "minimum number of tokens to remove at a time"
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the strategy if it removes enough tokens."""
+        """Run the wrapped strategy if it removes enough tokens."""
         due = context.strategy_state.get(self, 0)
         if context.tokens < self.tokens or appended_tokens(context) < due:
             return context

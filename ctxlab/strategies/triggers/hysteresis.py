@@ -1,4 +1,4 @@
-"""Wrapper that compacts rarely and deeply, so that a prompt cache lasts between compactions."""
+"""Wrapper that runs a strategy rarely, so that a prompt cache stays valid between compactions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from ctxlab.strategies.triggers.base import WrapperStrategy
 
 @dataclass(frozen=True, repr=False)
 class hysteresis(WrapperStrategy):
-    """Runs another strategy only when the context fills up, and then with a smaller budget.
+    """Runs another strategy only when the context exceeds a trigger, and then with a smaller budget.
 
-    Between two compactions each request starts with the whole previous request, so a prompt cache
-    serves it. A strategy that cuts to fit sees the smaller budget; one that ignores the budget acts
-    as usual. If the context is still above the trigger afterwards, that is reported, and the
-    strategy runs again when half of the remaining room is used.
+    Between two compactions, each request starts with the whole previous request, so a prompt cache
+    can serve it. During a compaction, the wrapped strategy gets the budget ``target`` instead of
+    the whole budget. This has no effect on a strategy that ignores the budget. If the context is
+    still above the trigger afterwards, an event is reported, and the strategy runs again when half
+    of the remaining tokens are used.
 
-    Source: ctxlab, after products that compact at a high mark and go down to a low one: Letta,
-    goose, Cline (0.9 and 0.7 of the input).
+    Source: ctxlab, modelled on products that compact at a high threshold down to a low one: Letta,
+    goose and Cline (from 0.9 to 0.7 of the input).
 
     Examples
     --------
@@ -40,21 +41,21 @@ class hysteresis(WrapperStrategy):
     """
 
     strategy: Strategy
-    "the strategy that compacts"
+    "strategy that removes tokens"
     trigger: float = 0.8
     "share of the available tokens above which the strategy runs"
     target: float = 0.5
-    "share of the available tokens that the strategy may use"
+    "share of the available tokens that the strategy gets as its budget"
 
     def __post_init__(self) -> None:
         """Raise SpecError if the target is above the trigger."""
         super().__post_init__()
         low, high = self.target, self.trigger
         if low > high:
-            raise SpecError(f"hysteresis: the target {low} is above the trigger {high}; lower it")
+            raise SpecError(f"hysteresis: expected target <= trigger ({high}), got target {low}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the strategy with the smaller budget once the trigger is exceeded."""
+        """Run the wrapped strategy with the smaller budget if the context exceeds the trigger."""
         whole, level = context.available, self.trigger * context.available
         if context.tokens <= level:
             context.strategy_state.pop(self, None)

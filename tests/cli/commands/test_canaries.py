@@ -91,7 +91,7 @@ def test_recordings_that_were_planted_before_are_measured_as_they_are(
     assert json.loads(said.out)[0]["canaries"] == 18
     twice = run("canaries", tmp_path / "planted", "--write", tmp_path / "twice")
     assert twice.code == 2
-    assert "has canaries already" in twice.err
+    assert "already has canaries" in twice.err
 
 
 def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
@@ -100,7 +100,7 @@ def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
     )
     said = run("canaries", logs, *LIMIT, "-s", "full", "--json")
     assert said.code == 0
-    assert "skipped 1 recording: short: 10 canaries need 12 messages" in said.err
+    assert "skipped 1 recording: short: 10 canaries need 12 suitable messages" in said.err
     none = run("canaries", logs / "short.jsonl", *LIMIT)
     assert none.code == 2
     assert none.err.startswith("ctxlab: no canary could be planted: short: ")
@@ -112,7 +112,7 @@ def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
         (("-n", "0"), "expected 1 to"),
         (("--kind", "facts"), "did you mean fact?"),
         (("--depth", "3"), "shares from 0 to 1"),
-        (("-s", "nobody"), "no strategy is called"),
+        (("-s", "nobody"), "unknown strategy"),
         (("--write", ""), "--write: expected a folder, got an empty text"),
     ],
 )

@@ -87,7 +87,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
             "remove their @ LIMIT",
         ),
         ((folder, *PAIR, "--latex", "--json"), "use only one of them"),
-        ((folder, "panic", "tool_stubs"), "no strategy of this evaluation is called"),
+        ((folder, "panic", "tool_stubs"), "unknown strategy of this evaluation"),
     ):
         said = run("compare", *arguments)
         assert said.code == 2

@@ -97,12 +97,12 @@ def test_what_is_there_or_read_stays(run: Run, session: Path, tmp_path: Path) ->
     ("arguments", "words"),
     [
         (["session.jsonl", "out.jsonl", "--to", "opena"], "did you mean openai"),
-        (["session.jsonl", "out.jsonl", "--to", "tau-bench"], "ctxlab writes native, "),
+        (["session.jsonl", "out.jsonl", "--to", "tau-bench"], "choose from native, "),
         (["nowhere", "out.jsonl"], "nowhere: no such file or folder"),
         (["session.jsonl"], "Missing argument"),
-        (["session.jsonl", "out.jsonl", "--on-error", "ignore"], "raise, skip"),
+        (["session.jsonl", "out.jsonl", "--on-error", "ignore"], "raise or skip"),
         (["session.jsonl", "out.jsonl", "--format", "nativ"], "did you mean native"),
-        (["session.jsonl", "s3://bucket/out.jsonl"], "a path on this machine"),
+        (["session.jsonl", "s3://bucket/out.jsonl"], "expected a local path"),
     ],
 )
 def test_bad_input_ends_with_a_sentence(

@@ -57,8 +57,8 @@ def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, ga
     assert said.code == 1
     assert re.search(
         r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; too few "
-        r"clusters for an interval \(3\), so the figure decides; margin 1 %, which is \d+\); all is "
-        r"now full\(\) and was tool_stubs\(keep=1\)\.\n",
+        r"clusters for an interval \(3\), so the difference alone decides; margin 1 %, which is \d+\); "
+        r"all is now full\(\) and was tool_stubs\(keep=1\)\.\n",
         said.out,
     )
     assert said.out.rstrip().endswith("2 bounds: 1 broken.")
@@ -73,7 +73,7 @@ FAULTS = {
         ["gate", "budgets.toml", "--update", "--json"],
         "--update cannot be combined with --markdown, --junit or --json",
     ),
-    "score": (["gate", "score.toml"], "score.toml: logs: a: max: no score is called 'recal'"),
+    "score": (["gate", "score.toml"], "score.toml: logs: a: max: unknown score 'recal'"),
     "strategy that raises": (["gate", "raises.toml"], "getcwd failed at message"),
     "strategy that fails unseen": (["gate", "odd.toml"], "unexpected ZeroDivisionError"),
     "data": (["gate", "data.toml"], "nowhere: no such file or folder"),

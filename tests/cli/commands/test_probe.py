@@ -319,7 +319,7 @@ def test_a_bound_is_said_as_it_was_written(
     [
         (("--replicates", "0"), "replicates must be at least 1"),
         (("--concurrency", "0"), "--concurrency: expected 1 or more, got 0"),
-        (("-j", "a", "-j", "a"), "judges must be different models"),
+        (("-j", "a", "-j", "a"), "judges: expected different models"),
         (("--max-cost", "-1"), "Expected a cost limit of 0 USD or more"),
         (("--cache-mode", "sometimes"), "--cache-mode: "),
         (("--max-tokens", "0"), "max_tokens must be at least 1"),

@@ -129,7 +129,7 @@ def test_another_objective_is_weighed(run: Run, trails: Path) -> None:
         (("--holdout", "0.1"), "use --holdout 0.42"),
         (("--holdout", "1.5"), "--holdout must be at least 0 and below 1"),
         (("--objective", "cost_usd"), "--objective: expected two scores"),
-        (("--objective", "cost_usd,speed"), "--objective: no gain is called 'speed'"),
+        (("--objective", "cost_usd,speed"), "--objective: unknown gain 'speed'"),
         (
             ("--objective", "cost_usd,evidence_recall"),
             "choose another one, such as --objective tokens_mean,recall",

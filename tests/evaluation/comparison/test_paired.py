@@ -122,7 +122,7 @@ def test_a_question_without_an_answer_counts_for_neither_side() -> None:
         Results(rest, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores="recall_far"
     )
     assert some.table["left_out"].tolist() == [6]
-    assert any("count for only one of two strategies" in note for note in some.notes)
+    assert any("a value for only one of the two strategies" in note for note in some.notes)
     columns = ["value_a", "value_b", "difference", "low", "high", "p", "wins", "losses"]
     pd.testing.assert_frame_equal(some.table[columns], only.table[columns])
 

@@ -177,9 +177,9 @@ def test_bounds_by_themselves_need_no_baseline(project: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("0.jsonl", None, "of 8 recordings 1 gone"),
-        ("8.jsonl", "new", "of 8 recordings 1 new"),
-        ("1.jsonl", "again", "of 8 recordings 1 changed"),
+        ("0.jsonl", None, r"recordings: 1 missing \(the baseline has 8\)"),
+        ("8.jsonl", "new", r"recordings: 1 new \(the baseline has 8\)"),
+        ("1.jsonl", "again", r"recordings: 1 changed \(the baseline has 8\)"),
     ],
 )
 def test_other_recordings_than_the_baselines_are_a_fault(
@@ -201,7 +201,9 @@ def test_other_recordings_than_the_baselines_are_a_fault(
 def test_an_experiment_that_counts_otherwise_is_a_fault(project: Path, line: str) -> None:
     update_baseline(project / "budgets.toml")
     change(project, "data =", f"{line}\ndata =", "logs.toml")
-    with pytest.raises(SpecError, match=r"is for other data: the \w+ is .* and was .*--update"):
+    with pytest.raises(
+        SpecError, match=r"differs from its baseline: the \w+ is .* and was .*--update"
+    ):
         run_gate(project / "budgets.toml")
 
 
@@ -250,7 +252,7 @@ def test_an_update_says_what_changed_and_then_nothing(project: Path) -> None:
     ]
     (project / "logs" / "0.jsonl").unlink()
     assert update_baseline(project / "budgets.toml").data_changes == (
-        "logs: of 8 recordings 1 gone",
+        "logs: recordings: 1 missing (the baseline has 8)",
     )
     assert not list(project.glob("*.part"))
 
@@ -293,39 +295,42 @@ def test_what_is_no_baseline_is_named(project: Path) -> None:
 # --- the file -------------------------------------------------------------------------------------
 
 WRONG = {
-    "not TOML": ("[logs", "not TOML"),
+    "not TOML": ("[logs", "invalid TOML"),
     "key of the file": (
         'basline = "b"\n[logs.a]\n',
-        "no key is called 'basline'; did you mean basel",
+        "unknown key 'basline'; did you mean basel",
     ),
     "nothing": ("", "no experiment; add a table"),
     "key of an experiment": (
         "[logs]\nmaxi = 3\n",
-        "logs: no key is called 'maxi'; did you mean max",
+        "logs: unknown key 'maxi'; did you mean max",
     ),
-    "misspelt table": ("[logs]\nmargins = { recall = 1 }\n", "logs: margins: neither a known key"),
-    "no budget": ("[logs]\n", "logs: no budget; add a table [logs.NAME]"),
+    "misspelt table": (
+        "[logs]\nmargins = { recall = 1 }\n",
+        "logs: margins: expected a key (file, ",
+    ),
+    "no budget": ("[logs]\n", "logs: the experiment has no budget; add a table [logs.NAME]"),
     "no experiment": ("[lags.a]\nstrategy = 'full'\n", "lags: file: "),
     "key of a budget": (
         "[logs.a]\nstrategy = 'full'\nlimit = 3\n",
-        "logs: a: no key is called 'limit'; did you mean limits",
+        "logs: a: unknown key 'limit'; did you mean limits",
     ),
     "strategy": ("[logs.a]\nstrategy = 'ful'\nmax = { recall = 1 }\n", "did you mean full"),
     "strategy of no text": (
         "[logs.a]\nstrategy = 3\nmax = { recall = 1 }\n",
-        "strategy: expected text",
+        "strategy: expected a string",
     ),
     "limit": (
         "[logs.a]\nstrategy = 'full'\nlimits = '8k'\nmax = { recall = 1 }\n",
-        "logs: a: limits: the experiment has no limit 8000; choose from 12000, 16000",
+        "logs: a: limits: expected limits of the experiment (12000, 16000), got 8000",
     ),
     "score": (
         "[logs.a]\nstrategy = 'full'\nmin = { recal_far = 0.5 }\n",
-        "logs: a: min: no score is called 'recal_far'; did you mean recall_far",
+        "logs: a: min: unknown score 'recal_far'; did you mean recall_far",
     ),
     "figure": (
         "[logs.a]\nstrategy = 'full'\nmax = { tokens_mean = 'much' }\n",
-        "logs: a: max: tokens_mean: expected at least 0, such as 8k, 0.02 or 2 %, got 'much'",
+        "logs: a: max: tokens_mean: expected 0 or more, such as '8k', 0.02 or '2 %', got 'much'",
     ),
     "truth": ("[logs.a]\nstrategy = 'full'\nmax = { recall = true }\n", "got True"),
     "negative": (
@@ -334,19 +339,19 @@ WRONG = {
     ),
     "per cent of tokens": (
         "[logs.a]\nstrategy = 'full'\nmax = { tokens_mean = '5 %' }\n",
-        "expected a number of tokens, got the share '5 %'",
+        "expected a number of tokens, got the percentage '5 %'",
     ),
     "margin without direction": (
         "[logs.a]\nstrategy = 'full'\nmargin = { far_arguments = 1 }\n",
-        "neither lower nor higher is worse",
+        "expected a score for which higher or lower is better, got 'far_arguments'",
     ),
     "nothing bounded": (
         "[logs.a]\nstrategy = 'full'\n",
-        "logs: a: no bounds; add max, min or margin",
+        "logs: a: the budget has no bounds; add a table max, min or margin",
     ),
     "baseline": (
         "baseline = 3\n[logs.a]\nstrategy = 'full'\nmax = {recall = 1}\n",
-        "baseline: expected text",
+        "baseline: expected a string",
     ),
 }
 
@@ -473,7 +478,7 @@ def test_with_few_clusters_the_figure_decides_and_that_is_said() -> None:
     rows = [found(made(7.0, clusters=3), made(hit, clusters=3), rate=0.05) for hit in (6.0, 6.9)]
     (bad,), (good,) = rows
     assert (bad.outcome, good.outcome) == ("worse", "ok")
-    assert "too few clusters for an interval (3), so the figure decides" in bad.sentence
+    assert "too few clusters for an interval (3), so the difference alone decides" in bad.sentence
 
 
 def test_a_sum_is_compared_as_the_mean_of_a_recording_and_told_as_a_sum() -> None:
@@ -489,7 +494,7 @@ def test_a_change_that_is_the_same_everywhere_is_decided_by_the_figure() -> None
     rows = [found(made(7.0), made(hit), rate=0.05) for hit in (6.0, 6.9)]
     (bad,), (good,) = rows
     assert (bad.outcome, good.outcome) == ("worse", "ok")
-    assert "alike in all 24 clusters, so the figure decides" in bad.sentence
+    assert "all 24 clusters agree, so the difference alone decides" in bad.sentence
 
 
 def test_a_baseline_that_a_merge_has_torn_is_a_fault(project: Path) -> None:
@@ -510,7 +515,7 @@ def test_a_baseline_that_a_merge_has_torn_is_a_fault(project: Path) -> None:
 
 
 def test_a_share_of_more_than_all_is_no_bound() -> None:
-    with pytest.raises(SpecError, match="expected a share of at most 1"):
+    with pytest.raises(SpecError, match="expected a share from 0 to 1"):
         parse_bounds({"max": {"rate": "300 %"}}, SCORES)
 
 

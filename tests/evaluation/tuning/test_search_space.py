@@ -65,8 +65,8 @@ def test_a_text_without_alternatives_is_the_one_strategy() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("observation_mask(keep=[1, 3)", "cannot read the strategy"),
-        ("", "cannot read the strategy ''"),
+        ("observation_mask(keep=[1, 3)", "cannot parse the strategy"),
+        ("", "cannot parse the strategy ''"),
         ("observation_mask(keep=[])", "empty list of alternatives, at character 23"),
         (" panic | tool_stubs([])", "empty list of alternatives, at character 21"),
         ("tool_stubs(keep=range('a'))", "range('a') contains no whole numbers, at character 17"),
@@ -77,10 +77,10 @@ def test_a_text_without_alternatives_is_the_one_strategy() -> None:
             "tool_stubs(kep=[1, 3])",
             "tool_stubs(kep=1) in the space 'tool_stubs(kep=[1, 3])'",
         ),
-        ("nobody(keep=[1, 3])", "no strategy is called 'nobody'"),
-        ("[1, 2]", "'1' is not a strategy"),
+        ("nobody(keep=[1, 3])", "unknown strategy 'nobody'"),
+        ("[1, 2]", "expected the name of a strategy, got '1'"),
         ("tool_stubs(keep=[i for i in [1]])", "expected literals or strategies as parameters"),
-        ("hysteresis(panic, trigger=[0.9, 0.3])", "the target 0.5 is above the trigger 0.3"),
+        ("hysteresis(panic, trigger=[0.9, 0.3])", "expected target <= trigger (0.3), got"),
         (" | ".join(["panic"] * 2000), "nested too deeply"),
     ],
 )

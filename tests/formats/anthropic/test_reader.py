@@ -130,7 +130,7 @@ def test_without_one_or_with_one_of_openais_it_is_openai(tmp_path: Path, other: 
 def test_a_broken_message_is_named_by_its_place(write_lines: Callable[..., Path]) -> None:
     path = write_lines(BODY | {"messages": [USER, {"role": "assistant", "content": 1}, USER]})
     with pytest.raises(
-        ReadError, match="jsonl: message 1: content must be text or a list of blocks"
+        ReadError, match="jsonl: message 1: content must be a string or a list of objects"
     ):
         list(load(path))
     (recording,) = load(path, on_error="skip")

@@ -213,12 +213,12 @@ def test_sessions_that_take_turns_are_several_conversations(read: Read) -> None:
         ('{"type": "user", "mess', "not JSON"),
         ("[1, 2]", "a row must be an object, got list"),
         (user("x") | {"message": None}, "message must be an object, got NoneType"),
-        (user(7), "content must be text or a list of blocks, got int"),
-        (user([result("c") | {"tool_use_id": 4}]), "tool_use_id must be text, got int"),
-        (said("m1", {"type": "text"}), "text of a block must be text, got NoneType"),
+        (user(7), "content must be a string or a list of objects, got int"),
+        (user([result("c") | {"tool_use_id": 4}]), "tool_use_id must be a string, got int"),
+        (said("m1", {"type": "text"}), "text of a block must be a string, got NoneType"),
         (
             said("m1", {"type": "tool_use", "id": "c"}),
-            "the name of a tool call must be text, got None",
+            "the name of a tool call must be a string, got None",
         ),
     ],
 )

@@ -312,10 +312,10 @@ def test_the_model_is_the_most_used_and_several_are_told(read: Read) -> None:
         (row("session_meta", 7), "payload of session_meta must be an object, got int"),
         (
             item("message", role="user", content=7),
-            "content must be text or a list of parts, got int",
+            "content must be a string or a list of parts, got int",
         ),
-        (item("function_call", call_id="c"), "the name of a tool call must be text, got None"),
-        (item("function_call_output", output="x"), "call_id must be text, got NoneType"),
+        (item("function_call", call_id="c"), "the name of a tool call must be a string, got None"),
+        (item("function_call_output", output="x"), "call_id must be a string, got NoneType"),
     ],
 )
 def test_a_broken_line_says_where_and_why_and_costs_only_itself(

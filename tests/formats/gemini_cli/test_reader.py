@@ -269,7 +269,7 @@ def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
         ('{"id": "g", "ty', "not JSON"),
         ([1], "a record must be an object, got list"),
         (user("x", [7]), "content must be text, a part, or a list of them"),
-        (gemini("g", "", {"id": "c"}), "the name of a tool call must be text, got None"),
+        (gemini("g", "", {"id": "c"}), "the name of a tool call must be a string, got None"),
         (gemini("g", "a", "call"), "toolCalls must be objects"),  # type: ignore[arg-type]
         (gemini("g", "", call("c", result=3)), "content must be text, a part, or a list of them"),
     ],

@@ -137,7 +137,7 @@ def test_a_broken_message_names_its_file_and_costs_only_itself(tmp_path: Path) -
         a=call(SYSTEM, user("q"), answer=said, time=1),
         b=call(SYSTEM, user("q"), {"role": "judge"}, answer=said, time=2),
     )
-    with pytest.raises(ReadError, match=r"message 2: role is 'judge'.*\(in b\.json\)"):
+    with pytest.raises(ReadError, match=r"message 2: unknown role 'judge'.*\(in b\.json\)"):
         list(load(folder))
     (recording,) = load(folder, on_error="skip")
     assert len(recording.messages) == 3

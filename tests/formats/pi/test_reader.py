@@ -244,10 +244,13 @@ def test_a_session_that_begins_as_a_copy_is_in_the_cluster_of_its_origin(
     [
         ("[1, 2]", "an entry must be an object, got list"),
         ({"type": "message"}, "message must be an object, got NoneType"),
-        (entry("user", 7), "content must be text or a list of blocks, got int"),
-        (entry("toolResult", [], toolCallId=4), "toolCallId must be text, got int"),
-        (entry("bashExecution"), "command must be text, got NoneType"),
-        (said({"type": "toolCall", "id": "c"}), "the name of a tool call must be text, got None"),
+        (entry("user", 7), "content must be a string or a list of objects, got int"),
+        (entry("toolResult", [], toolCallId=4), "toolCallId must be a string, got int"),
+        (entry("bashExecution"), "command must be a string, got NoneType"),
+        (
+            said({"type": "toolCall", "id": "c"}),
+            "the name of a tool call must be a string, got None",
+        ),
     ],
 )
 def test_a_broken_entry_says_where_and_why_and_costs_only_itself(

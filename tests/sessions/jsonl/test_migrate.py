@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_told_and_kept(tmp_path: Path) -> None:
     assert [(b.file, b.line) for b in report.unreadable] == [
         ("session-a.jsonl", n) for n in (3, 4, 5, 7)
     ]
-    assert "session-a.jsonl:3: not JSON; kept in session-a.0.torn" in str(report)
+    assert "session-a.jsonl:3: not JSON; the line was saved to session-a.0.torn" in str(report)
     assert contents(tmp_path, "a") == ["msg 0", "msg 1", "msg 0"]
     kept = [json.loads(line) for line in (tmp_path / "session-a.0.torn").read_text().splitlines()]
     assert [row["cut"].strip() for row in kept] == [*broken, '{"role":"user","content":"to']
@@ -129,7 +129,7 @@ def test_a_file_whose_id_is_taken_or_cannot_be_used_is_left_and_told(tmp_path: P
     write(tmp_path / "session-a b.jsonl", rows(2))
     report = migrate_folder(tmp_path)
     assert {each.file for each in report.skipped} == {"session-a.jsonl", "session-a b.jsonl"}
-    assert "exists in the store already" in str(report)
+    assert "exists already" in str(report)
     assert contents(tmp_path, "a") == ["mine"]
     assert (tmp_path / "session-a.jsonl").exists()
 

@@ -210,7 +210,7 @@ def test_a_tools_file_without_tools_is_broken(store: JsonlStore, tools: str) -> 
     path = store.folder / "session-a.tools.json"
     path.write_text(f'{{"type":"session-tools","format":"ctxlab","version":1,"id":"a"{tools}}}\n')
     assert [session.id for session in store.sessions()] == ["b"]
-    with pytest.raises(ReadError, match=r"session-a\.tools\.json:1: invalid session-tools: "):
+    with pytest.raises(ReadError, match=r"session-a\.tools\.json:1: invalid header of type "):
         store.get("a")
 
 

@@ -162,10 +162,10 @@ def test_a_broken_message_is_told_where_it_stands_and_a_resume_does_without(
 ) -> None:
     begun(store)
     sql(store, "UPDATE messages SET row = '{' WHERE position = 1")
-    with pytest.raises(SessionError, match="message 1 of session 'a' is broken"):
+    with pytest.raises(SessionError, match="invalid message 1 of session 'a'"):
         list(store.read_messages("a"))
     assert [m.content for m in store.open("a").recent] == ["Fix the parser"]
-    assert "message 1 of session 'a' is broken" in caplog.text
+    assert "invalid message 1 of session 'a'" in caplog.text
 
 
 def test_a_model_writes_the_summary_while_nobody_waits(tmp_path: Path) -> None:

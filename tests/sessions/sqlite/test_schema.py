@@ -111,7 +111,7 @@ def test_a_database_of_version_1_is_data_as_it_is(tmp_path: Path) -> None:
 def test_a_newer_database_is_refused_with_a_clear_sentence(tmp_path: Path) -> None:
     path = old(tmp_path, version=99)
     before = path.read_bytes()
-    with pytest.raises(SessionError, match=r"version 99 .* by a newer ctxlab; .* upgrade"):
+    with pytest.raises(SessionError, match=r"version of at most \d+, got 99; upgrade ctxlab"):
         SqliteStore(tmp_path).sessions()
     with pytest.raises(ReadError, match="version 99"):
         list(ctxlab.load(path))

@@ -263,14 +263,14 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path, content: bytes) -> N
     path = tmp_path / ".ctxlab" / "sessions.db"
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(SessionError, match=r"sessions\.db: cannot be read \(.*move it away"):
+    with pytest.raises(SessionError, match=r"sessions\.db: damaged database \(.*rename the file"):
         SqliteStore(tmp_path).sessions()
     assert path.read_bytes() == content
 
 
 def test_a_workspace_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(SessionError, match="cannot create it"):
+    with pytest.raises(SessionError, match="cannot create the database folder"):
         SqliteStore(tmp_path / "file").create()
 
 

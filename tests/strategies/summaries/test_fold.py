@@ -102,7 +102,7 @@ def test_a_window_too_small_for_any_summary_is_said_and_nothing_is_asked() -> No
     assert client.requests == []
     assert said == summarize(context_of(None), previous, talk(4), 400)
     assert context.events == [
-        (0, "summary fallback: the window of gpt-4 is too small for the request")
+        (0, "summary fallback: the context window of gpt-4 is too small for a summary")
     ]
 
 

@@ -89,7 +89,7 @@ def test_stuck_under_the_target_alone_is_not_reported_as_stuck(counter: TokenCou
 
 
 def test_a_target_above_the_trigger_and_what_is_no_strategy_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"the target 0\.9 is above the trigger 0\.8"):
+    with pytest.raises(SpecError, match=r"expected target <= trigger \(0\.8\), got target 0\.9"):
         parse_strategy("hysteresis(panic(), target=0.9)")
     with pytest.raises(SpecError, match="expected a strategy"):
         parse_strategy("hysteresis(3)")

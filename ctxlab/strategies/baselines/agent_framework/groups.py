@@ -1,7 +1,7 @@
 """Message groups of Microsoft Agent Framework, which are kept or dropped as a whole, and their sizes.
 
-A group is a single message, or a tool call with its results. The estimate of its tokens is the number
-of characters of its messages as JSON, divided by four.
+A group is a single message, or a tool call with its results. The estimated number of tokens of a group
+is the number of characters of its messages as JSON, divided by four.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from ctxlab.strategies.helpers.message_blocks import block_end
 
 
 class MessageGroup(NamedTuple):
-    """Entries ``[start, stop)`` that are kept or dropped together."""
+    """Entries ``[start, stop)`` of a context that are kept or dropped together."""
 
     start: int
     "index of the first entry"
     stop: int
     "index after the last entry"
     kind: str
-    "system, user, text or step"
+    "``system``, ``user``, ``text`` (of the assistant) or ``step`` (a tool call with its results)"
     blocks: int
-    "number of messages as the package counts them; the results of a step are one"
+    "number of messages as the package counts them; all tool results of a step are one message"
 
 
 def split_groups(entries: Sequence[Entry], index: int = 0) -> list[MessageGroup]:
-    """Split entries into groups.
+    """Split the entries of a context into groups.
 
     Parameters
     ----------
     entries : sequence of Entry
         Entries of a context.
     index : int, default 0
-        Index at which the first group begins.
+        Index of the entry at which the first group begins.
 
     Returns
     -------
     list of MessageGroup
-        The groups in order.
+        Groups in the order of their entries.
     """
     groups = []
     while index < len(entries):
@@ -61,12 +61,12 @@ def group_at(entries: Sequence[Entry], index: int) -> MessageGroup:
     entries : sequence of Entry
         Entries of a context.
     index : int
-        Index at which the group begins.
+        Index of the first entry of the group.
 
     Returns
     -------
     MessageGroup
-        The group.
+        A single message, or a tool call with its results.
     """
     message, stop, blocks = entries[index].message, block_end(entries, index), 1
     kind: str = message.role if message.role in ("system", "user") else "text"
@@ -78,7 +78,9 @@ def group_at(entries: Sequence[Entry], index: int) -> MessageGroup:
 
 
 def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[Entry]]:
-    """Yield the messages of a group as the package has them: a call, then all results as one.
+    """Yield the entries of a group by message of the package.
+
+    In the package, all tool results of a step are one message.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
     Yields
     ------
     list of Entry
-        The entries of one message.
+        Entries that form one message of the package.
     """
     index = group.start
     while index < group.stop:
@@ -100,26 +102,27 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
 
 
 def pop_older_steps(context: Context, strategy: BaseStrategy, keep: int) -> list[MessageGroup]:
-    """Return the steps with calls before the newest ``keep``; each step is returned once.
+    """Return all steps except the newest ``keep`` and those that an earlier call returned.
 
-    The caller must drop or fold the steps, since they are not returned again.
+    A step is a message with tool calls, and the results of these calls. The caller must drop or
+    replace the returned steps, because they are not returned again.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context to search.
     strategy : BaseStrategy
-        The strategy under which the progress is stored in the context.
+        Strategy under which the progress is stored in ``context.strategy_state``.
     keep : int
         Number of newest steps to keep.
 
     Returns
     -------
     list of MessageGroup
-        The older steps in order.
+        Older steps in the order of their entries.
     """
     entries = context.entries
-    # Start of the newest group seen so far, and the starts of the steps kept so far.
+    # Positions of the newest group seen so far, and of the steps kept so far.
     seen, left = context.strategy_state.get(strategy, (0, ()))
     there = [index for position in left if (index := context.find_index(position)) is not None]
     groups = split_groups(entries, context.index_at_or_after(seen))
@@ -140,27 +143,27 @@ def select_oldest_groups(
     keep_system: bool,
     keep_first_user: bool,
 ) -> list[MessageGroup]:
-    """Return the oldest groups to drop so that the rest has the target size.
+    """Return the oldest groups to drop so that the total size is at most ``target``.
 
-    The newest group is always protected.
+    The newest group is always kept.
 
     Parameters
     ----------
     groups : sequence of MessageGroup
-        All groups in order.
+        All groups of a context, in order.
     sizes : sequence of int
-        Size of each group.
+        Size of each group, in messages or in tokens.
     target : int
-        Size of the groups that remain.
+        Maximum total size of the remaining groups. It may be exceeded by groups that must be kept.
     keep_system : bool
-        Protect system messages.
+        If True, keep all system messages.
     keep_first_user : bool
-        Protect the first message of the user.
+        If True, keep the first user message.
 
     Returns
     -------
     list of MessageGroup
-        The groups to drop in order.
+        Groups to drop, in order.
     """
     protected = {group for group in groups if keep_system and group.kind == "system"}
     if keep_first_user:
@@ -178,17 +181,17 @@ def select_oldest_groups(
 
 
 def group_ranges(groups: Sequence[MessageGroup]) -> list[tuple[int, int]]:
-    """Return the ranges of groups; adjacent groups form one range.
+    """Return the entry ranges of groups; adjacent groups are merged into one range.
 
     Parameters
     ----------
     groups : sequence of MessageGroup
-        Groups in order.
+        Groups in the order of their entries.
 
     Returns
     -------
     list of tuple of int and int
-        Ranges ``(start, stop)``.
+        Ranges ``(start, stop)`` of entry indices.
     """
     rows: list[tuple[int, int]] = []
     for group in groups:
@@ -200,14 +203,14 @@ def group_ranges(groups: Sequence[MessageGroup]) -> list[tuple[int, int]]:
 
 
 def drop_groups(context: Context, groups: Sequence[MessageGroup]) -> None:
-    """Drop groups from a context.
+    """Drop the entries of groups from a context.
 
     Parameters
     ----------
     context : Context
         The context to edit.
     groups : sequence of MessageGroup
-        Groups in order.
+        Groups to drop, in the order of their entries.
     """
     for start, stop in reversed(group_ranges(groups)):
         context.drop(start, stop)
@@ -217,21 +220,21 @@ _IMAGE_LINK = {"type": "uri", "media_type": "image/png"}
 
 
 class TokenEstimates:
-    """Token estimates for a context, updated while messages are only appended.
+    """Cache of the estimated tokens of a context, extended while entries are only appended.
 
     Parameters
     ----------
     version : int
-        Version of the context for which the estimates hold.
+        Version of the context to which the estimates apply.
     by_start : dict of int to tuple of Entry and int
-        Known estimates, by the position of the first entry of a block.
+        First entry and estimated tokens of each known block, by the history position of that entry.
     """
 
     def __init__(self, version: int, by_start: dict[int, tuple[Entry, int]]) -> None:
         self.version, self.by_start, self.total, self._next_index = version, by_start, 0, 0
 
     def extend(self, entries: Sequence[Entry]) -> None:
-        """Add the entries appended since the last call.
+        """Add the estimates of the entries that were appended since the last call.
 
         Parameters
         ----------
@@ -243,7 +246,7 @@ class TokenEstimates:
             self._next_index = block_end(entries, self._next_index)
 
     def group_tokens(self, entries: Sequence[Entry], group: MessageGroup) -> int:
-        """Return the tokens of one group.
+        """Return the estimated tokens of one group.
 
         Parameters
         ----------
@@ -273,23 +276,23 @@ class TokenEstimates:
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text at four characters per token.
+    """Estimate the tokens of a string at four characters per token.
 
     Parameters
     ----------
     text : str
-        The text.
+        String to measure.
 
     Returns
     -------
     int
-        Number of tokens, at least 1.
+        Estimated number of tokens, at least 1.
     """
     return max(1, len(text) // 4)
 
 
 def _message_json(block: Sequence[Entry]) -> str:
-    """Return a message of the package as the JSON that it measures; its id is the position."""
+    """Return the JSON form of a message, whose length the package uses to estimate tokens."""
     first = block[0]
     message_id = f"msg_{first.start}"
     if first.form is Form.SUMMARY:
@@ -317,19 +320,19 @@ def _iter_contents(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def format_for_summary(number: int, block: Sequence[Entry]) -> str:
-    """Format a message of the package as input for its summariser.
+    """Format one message of the package as it appears in the summariser's input.
 
     Parameters
     ----------
     number : int
-        Number of the message in the input.
+        Number of the message in the summariser's input, from 1.
     block : sequence of Entry
         Entries that form one message of the package.
 
     Returns
     -------
     str
-        One line.
+        Text of the message after its number and role, such as ``3. [user] Hello``.
     """
     parts: list[str] = []
     for entry in block:

@@ -1,8 +1,8 @@
-"""Baselines of Microsoft Agent Framework, which drops, folds or summarises groups of messages.
+"""Baselines of Microsoft Agent Framework, which drops, shortens or summarises groups of messages.
 
-A group is a single message, or a tool call with its results. Dropped groups never come back. If
-other messages lie between a call and its results, the results form a group of their own here; the
-package keeps them with the call.
+A group is a single message, or a tool call with its results. A group that was dropped is not sent
+again. If other messages separate a tool call from its results, ctxlab treats the results as a
+separate group, while the package keeps them with the call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Groups: TypeAlias = list[grouping.MessageGroup]
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):
-    """Drops the oldest groups above one number of messages until a lower number is reached.
+    """Drops the oldest groups if there are more than ``max_n`` messages, until ``compact_to`` remain.
 
     Source: agent-framework-core 1.23.0, ``TruncationStrategy``.
 
@@ -39,23 +39,23 @@ class truncation(BaseStrategy):
     """
 
     max_n: int = 40
-    "number of messages above which groups are dropped; the results of a step count as one"
+    "number of messages above which groups are dropped; all tool results of a step are one message"
     compact_to: int = 20
-    "number of messages that remain"
+    "number of messages at which dropping stops"
     preserve_system: bool = True
     "keep system messages"
     preserve_first_user_group: bool = False
-    "keep the first message of the user"
+    "keep the first user message"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if ``compact_to`` is less than 1 or greater than ``max_n``."""
         super().__post_init__()
         if not 0 < self.compact_to <= self.max_n:
             got = f"got compact_to={self.compact_to}, max_n={self.max_n}"
-            raise SpecError(f"truncation: compact_to must be at least 1, at most max_n; {got}")
+            raise SpecError(f"truncation: compact_to must be at least 1 and at most max_n, {got}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest groups above one number of messages until a lower number is reached."""
+        """Drop the oldest groups until ``compact_to`` messages remain."""
         groups = grouping.split_groups(context.entries)
         sizes = [group.blocks for group in groups]
         if sum(sizes) > self.max_n:
@@ -67,7 +67,7 @@ class truncation(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaselineStrategy):
-    """Keeps the newest groups; the task is dropped like other old messages.
+    """Keeps the newest ``keep_last_groups`` groups; the task is dropped like other old messages.
 
     Source: agent-framework-core 1.23.0, ``SlidingWindowStrategy``.
 
@@ -82,12 +82,12 @@ class sliding_window(BaselineStrategy):
 
     positive = ("keep_last_groups",)
     keep_last_groups: int = 20
-    "groups to keep, not counting system messages"
+    "number of groups to keep, not counting system messages"
     preserve_system: bool = True
     "keep system messages"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest groups; the task is dropped like other old messages."""
+        """Keep the newest ``keep_last_groups`` groups; the task is dropped like other old messages."""
         groups = grouping.split_groups(context.entries)
         others = [group for group in groups if group.kind != "system"]
         gone = others[: -self.keep_last_groups]
@@ -99,7 +99,7 @@ class sliding_window(BaselineStrategy):
 
 @dataclass(frozen=True, repr=False)
 class selective_tool_calls(BaseStrategy):
-    """Drops older calls with their results and keeps everything else.
+    """Drops older tool calls with their results and keeps all other messages.
 
     Source: agent-framework-core 1.23.0, ``SelectiveToolCallCompactionStrategy``.
 
@@ -115,10 +115,10 @@ class selective_tool_calls(BaseStrategy):
     """
 
     keep_last_tool_call_groups: int = 1
-    "number of newest steps with calls to keep"
+    "number of newest steps with tool calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop older calls with their results and keep everything else."""
+        """Drop older tool calls with their results and keep all other messages."""
         steps = grouping.pop_older_steps(context, self, self.keep_last_tool_call_groups)
         grouping.drop_groups(context, steps)
         return context
@@ -126,7 +126,7 @@ class selective_tool_calls(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class tool_results(BaseStrategy):
-    """Replaces older calls and their results by a message of the assistant that quotes the results.
+    """Replaces each older tool call and its results by an assistant message with the results.
 
     Source: agent-framework-core 1.23.0, ``ToolResultCompactionStrategy``.
 
@@ -142,10 +142,10 @@ class tool_results(BaseStrategy):
     """
 
     keep_last_tool_call_groups: int = 1
-    "number of newest steps with calls to keep"
+    "number of newest steps with tool calls to keep"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace older calls and their results by a message that quotes the results."""
+        """Replace each older tool call and its results by an assistant message with the results."""
         steps = grouping.pop_older_steps(context, self, self.keep_last_tool_call_groups)
         for group in reversed(steps):
             block = [entry.message for entry in context.entries[group.start : group.stop]]
@@ -155,9 +155,10 @@ class tool_results(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class context_window(BaseStrategy):
-    """Quotes the results of older calls at half of the window, and drops the oldest groups at 0.8.
+    """Shortens older tool calls at half of the window, and drops the oldest groups at 0.8 of it.
 
-    Tokens are estimated as in the package: the characters of a message as JSON, divided by four.
+    An assistant message with the results replaces each older tool call and its results. Tokens are
+    estimated as in the package: the number of characters of a message as JSON, divided by four.
 
     Source: agent-framework-core 1.23.0, ``ContextWindowCompactionStrategy``.
 
@@ -171,21 +172,21 @@ class context_window(BaseStrategy):
     """
 
     max_context_window_tokens: int | None = None
-    "tokens of the window; None: what the budget allows"
+    "tokens of the context window; None: all tokens that are available for messages"
     max_output_tokens: int = 0
     "tokens of the window reserved for the reply"
     tool_eviction_threshold: float = 0.5
-    "share of the window above which older calls are folded"
+    "share of the window above which older tool calls are replaced by their results"
     truncation_threshold: float = 0.8
-    """share of the window above which the oldest groups are dropped, down to
+    """share of the window above which the oldest groups are dropped, until the rest takes at most
     ``tool_eviction_threshold``"""
     keep_last_tool_call_groups: int = 4
-    "number of newest steps with calls that are not folded"
+    "number of newest steps with tool calls that stay unchanged"
     preserve_first_user_group: bool = False
-    "keep the first message of the user"
+    "keep the first user message"
 
     def __call__(self, context: Context, /) -> Context:
-        """Quote the results of older calls, then drop the oldest groups if that is not enough."""
+        """Replace older tool calls by their results, then drop the oldest groups if necessary."""
         window = self.max_context_window_tokens
         room = (context.available if window is None else window) - self.max_output_tokens
         shares = self.tool_eviction_threshold, self.truncation_threshold
@@ -213,11 +214,12 @@ class context_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaselineStrategy):
-    r"""Summarises the older groups above a number of messages, as many as fit one call.
+    r"""Summarises the oldest groups above a number of messages, as many as fit one model call.
 
-    A group that is too long for one call is skipped if it is the oldest. After a summary, such a
-    group prevents all later summarising: only the summary is written again, at every request. If
-    the model fails, the package leaves the messages unchanged; here the summary is extracted.
+    Leading groups that are too long for one call are skipped. If such a group directly follows an
+    earlier summary, only that summary is summarised again, at every request, and the conversation
+    keeps growing. If the model fails, the package leaves the messages unchanged; ctxlab makes an
+    extractive summary.
 
     Source: agent-framework-core 1.23.0, ``SummarizationStrategy``.
 
@@ -232,19 +234,19 @@ class summarization(BaselineStrategy):
 
     positive = ("target_count",)
     target_count: int = 4
-    """messages to keep; the results of a step count as one; one more may stay, because groups stay
-    whole"""
+    """number of messages to keep; all tool results of a step are one message. One more message is
+    kept if a group would otherwise be split"""
     threshold: int = 2
-    "number of messages above ``target_count`` at which summarising starts"
+    "number of messages above ``target_count`` that are allowed before summarising starts"
     max_summary_input_tokens: int | None = 8000
-    "tokens of the summariser's input at most, at four characters per token; None: no maximum"
+    "maximum tokens of the summariser's input, at four characters per token; None: no maximum"
     tokens: int = 400
-    "tokens of the summary at most; the package asks for five sentences"
+    "maximum tokens of the summary; the package instead asks the model for five sentences"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the older groups above a number of messages, as many as fit one call."""
+        """Summarise the oldest groups above a number of messages, as many as fit one model call."""
         entries = context.entries
         groups = [group for group in grouping.split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:
@@ -260,8 +262,8 @@ class summarization(BaselineStrategy):
             return context
         folded = [entry for group in chosen for entry in entries[group.start : group.stop]]
         text = summarize_entries(context, folded, self.tokens, self.model).strip()
-        # System messages between the groups stay: the later ranges are dropped, the first is
-        # folded.
+        # System messages between the groups stay: the first range becomes the summary, and the
+        # later ranges are dropped.
         rows = grouping.group_ranges(chosen)
         for start, stop in reversed(rows[1:]):
             context.drop(start, stop)
@@ -270,7 +272,7 @@ class summarization(BaselineStrategy):
         return context
 
     def _select_fitting(self, entries: Sequence[Entry], groups: _Groups) -> _Groups:
-        """Return the oldest groups that fit one call, skipping leading groups that are too long."""
+        """Return the oldest groups that fit one model call, without leading groups that are too long."""
         if self.max_summary_input_tokens is None:
             return groups
         chosen: _Groups = []
@@ -290,14 +292,14 @@ class summarization(BaselineStrategy):
 
 
 _INSTRUCTION_TOKENS = 148
-"Tokens of the package's own instruction, by its estimate."
+"Tokens of the package's instruction to the summariser, as the package estimates them."
 
 
 _MAX_QUOTE_CHARS = 4096
 
 
 def _quote_results(block: Sequence[Message]) -> str:
-    """Return the text that replaces a step: its results, each after the name of its tool."""
+    """Return the text that replaces a step: its results, each preceded by the name of its tool."""
     names = {call.id: call.name for message in block for call in message.tool_calls if call.id}
     results = []
     for message in block:
@@ -324,8 +326,10 @@ def _make_baseline(strategy: BaseStrategy, description: str, *options: str) -> B
 MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         context_window(),
-        "At half of the window, older steps become quotes of their results, except the newest 4. "
-        "At 0.8 the oldest groups are dropped, down to half. A token is four characters of JSON.",
+        "At half of the window, all tool calls except those of the newest 4 steps are replaced by "
+        "their results. At 0.8 of the window, the oldest groups are dropped until half of the "
+        "window is in use. Tokens are estimated as the characters of the messages as JSON, divided "
+        "by four.",
         "",
         "max_context_window_tokens=8000, max_output_tokens=1000",
         "max_context_window_tokens=2000, keep_last_tool_call_groups=1",
@@ -333,8 +337,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         truncation(),
-        "Above one number of messages the oldest groups are dropped until a lower number is "
-        "reached. The package sets no numbers; 40 and 20 are ctxlab's choice.",
+        "If there are more than 40 messages, the oldest groups are dropped until 20 messages "
+        "remain. A tool call with its results is one group. The package has no default numbers; 40 "
+        "and 20 are ctxlab's choice.",
         "",
         "max_n=10, compact_to=4",
         "max_n=6, compact_to=6, preserve_first_user_group=True",
@@ -342,8 +347,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         sliding_window(),
-        "The newest groups and the system messages; a call with its results is one group. The "
-        "package sets no number; 20 is from its example.",
+        "Keeps the newest 20 groups and the system messages. A tool call with its results is one "
+        "group. The package has no default number; 20 is from one of its examples.",
         "",
         "keep_last_groups=6",
         "keep_last_groups=1",
@@ -351,24 +356,24 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         selective_tool_calls(),
-        "Drops all calls but those of the newest step, with their results.",
+        "Drops all tool calls and their results, except those of the newest step.",
         "",
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
     ),
     _make_baseline(
         tool_results(),
-        "Replaces all steps with calls but the newest by a message of the assistant that quotes "
-        "the results, up to 4,096 characters.",
+        "Replaces every step with tool calls, except the newest, by an assistant message with the "
+        "results. The message is cut at 4,096 characters.",
         "",
         "keep_last_tool_call_groups=5",
         "keep_last_tool_call_groups=0",
     ),
     _make_baseline(
         summarization(),
-        "Above 6 messages, all but the newest 4 become a summary, as far as 8,000 tokens of input "
-        "reach. A longer step stays. After a summary such a step prevents further summarising, and "
-        "the request keeps growing.",
+        "Above 6 messages, the messages before the newest 4 become a summary. The summariser's "
+        "input is limited to 8,000 tokens, and a step with more tokens is not summarised. If such a "
+        "step follows a summary, no later messages are summarised and the request keeps growing.",
         "model='gpt-5-mini'",
         "model='gpt-5-mini', target_count=10, threshold=5",
         "model='gpt-5-mini', max_summary_input_tokens=1000",

@@ -1,7 +1,8 @@
-"""Helpers for agents that compact at a share of their window, and the strategy ``fresh_start``.
+"""Helpers for baselines that compact at a share of the window, and the strategy ``fresh_start``.
 
-Products compare the whole prompt, tool definitions included, with the whole window. Tokens are
-counted by the experiment's counter, whatever estimate a product uses.
+Products compare the size of the whole prompt, including the tool definitions, with the size of the
+whole context window. ctxlab counts tokens with its own token counter, even if the product estimates
+them in another way.
 """
 
 from __future__ import annotations
@@ -17,53 +18,53 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.summaries.fold import SUMMARY_HEADER, fold_into_summary, summarize
 
 MAX_SUMMARY_TOKENS = 4_000
-"Default maximum tokens of a summary; recorded summaries have 2,000 to 4,000 tokens."
+"Default maximum tokens of a summary; the summaries in recordings have 2,000 to 4,000 tokens."
 
 
 def window_tokens(context: Context) -> int:
-    """Return the tokens of the context window, with the reply and the tool definitions.
+    """Return the size of the context window, including room for reply and tool definitions.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context with the token budget.
 
     Returns
     -------
     int
-        Number of tokens.
+        Size in tokens.
     """
     return context.available + context.budget.reserve + context.budget.fixed
 
 
 def prompt_tokens(context: Context) -> int:
-    """Return the tokens of the prompt as it would be sent now, with the tool definitions.
+    """Return the size of the next request, including the tool definitions.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context with the messages of the request.
 
     Returns
     -------
     int
-        Number of tokens.
+        Size in tokens.
     """
     return context.tokens + context.budget.fixed
 
 
 def last_request_tokens(context: Context) -> int:
-    """Return the tokens of the last request and its reply, without later messages.
+    """Return the size of the last request and its reply, without the messages after the reply.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context with the messages of the request.
 
     Returns
     -------
     int
-        Number of tokens.
+        Size in tokens.
     """
     tokens = prompt_tokens(context)
     for entry in reversed(context.entries):
@@ -79,12 +80,12 @@ def body_start(context: Context) -> int:
     Parameters
     ----------
     context : Context
-        The context.
+        Context to search.
 
     Returns
     -------
     int
-        Index of the entry.
+        Index of the entry; the number of entries if all of them are system messages.
     """
     entries, index = context.entries, 0
     while index < len(entries) and entries[index].message.role == "system":
@@ -93,21 +94,21 @@ def body_start(context: Context) -> int:
 
 
 def newest_that_fit(entries: Sequence[Entry], room: float, lowest: int = 0) -> int:
-    """Return the start of the newest entries that fit.
+    """Return the index at which the newest entries that fit begin.
 
     Parameters
     ----------
     entries : sequence of Entry
         Entries of a context.
     room : float
-        Tokens that they may have.
+        Maximum total tokens of these entries.
     lowest : int, default 0
-        Smallest index to consider.
+        Smallest index to return.
 
     Returns
     -------
     int
-        Index of the first of them; the number of entries if none fits.
+        Index of the first entry that fits; the number of entries if none fits.
     """
     start = len(entries)
     while start > lowest and entries[start - 1].tokens <= room:
@@ -117,14 +118,15 @@ def newest_that_fit(entries: Sequence[Entry], room: float, lowest: int = 0) -> i
 
 
 def drop_between(context: Context, kept: Sequence[int]) -> None:
-    """Drop the entries between those that are kept.
+    """Drop the entries that lie between kept entries.
 
     Parameters
     ----------
     context : Context
         The context to edit.
     kept : sequence of int
-        Indices of the entries to keep, ascending. Entries before the first or after the last stay.
+        Indices of the entries to keep, in ascending order. Entries before the first index or after
+        the last index are kept too.
     """
     for before, after in reversed(list(pairwise(kept))):
         if before + 1 < after:
@@ -132,57 +134,57 @@ def drop_between(context: Context, kept: Sequence[int]) -> None:
 
 
 def is_user_message(entry: Entry) -> bool:
-    """Return True if the user wrote a message; summaries and inserted messages do not count.
+    """Return True if an entry is a user message of the recording, not one inserted by a strategy.
 
     Parameters
     ----------
     entry : Entry
-        The entry of the message.
+        Entry of a context.
 
     Returns
     -------
     bool
-        True if the user wrote it.
+        True for a user message; False for other roles, summaries and inserted messages.
     """
     inserted = entry.start == entry.stop
     return entry.message.role == "user" and entry.form is not Form.SUMMARY and not inserted
 
 
 def allowed_summary_tokens(context: Context, max_tokens: int) -> int:
-    """Return the tokens that a summary may take, at most a tenth of the window.
+    """Limit the tokens of a summary to a tenth of the context window.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context with the token budget.
     max_tokens : int
         Maximum tokens of the summary.
 
     Returns
     -------
     int
-        Number of tokens.
+        The smaller one of ``max_tokens`` and a tenth of the window.
     """
     return min(max_tokens, window_tokens(context) // 10)
 
 
 class CompactingStrategy(BaseStrategy):
-    """Base class of strategies that compact when the prompt reaches a limit."""
+    """Base class of strategies that compact when the request reaches a given size."""
 
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def should_compact(self, context: Context, limit: float) -> bool:
-        """Return True if the prompt has reached a limit and compaction is not postponed.
+        """Return True if the request has reached ``limit`` and compaction is not postponed.
 
         Parameters
         ----------
         context : Context
-            The context.
+            Context of the next request.
         limit : float
-            Tokens at which compaction starts.
+            Number of tokens at which compaction starts.
 
         Returns
         -------
@@ -193,18 +195,20 @@ class CompactingStrategy(BaseStrategy):
         return prompt_tokens(context) >= max(limit, again)
 
     def postpone(self, context: Context) -> None:
-        """Postpone compaction until another twentieth of the window is used.
+        """Postpone compaction until the request has grown by a twentieth of the window.
 
         Parameters
         ----------
         context : Context
-            The context.
+            Context of the next request.
         """
         later = prompt_tokens(context) + window_tokens(context) // 20
         context.strategy_state[self, "again"] = later
 
     def compact(self, context: Context, start: int, stop: int, most: int | None = None) -> bool:
-        """Replace entries ``[start, stop)`` by one summary; postpone compaction if it is rejected.
+        """Replace entries ``[start, stop)`` by one summary.
+
+        A summary that is not shorter than the entries is rejected, and compaction is postponed.
 
         Parameters
         ----------
@@ -218,7 +222,8 @@ class CompactingStrategy(BaseStrategy):
         Returns
         -------
         bool
-            True if the entries were replaced.
+            True if the entries were replaced. False if the summary was rejected, or if all entries
+            are summaries.
         """
         if all(entry.form is Form.SUMMARY for entry in context.entries[start:stop]):
             return False  # no new messages since the last summary
@@ -229,21 +234,22 @@ class CompactingStrategy(BaseStrategy):
         return done
 
     def summarize(self, context: Context, entries: Sequence[Entry], going: int) -> Message | None:
-        """Return a summary of entries, for the caller to insert.
+        """Return a summary of entries, which the caller inserts into the context.
 
         Parameters
         ----------
         context : Context
-            The context.
+            Context of the entries; its messages are not edited.
         entries : sequence of Entry
             Entries to summarise.
         going : int
-            Tokens of the messages that the summary replaces.
+            Number of tokens of the messages that the summary replaces.
 
         Returns
         -------
         Message or None
-            The summary as a user message; None if it would not save tokens.
+            Summary as a user message; None if it would not save tokens or if all entries are
+            summaries or inserted messages.
         """
         summaries = [entry.message.text for entry in entries if entry.form is Form.SUMMARY]
         previous = "\n".join(text.removeprefix(SUMMARY_HEADER) for text in summaries)
@@ -263,7 +269,7 @@ class CompactingStrategy(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class fresh_start(CompactingStrategy):
-    """Replaces everything but the system prompt by one summary when the window fills up.
+    """Replaces everything except the system prompt by one summary when the window is nearly full.
 
     Examples
     --------
@@ -276,14 +282,14 @@ class fresh_start(CompactingStrategy):
     """
 
     trigger: float = 0.8
-    "share of the window at which compaction starts; a value above 1 is a number of tokens"
+    "share of the context window at which compaction starts; a value above 1 is a number of tokens"
     summary_tokens: int = MAX_SUMMARY_TOKENS
-    "tokens of the summary at most; never more than a tenth of the window"
+    "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace everything but the system prompt by one summary when the window fills up."""
+        """Replace everything except the system prompt by one summary when the window is nearly full."""
         limit = self.trigger * window_tokens(context) if self.trigger <= 1 else self.trigger
         start, stop = body_start(context), len(context.entries)
         if start < stop and self.should_compact(context, limit):

@@ -1,4 +1,4 @@
-"""Parts of messages as packages see them: texts, and images by their URL."""
+"""Text parts and image parts of messages, in a form that several packages share."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from ctxlab.messages.types import Message, ToolCall
 
 
 class Part(NamedTuple):
-    """A text, or the URL of an image."""
+    """One part of the content of a message: text, or an image by its URL."""
 
     is_image: bool
-    "True for an image"
+    "True for an image, False for text"
     value: str
-    "the text or the URL"
+    "text of the part, or URL of the image"
 
 
 def split_parts(message: Message) -> list[Part]:
-    """Return the content of a message as parts; a part that is no image counts as text.
+    """Split the content of a message into text and image parts.
 
     Parameters
     ----------
     message : Message
-        The message.
+        Message to split.
 
     Returns
     -------
     list of Part
-        The parts; none if there is no content.
+        Parts in order. A part of unknown type becomes a text part. The list is empty if the message
+        has no content.
 
     Examples
     --------
@@ -49,17 +50,17 @@ def split_parts(message: Message) -> list[Part]:
 
 
 def decode_image(url: str) -> tuple[str, bytes] | None:
-    r"""Return the format and the data of an image that a URL contains.
+    r"""Decode an image from a data URL.
 
     Parameters
     ----------
     url : str
-        The URL.
+        Data URL such as ``data:image/png;base64,AAAA``, or a link.
 
     Returns
     -------
     tuple of str and bytes, or None
-        Format and data; None if the URL is a link or broken.
+        Format and data of the image; None if the URL is a link or is not valid base64.
 
     Examples
     --------
@@ -76,17 +77,18 @@ def decode_image(url: str) -> tuple[str, bytes] | None:
 
 
 def parse_arguments(call: ToolCall) -> Any:
-    """Return the value of the arguments of a call; the text itself if it is not JSON.
+    """Parse the arguments of a tool call as JSON.
 
     Parameters
     ----------
     call : ToolCall
-        The call.
+        Tool call with the arguments.
 
     Returns
     -------
     object
-        The value.
+        Parsed value. It is an empty dictionary if there are no arguments, and the unparsed string if
+        they are not valid JSON.
     """
     try:
         return parse_json(call.arguments) if call.arguments else {}
@@ -95,17 +97,17 @@ def parse_arguments(call: ToolCall) -> Any:
 
 
 def object_arguments(call: ToolCall) -> dict[str, Any] | None:
-    """Return the arguments of a call as an object.
+    """Return the arguments of a tool call as a dictionary.
 
     Parameters
     ----------
     call : ToolCall
-        The call.
+        Tool call with the arguments.
 
     Returns
     -------
     dict or None
-        The arguments; None if they are not a JSON object.
+        Arguments by name; None if they are not a JSON object.
 
     Examples
     --------

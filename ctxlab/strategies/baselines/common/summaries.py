@@ -1,4 +1,4 @@
-"""Summaries in the form of a product: wrapped in its own text, or taken unchecked."""
+"""Summaries as products write them: inside a product's own text, or used without checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.strategies.summaries.llm import load_prompt
 from ctxlab.strategies.summaries.transcript import format_transcript
 
 MAX_WRAPPED_SUMMARY_TOKENS = 1500
-"Default maximum tokens of a summary. The products have no limit but that of their model."
+"Default maximum tokens of a summary. The products have no limit except that of their model."
 _MIN_SUMMARY_TOKENS = 40
 _MAX_RESULT_CHARS = 500
 _EMPTY_SUMMARY = "(nothing was said)"
@@ -33,30 +33,31 @@ def make_wrapped_summary(
 ) -> Message:
     """Return the summary of entries ``[start, stop)``, wrapped in the text of a product.
 
-    A summary among the entries is extended. Without a model the summary is extracted, and takes at
-    most half of the tokens of its source.
+    If the entries contain earlier summaries, the new summary includes their contents. Without a model,
+    the summary is extractive and takes at most half of the tokens of the entries, but may always
+    take 40.
 
     Parameters
     ----------
     context : Context
-        The context; it is not edited.
+        Context of the entries; it is not edited.
     start, stop : int
         Range of entries to summarise.
     model : str, optional
-        Model that writes the summary; None: it is extracted.
+        Name of the model that writes the summary. None: make an extractive summary.
     prefix, suffix : str, default ""
         Text before and after the summary.
     max_tokens : int
         Maximum tokens of the summary.
     input_chars : int, optional
-        Characters to summarise, from the end of the entries; None: all.
+        Number of characters to summarise, counted from the end of the entries. None: all.
     strip : bool, default False
-        Strip white space around the summary.
+        Remove white space around the summary.
 
     Returns
     -------
     Message
-        The summary as a user message.
+        Summary as a user message.
     """
     first = stop if input_chars is not None else start
     while input_chars is not None and input_chars > 0 and first > start:
@@ -72,28 +73,28 @@ def make_wrapped_summary(
 
 
 def _visible_chars(message: Message) -> int:
-    """Return the characters of a message in the summariser's input, where results are clipped."""
+    """Return the length of a message in the summariser's input, in which tool results are cut."""
     if message.role == "tool":
         return min(len(message.text), _MAX_RESULT_CHARS)
     return len(message_text(message))
 
 
 def limit_tokens(source: int, model: str | None, most: int = MAX_WRAPPED_SUMMARY_TOKENS) -> int:
-    """Return the maximum tokens of a summary; an extracted one takes at most half of its source.
+    """Return the maximum tokens of a summary; an extractive one is limited to half of its source.
 
     Parameters
     ----------
     source : int
         Tokens of the messages to summarise.
     model : str or None
-        Model that writes the summary; None: it is extracted.
+        Name of the model that writes the summary. None: make an extractive summary.
     most : int
-        Maximum tokens in any case.
+        Maximum tokens with or without a model.
 
     Returns
     -------
     int
-        Number of tokens.
+        Maximum number of tokens.
     """
     return min(most, max(_MIN_SUMMARY_TOKENS, source // 2)) if model is None else most
 
@@ -106,25 +107,27 @@ def summarize_entries(
     prefix: str = "",
     suffix: str = "",
 ) -> str:
-    """Return an unchecked summary of entries; a summary that is the first of them is extended.
+    """Return a summary of entries, without checking it.
+
+    If the first entry is an earlier summary, the new summary includes its contents.
 
     Parameters
     ----------
     context : Context
-        The context; it is not edited.
+        Context of the entries; it is not edited.
     entries : sequence of Entry
-        Entries to summarise, at least one.
+        Entries to summarise; must not be empty.
     max_tokens : int
         Maximum tokens of the summary.
     model : str or None
-        Model that writes the summary; None: it is extracted.
+        Name of the model that writes the summary. None: make an extractive summary.
     prefix, suffix : str, default ""
-        Text before and after the earlier summary.
+        Text around the earlier summary, which is removed before it is summarised.
 
     Returns
     -------
     str
-        The new summary, without prefix and suffix.
+        Text of the new summary, without prefix and suffix.
     """
     previous, messages = "", [entry.message for entry in entries]
     if entries[0].form is Form.SUMMARY:
@@ -135,29 +138,29 @@ def summarize_entries(
 def write_unchecked_summary(
     context: Context, previous: str, messages: Sequence[Message], max_tokens: int, model: str | None
 ) -> str:
-    """Return a summary that a model writes in one call, without any check.
+    """Return a summary that a model writes in one call, without checking the reply.
 
-    If the model fails or replies with nothing, the summary is extracted in at most ``max_tokens``
-    tokens, and that is reported. The model is told ``max_tokens`` as a number of words; a longer
-    reply is used as it is.
+    If the model fails or the reply is empty, an extractive summary of at most ``max_tokens`` tokens is
+    returned and the fallback is reported. The prompt states ``max_tokens`` as a number of words. A
+    longer reply is used unchanged.
 
     Parameters
     ----------
     context : Context
-        The context, with the client and the token counter.
+        Context with the model client and the token counter.
     previous : str
-        The summary so far; empty if there is none.
+        Summary of earlier messages; an empty string if there is none.
     messages : sequence of Message
-        Messages to add.
+        Messages to add to the summary.
     max_tokens : int
         Maximum tokens of the summary.
     model : str or None
-        Model that writes the summary; None: it is extracted.
+        Name of the model that writes the summary. None: make an extractive summary.
 
     Returns
     -------
     str
-        The new summary.
+        Summary that covers ``previous`` and ``messages``.
 
     Examples
     --------

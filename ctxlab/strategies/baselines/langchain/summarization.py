@@ -64,7 +64,7 @@ class summarization(BaseStrategy):
     summary_tokens: int = 1000
     "tokens that a summary should have; a longer reply of a model is used as it is"
     model: str | None = None
-    "model that writes the summary; None: it is extracted and no model is called"
+    "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything but the newest messages by one summary once a trigger is reached."""
