@@ -21,16 +21,16 @@ def strategies_page() -> str:
         by_kind[known.kind].append(known)
     intro = """# Strategies
 
-`a | b` applies one strategy after the other. A strategy can be the parameter of another one, as in
-`hysteresis(observation_mask(keep=3), trigger=0.8)`. `ctxlab strategies NAME` shows the parameters, their
-defaults and an example."""
+A strategy edits the messages before they are sent to the model. `a | b` applies `a` and then `b`. Some
+strategies take another one as a parameter: `hysteresis(observation_mask(keep=3), trigger=0.8)`.
+`ctxlab strategies NAME` shows the parameters of a strategy, their defaults and an example."""
     return page(
         intro,
         "## ctxlab's own",
         strategy_table(by_kind["strategy"]),
-        "## Controls\n\nControls bound a comparison. They are never recommended.",
+        "## Controls\n\nControls are references to compare with. ctxlab never recommends them.",
         strategy_table(by_kind["control"]),
-        "## Baselines\n\nThe defaults of products and libraries, under their own names.",
+        "## Baselines\n\nEach baseline has the name of a product and does what it does by default.",
         strategy_table(by_kind["baseline"]),
     )
 
@@ -43,8 +43,8 @@ def formats_page() -> str:
     ]
     intro = """# Formats
 
-ctxlab recognises a file by its content, never by its name. `ctxlab convert` writes the formats marked
-"write"."""
+ctxlab recognises the format of a file by its content, never by its name. `ctxlab convert` can write the
+formats marked "write"."""
     return page(intro, markdown_table(["format", "content", "supports"], rows))
 
 
@@ -52,13 +52,13 @@ def metrics_page() -> str:
     """Return the page of all metrics."""
     intro = """# Metrics
 
-A metric measures every request ("request") and sums up a strategy within a limit ("score"). A recall
-score has two more columns, `_low` and `_high`: the bounds of its 95 % interval."""
+A metric has columns for each request and scores for each strategy and limit. `recall_far` and the other
+recall scores have a 95 % interval in two more columns, `recall_far_low` and `recall_far_high`."""
     parts = [intro]
     for name, metric in METRICS.items():
         rows = [[f"`{c.name}`", "request", c.unit, c.meaning] for c in metric.columns]
         rows += [[f"`{s.name}`", "score", s.unit, s.meaning] for s in metric.scores]
-        parts += [f"## {name}", markdown_table(["name", "of", "unit", "meaning"], rows)]
+        parts += [f"## {name}", markdown_table(["name", "level", "unit", "meaning"], rows)]
     return page(*parts)
 
 

@@ -117,8 +117,8 @@ def test_a_file_and_a_line_add_a_strategy_a_format_and_a_metric(tmp_path: Path) 
     """In a copy of the package, as CONTRIBUTING says; the commands then show them."""
     shutil.copytree(ROOT / "ctxlab", tmp_path / "ctxlab")
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    files = re.findall(r"^One file, `(.+?)`", text, flags=re.MULTILINE)
-    lines = re.findall(r"one line in `(.+?)`[^`]*`(\".+?)`", text)
+    files = re.findall(r"^Create `(.+?)`", text, flags=re.MULTILINE)
+    lines = re.findall(r"one line to `(.+?)`[^`]*`(\".+?)`", text)
     assert len(files) == len(lines) == 3
     for file, code in zip(files, blocks("CONTRIBUTING.md", "python"), strict=True):
         (tmp_path / file).write_text(code)

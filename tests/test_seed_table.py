@@ -1,4 +1,4 @@
-"""What the seed designs ask for has a test that names it; ``SEEDS.md`` is the table of them."""
+"""Every requirement of the seed designs has a test; ``SEEDS.md`` is the table of both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -17,32 +17,37 @@ TAG = re.compile(r"Seed (\d{3}), ([\w-]+(?: \w+)*(?:\.\d+)?)")
 
 
 @functools.cache
-def named() -> dict[tuple[str, str], list[str]]:
-    """What is asked for → the tests that name it in their docstring."""
-    found = defaultdict(list)
+def named() -> dict[tuple[str, str], Counter[str]]:
+    """Return the number of tests by file for each requirement that a docstring names."""
+    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for path in sorted(HERE.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 for seed, what in TAG.findall(ast.get_docstring(node) or ""):
-                    test = (
-                        f"`{path.relative_to(HERE).as_posix()}` {node.name[5:].replace('_', ' ')}"
-                    )
-                    found[seed, what].append(test)
+                    found[seed, what][path.relative_to(HERE).as_posix()] += 1
     return found
 
 
 def page() -> str:
     tests = named()
     lines = [
-        "# The seed designs and their tests",
+        "# Requirements of the seed designs",
         "",
-        "What the five documents ask for that ctxlab grew from, and the tests that hold it. A test",
-        "names what it holds in its docstring; `python tests/test_seed_table.py` writes this page.",
+        "ctxlab grew out of five design documents. Each row is one of their requirements. The first",
+        "column names its place in the document, the last one the files whose tests check it, with the",
+        "number of tests if there are several. The docstring of a test names the requirement:",
+        "`git grep 'Seed 002, criterion 3' tests` finds the tests of criterion 3 of document 002.",
+        "`python tests/test_seed_table.py` writes this page.",
     ]
     for seed, asked in ASKED.items():
-        lines += ["", f"## {seed} {TITLES[seed]}", "", "| | asked for | held by |", "|---|---|---|"]
+        head = ["| | requirement | tests |", "|---|---|---|"]
+        lines += ["", f"## {seed} {TITLES[seed]}", "", *head]
         for key, meaning in asked.items():
-            lines.append(f"| {key} | {meaning} | {'<br>'.join(tests[seed, key])} |")
+            files = ", ".join(
+                f"`{file}`" + (f" ({count})" if count > 1 else "")
+                for file, count in tests[seed, key].items()
+            )
+            lines.append(f"| {key} | {meaning} | {files} |")
     return "\n".join(lines) + "\n"
 
 

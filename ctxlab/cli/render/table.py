@@ -169,7 +169,7 @@ class Table:
     prose: bool = False
     "the cells that wrap are sentences, not names"
     least: int = 16
-    "width down to which sentences wrap before a column is left out; names may take a quarter of the room"
+    "width down to which sentences wrap before a column is left out; names get a quarter of the room"
     room: int | None = None
     "columns of the terminal; None: those of the output"
     shown: list[Column] = field(init=False)
