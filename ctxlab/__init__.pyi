@@ -1,4 +1,4 @@
-"""Public names of ctxlab. ``__init__.py`` reads this file and imports each name when it is first used."""
+"""Public names of ctxlab. ``__init__.py`` imports each name from its module when it is first used."""
 
 from .agent.manager import ContextManager as ContextManager
 from .agent.manager import build_messages as build_messages

@@ -28,9 +28,9 @@ strategies take another one as a parameter: `hysteresis(observation_mask(keep=3)
         intro,
         "## ctxlab's own",
         strategy_table(by_kind["strategy"]),
-        "## Controls\n\nControls are references to compare strategies with. ctxlab never recommends them.",
+        "## Controls\n\nControls are references to compare with. ctxlab never recommends them.",
         strategy_table(by_kind["control"]),
-        "## Baselines\n\nEach baseline does what a product or library does by default, and has its name.",
+        "## Baselines\n\nEach baseline has the name of a product and does what it does by default.",
         strategy_table(by_kind["baseline"]),
     )
 

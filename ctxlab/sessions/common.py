@@ -58,7 +58,9 @@ def check_session_id(id: str) -> str:
     ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, - _ .
     """
     if not is_session_id(id):
-        raise SessionError(f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, - _ .")
+        raise SessionError(
+            f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, -, _ or ."
+        )
     return id
 
 

@@ -148,8 +148,8 @@ def test_a_name_that_is_close_is_offered() -> None:
 
 
 def test_a_dotted_path_finds_a_function_or_a_class() -> None:
-    assert parse_strategy("ctxlab.strategies.full.full") == full()
-    assert parse_strategy("ctxlab.strategies.full.full()") == full()
+    assert parse_strategy("ctxlab.strategies.controls.full") == full()
+    assert parse_strategy("ctxlab.strategies.controls.full()") == full()
     assert isinstance(
         parse_strategy("ctxlab.messages.validation.is_valid | panic()").steps[0], FunctionStrategy
     )  # type: ignore[attr-defined]

@@ -100,7 +100,7 @@ _ERROR_REPLACEMENTS = (
     ("a holdout of ", "--holdout "),
     ("holdout must be", "--holdout must be"),
     ("use a smaller holdout", "use a smaller --holdout"),
-    ("set trials to draw some of them", "--trials N draws N of them"),
+    ("set trials to draw some", "--trials N draws N of them"),
     ("trials must be", "--trials must be"),
     ("unknown cost", "--objective: unknown cost"),
     ("unknown gain", "--objective: unknown gain"),

@@ -223,4 +223,4 @@ def _require_parts(value: Any) -> list[dict[str, Any]]:
         return []
     if isinstance(value, list) and all(isinstance(part, dict) for part in value):
         return value
-    raise ValueError(f"content must be text or a list of parts, got {type(value).__name__}")
+    raise ValueError(f"content must be a string or a list of parts, got {type(value).__name__}")

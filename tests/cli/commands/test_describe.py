@@ -160,6 +160,6 @@ def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     warning = "10 answers, no tool call, and 10 content parts of unknown type: hologram (10)"
     said = run("describe", path)
-    assert f"Warning: odd was probably not read in full: {warning}." in " ".join(said.out.split())
+    assert f"Warning: odd was probably not read in full: {warning};" in " ".join(said.out.split())
     assert json.loads(run("describe", path, "--json").out)[0]["warning"] == warning
     assert warning in run("eval", path, "-l", "1k", "-s", "full").err

@@ -303,7 +303,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
         ({"replicates": 0}, "replicates must be at least 1"),
         ({"max_tokens": 0}, "max_tokens must be at least 1"),
         ({"judges": ("a", "a")}, "judges: expected different models"),
-        ({"answer_model": ""}, "name the model"),
+        ({"answer_model": ""}, "expected the name of a model"),
     ):
         with pytest.raises(SpecError, match=words):
             sat(scripted, **changes)
