@@ -55,7 +55,7 @@ def check_session_id(id: str) -> str:
     --------
     >>> check_session_id("../etc")
     Traceback (most recent call last):
-    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, - _ .
+    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, -, _ or .
     """
     if not is_session_id(id):
         raise SessionError(

@@ -93,7 +93,7 @@ def test_another_seed_draws_another_sample() -> None:
 
 
 def test_a_sample_of_none_is_refused() -> None:
-    with pytest.raises(SpecError, match="at least 1"):
+    with pytest.raises(SpecError, match="expected 1 or more"):
         list(sample_recordings([SHORT], 0, seed=0))
 
 

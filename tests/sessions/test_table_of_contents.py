@@ -133,7 +133,7 @@ def test_a_long_interaction_is_had_in_pages(store: SessionStore) -> None:
 def test_what_is_not_there_is_said(store: SessionStore) -> None:
     id = stored(store, "One")
     for number in (0, -1, 2, 10**12):
-        with pytest.raises(UnknownTurn, match="numbered from 1 to 1"):
+        with pytest.raises(UnknownTurn, match="choose a turn from 1 to 1"):
             get_turn(store, id, number)
     with pytest.raises(UnknownTurn):
         get_interaction(store, "s:2")

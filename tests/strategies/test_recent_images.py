@@ -76,7 +76,7 @@ def test_what_has_no_image_any_more_is_left_alone(counter: TokenCounter) -> None
 
 
 def test_a_chunk_holds_an_image() -> None:
-    with pytest.raises(SpecError, match="at least 1, got 0"):
+    with pytest.raises(SpecError, match="1 or more, got 0"):
         parse_strategy("recent_images(chunk=0)")
 
 

@@ -51,7 +51,7 @@ def test_only_the_tools_that_are_named_where_some_are() -> None:
     arguments = json.dumps({"content": "x" * 3000})
     assert cut(strategy, arguments, "write") is None
     assert cut(strategy, arguments, "edit_file") is not None
-    with pytest.raises(SpecError, match="tuple of names"):
+    with pytest.raises(SpecError, match="expected a tuple"):
         parse_strategy("shorten_arguments(tools='write_file')")
 
 

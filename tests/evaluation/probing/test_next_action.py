@@ -267,7 +267,7 @@ def test_recordings_without_a_call_are_said_to_hold_nothing_to_agree_with() -> N
         ({"requests": -1}, "requests"),
         ({"replicates": 0}, "replicates"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"answer_model": ""}, "name the model"),
+        ({"answer_model": ""}, "expected the name of a model"),
         ({"strategies": "no_such"}, "no_such"),
     ],
 )
