@@ -51,7 +51,7 @@ class AgentOptions:
 
     @property
     def named_model(self) -> str | None:
-        """The model of the option or else of the environment; None if neither names one."""
+        """Return the model named by the option ``--model`` or the environment, or None."""
         return self.model or os.environ.get(MODEL_ENV_VAR) or None
 
     def make_agent(

@@ -1,7 +1,7 @@
 """The context: the messages of the next request, and all edits made to them.
 
 Strategies change a context only with ``replace``, ``drop``, ``fold`` and ``insert``. These edits
-keep the number of tokens up to date, record which entry stands for which part of the history and
+keep the number of tokens up to date, record which entry represents which part of the history and
 since when, and determine how much of the previous request is unchanged, which a prompt cache can
 serve.
 """
@@ -144,7 +144,7 @@ _START = attrgetter("start")
 
 
 class Context(Ledger):
-    """The messages of the next request, with their tokens and the part of the history each stands for.
+    """The messages of the next request, with their token counts and positions in the history.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ class Context(Ledger):
         return self.index_at_or_after(self.history.unit_starts[self.history_length - 1])
 
     def index_at_or_after(self, position: int) -> int:
-        """Return the index of the first entry that stands for a position of the history or a later one.
+        """Return the index of the first entry that represents a position of the history or a later one.
 
         Messages inserted at the position come before this entry.
 
@@ -286,7 +286,7 @@ class Context(Ledger):
         return index
 
     def find_index(self, position: int) -> int | None:
-        """Return the index of the entry that stands for a position of the history.
+        """Return the index of the entry that represents a position of the history.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class Context(Ledger):
         return index if index < len(entries) and entries[index].start <= position else None
 
     def is_safe_cut(self, index: int) -> bool:
-        """Return whether the entries before an index can go without separating a call from its results.
+        """Check if dropping all entries before an index leaves calls and results together.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ class Context(Ledger):
         Returns
         -------
         bool
-            True if they can.
+            True if no tool call is separated from its results.
         """
         entries = self.entries
         return index >= len(entries) or self._is_unit_boundary(entries[index].start)
@@ -390,7 +390,7 @@ class Context(Ledger):
         message : Message
             The new message.
         form : Form, optional
-            Its form.
+            Form of the new message.
 
         Raises
         ------
@@ -455,9 +455,9 @@ class Context(Ledger):
         stop : int
             Index after the last entry.
         message : Message
-            The new message, which stands for all of them.
+            The message that replaces these entries.
         form : Form, optional
-            Its form.
+            Form of the new message.
 
         Raises
         ------
@@ -466,13 +466,14 @@ class Context(Ledger):
         """
         entries = self.entries[start:stop]
         if not entries:
-            raise EditError(f"no entries to fold from {start} to {stop} of {len(self.entries)}")
+            n = len(self.entries)
+            raise EditError(f"expected a range of the entries 0 to {n}, got {start} to {stop}")
         tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, entries[-1].stop
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 
     def insert(self, index: int, message: Message, form: Form = Form.SUMMARY) -> None:
-        """Insert a message that stands for no part of the history.
+        """Insert a message that represents no part of the history.
 
         Parameters
         ----------
@@ -481,7 +482,7 @@ class Context(Ledger):
         message : Message
             The message.
         form : Form, optional
-            Its form.
+            Form of the new message.
 
         Raises
         ------
@@ -521,7 +522,7 @@ class Context(Ledger):
         stop : int
             Index after the last entry of the range.
         entries : sequence of Entry
-            The new entries, at most ``stop - start``. Each is the old entry, or stands for the same
+            The new entries, at most ``stop - start``. Each is the old entry, or represents the same
             part of the history.
 
         Returns
@@ -643,7 +644,7 @@ class Context(Ledger):
         self._add_own_message(entry)
 
     def _add_own_message(self, entry: Entry) -> None:
-        """Count and record a strategy's message, which is surely valid as plain text between units."""
+        """Count and record a message of a strategy; between units, plain text is always valid."""
         self.tokens += entry.tokens
         self._record_edit(entry)
         message = entry.message
@@ -683,6 +684,6 @@ class Context(Ledger):
         self.version += 1
 
     def _is_unit_boundary(self, position: int) -> bool:
-        """Return whether a cut before a position of the history separates no call from its results."""
+        """Check if a cut before a position of the history leaves calls and results together."""
         starts = self.history.unit_starts
         return position >= self.history_length or starts[position] == position

@@ -51,9 +51,9 @@ class Form(StrEnum):
 
 
 class Entry:
-    """A message in a context, and the part of the history that it stands for.
+    """A message in a context, and the part of the history that it represents.
 
-    An entry is ``is_aggregate`` unless it stands for exactly one message. ``since`` and ``until``
+    An entry is ``is_aggregate`` unless it represents exactly one message. ``since`` and ``until``
     are the request indexes between which the entry was in the context. Only entries that are not
     verbatim have them, because all contexts of a history share the verbatim entries.
 
@@ -66,9 +66,9 @@ class Entry:
     form : Form
         Form of the message.
     start : int
-        First position of the history that the entry stands for.
+        First position of the history that the entry represents.
     stop : int
-        Position after the last one; equal to ``start`` if the entry stands for no message.
+        Position after the last one; equal to ``start`` if the entry represents no message.
     since : int, optional
         Index of the first request that contains the entry.
     """

@@ -118,9 +118,10 @@ def cancelled_result(tool_name: str | None = None) -> ToolResult:
 
 
 def to_json_data(value: Any) -> Any:
-    """Convert a value to JSON data: models, dataclasses, paths, times and sets get their usual form.
+    """Convert a value to data that ``json.dumps`` accepts.
 
-    A value without such a form is converted to str. Never raises.
+    Pydantic models and dataclasses become objects, sets become lists, and paths and times become
+    strings. Any other value that JSON does not have is converted with ``str``. Never raises.
 
     Parameters
     ----------

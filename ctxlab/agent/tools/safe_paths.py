@@ -82,12 +82,12 @@ class SafeRoot:
             raise CtxlabError(f"{folder} is not a folder; pass the root of a workspace")
 
     def open_folder(self, path: str = ".") -> AbstractContextManager[int]:
-        """Open a folder.
+        """Open a folder of the workspace, and close it at the end of a ``with`` block.
 
         Parameters
         ----------
         path : str, optional
-            Path of the folder.
+            Path of the folder, relative to the workspace.
 
         Returns
         -------

@@ -54,9 +54,10 @@ def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") -> Text:
-    """Render a context window as a bar, and the tokens and share of each of its parts.
+    """Draw a context window as a bar, with a line for the tokens and share of each part.
 
-    If the request exceeds the window, a last line says by how much and the bar shows the request.
+    If the request is larger than the window, the bar shows the request, and a last line gives the
+    number of tokens over the limit.
 
     Parameters
     ----------

@@ -90,7 +90,7 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
 
 
 def _notes(tuning: TuningResults, legend: str) -> Iterator[str]:
-    """Yield what the figures are based on and the legend of the shown columns."""
+    """Yield notes for below the table: number of recordings and the legend of the columns."""
     manifest = tuning.results.manifest
     tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
     searched = manifest["tuning"]["configurations"]

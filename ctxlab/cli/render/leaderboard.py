@@ -199,7 +199,7 @@ def _figure(score: Score) -> Figure:
 
 
 def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
-    """Yield what the figures are based on and the legend of the shown columns."""
+    """Yield notes for below the table: number of recordings, models, and the legend of the columns."""
     manifest = results.manifest
     n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())

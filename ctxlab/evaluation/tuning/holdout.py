@@ -38,11 +38,11 @@ def cluster_name(recording: Recording) -> str:
 def split_holdout(
     recordings: Sequence[Recording], holdout: float, seed: int = 0
 ) -> tuple[list[Recording], list[Recording]]:
-    """Split recordings into those to tune on and those held out.
+    """Split recordings into a tuning set and a held-out set.
 
-    The split is stratified by format and length: each format with two or more clusters is in both
-    parts, and clusters of similar length are divided between them. The tuning part is ordered so
-    that any prefix contains the formats in proportion.
+    The split is stratified by format and length. A format with two or more clusters is in both
+    sets, and clusters of similar length are distributed over both. The tuning set is ordered so that
+    its first recordings, however many are used, contain the formats in the proportion of the whole.
 
     Parameters
     ----------

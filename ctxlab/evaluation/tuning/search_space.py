@@ -114,7 +114,7 @@ class SearchSpace:
         return prod(sizes)
 
     def _select_alternatives(self, node: ast.expr, index: int) -> ast.expr:
-        """Return the tree with one alternative in each slot."""
+        """Return a copy of the expression in which one value replaces each list of alternatives."""
         if (values := self._range_values(node)) is not None:
             return ast.Constant(values[index])
         children = _alternative_slots(node)

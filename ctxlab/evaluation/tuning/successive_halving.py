@@ -1,11 +1,11 @@
-"""Successive halving: many configurations run on a few recordings, and the best of them on all.
+"""Successive halving: replay many configurations on a few recordings, and only the best on all.
 
-Each round replays the remaining configurations over more clusters. It then keeps whole Pareto
-fronts, best first, until at least one in ``eta`` configurations is kept, so the current front never
-leaves. Configurations that overflow their limit, or are rejected more often than the recordings,
-are dropped at once. Of each recording only sums are kept, by cluster: numerators and denominators of
-the objective and of the scores that a verdict reads. So nothing is replayed twice and each recording
-is counted once.
+Each round replays the remaining configurations on more clusters and ranks them by Pareto fronts:
+the first front has the configurations that no other one beats in both objectives, the second front
+those that only the first one beats, and so on. The round keeps whole fronts, in this order, until it
+has at least one in ``eta`` configurations. A configuration that exceeds its limit, or has more
+invalid requests than the recordings themselves, is removed at once. The sums of each score are
+stored by cluster, so no recording is replayed twice.
 
 References
 ----------

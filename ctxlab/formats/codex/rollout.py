@@ -314,7 +314,11 @@ def _is_context_item(item: _Item) -> bool:
 
 
 def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozenset[int], list[str]]:
-    """Return the items that a replacement history repeats completely, and its other user texts."""
+    """Compare the visible items with the history that replaces them at a compaction.
+
+    Returns the indices of the items that the history repeats in full, and the texts of its user
+    messages that are new.
+    """
     keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
     repeated = Counter(keys[old][0] for old in found.values())

@@ -160,7 +160,7 @@ class SessionLog:
     def _match_rows(
         self, messages: Sequence[_Row], part_keys: Sequence[list[Hashable]]
     ) -> dict[int, set[int]]:
-        """Map each index in ``messages`` to the visible rows that it repeats, by id or by parts."""
+        """Find the visible rows that have the same id or the same parts as each message."""
         in_view = frozenset(self._visible)
         known = (self._places_by_id.get(get_text(row, "id") or "", -1) for row in messages)
         same = {index: place for index, place in enumerate(known) if place in in_view}

@@ -56,7 +56,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of each thread or, without thread ids, of each trace.
+    """Read one conversation per thread id, or per trace if the spans have no thread id.
 
     Parameters
     ----------
