@@ -38,7 +38,7 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "policy": (["eval", "logs", "--on-error", "ignore"], "raise or skip"),
     "key": (["eval", "key.toml"], "key.toml: unknown key 'limit'; did you mean limits?"),
     "type": (["eval", "type.toml"], "type.toml: reserve: expected int, got str"),
-    "strategy in a file": (["eval", "strategy.toml"], "strategy.toml: strategies: no strategy"),
+    "strategy in a file": (["eval", "strategy.toml"], "strategy.toml: strategies: unknown strategy"),
     "two experiments": (["eval", "key.toml", "type.toml"], "expected one experiment, got 2"),
     "place to save": (
         ["eval", "logs", "--out", "key.toml/run"],
