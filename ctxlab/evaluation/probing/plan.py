@@ -132,7 +132,7 @@ ResultsT = TypeVar("ResultsT", bound=AnsweredResults)
 
 
 class ProbingPlan(ABC, Generic[ResultsT]):
-    """What to ask a model about recordings, and how often."""
+    """Base class of plans, which build requests about recordings and score the replies."""
 
     grid: ExperimentGrid
     "strategies, limits and counting models"

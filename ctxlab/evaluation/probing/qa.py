@@ -37,7 +37,7 @@ from ctxlab.llm.batch import RequestEstimate, cache_only_client, estimate_reques
 from ctxlab.messages.types import Message, Probe, Recording, check_recordings
 
 UNKNOWN_ANSWER = "not mentioned"
-"""What a model is told to answer if the conversation does not say."""
+"""Answer that a model is told to give if the conversation does not contain the answer."""
 
 _ABSTENTION_PHRASES = (
     UNKNOWN_ANSWER,
@@ -55,7 +55,7 @@ DEFAULT_MAX_TOKENS = 1024
 
 
 _REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
-"""What ``_grade_reply`` returns, and the tokens and price billed for a reply."""
+"""Columns of a reply: the values returned by ``_grade_reply``, and the billed tokens and price."""
 
 QA_COLUMNS = (
     *("questions", "asked", "answered", "unanswered", "empty", "graded", "word_for_word"),
@@ -170,7 +170,7 @@ def run_qa(
 
 @dataclass(frozen=True)
 class QAPlan(ProbingPlan[QAResults]):
-    """What to ask, which models, and how often."""
+    """Plan of a question-answering run: it asks the questions and grades the replies."""
 
     grid: ExperimentGrid
     "strategies, limits and counting models"
