@@ -11,6 +11,7 @@ from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.helpers.text import rewrite_calls
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,10 +86,7 @@ class shorten_arguments(BaseStrategy):
         Message or None
             The message with truncated arguments; None if no argument is truncated.
         """
-        calls = tuple(map(self._shorten_call, message.tool_calls))
-        if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
-            return None
-        return message.replace(tool_calls=calls)
+        return rewrite_calls(message, self._shorten_call)
 
     def _shorten_call(self, call: ToolCall) -> ToolCall:
         if len(call.arguments) <= self.limit or (self.tools and call.name not in self.tools):

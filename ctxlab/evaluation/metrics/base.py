@@ -230,7 +230,7 @@ def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
 
 
 class Metric(ABC):
-    """What an evaluation measures."""
+    """Base class of metrics, which measure each request and sum up a strategy."""
 
     columns: tuple[Column, ...]
     "the figures of each request"

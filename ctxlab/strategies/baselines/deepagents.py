@@ -17,7 +17,7 @@ from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
 from ctxlab.strategies.baselines.langchain import summarization as sizes
 from ctxlab.strategies.baselines.langchain.summarization import ContextSize
-from ctxlab.strategies.helpers.text import with_text
+from ctxlab.strategies.helpers.text import rewrite_calls, with_text
 
 _MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
 
@@ -293,10 +293,7 @@ class summarize_near_the_end(BaseStrategy):
         Message or None
             The changed message; None if no argument is long.
         """
-        calls = tuple(map(self._shorten_call, message.tool_calls))
-        if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
-            return None
-        return message.replace(tool_calls=calls)
+        return rewrite_calls(message, self._shorten_call)
 
     def _shorten_call(self, call: ToolCall) -> ToolCall:
         if call.name not in _WRITE_TOOLS or len(call.arguments) <= self.max_length:

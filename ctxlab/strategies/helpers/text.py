@@ -1,8 +1,10 @@
-"""Functions that shorten strings or replace the text of messages."""
+"""Helpers that shorten or replace the text and tool calls of messages."""
 
 from __future__ import annotations
 
-from ctxlab.messages.types import Message
+from collections.abc import Callable
+
+from ctxlab.messages.types import Message, ToolCall
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
@@ -88,6 +90,27 @@ def shorten_to(message: Message, text: str) -> Message | None:
     if len(message.text) <= len(text) and is_text_only(message):
         return None
     return with_text(message, text)
+
+
+def rewrite_calls(message: Message, function: Callable[[ToolCall], ToolCall]) -> Message | None:
+    """Return a message with each of its tool calls replaced by the result of a function.
+
+    Parameters
+    ----------
+    message : Message
+        A message with tool calls.
+    function : callable
+        Returns the new call, or the same object to keep the old one.
+
+    Returns
+    -------
+    Message or None
+        The changed message; None if the function kept all calls.
+    """
+    calls = tuple(map(function, message.tool_calls))
+    if all(new is old for new, old in zip(calls, message.tool_calls, strict=True)):
+        return None
+    return message.replace(tool_calls=calls)
 
 
 def is_text_only(message: Message) -> bool:
