@@ -1,4 +1,4 @@
-"""Readers and writers for recorded conversations; ``load`` streams them as ``Recording`` objects.
+"""Read recorded conversations of many formats as ``Recording`` objects, and write some formats.
 
 Each format has a module in this package, named after the format, and one line in ``registry``. The
 module defines how to recognise a file, how to read it and, for some formats, how to write it. A
@@ -15,7 +15,8 @@ Readers share these helper modules, listed from low level to high level:
 - Joining logged requests into conversations: ``request_log``, ``traces``, ``stitch`` and
   ``alignment`` in ``common``.
 
-``load``, ``filters`` and ``write`` are the functions for users and build on the formats.
+The modules ``load``, ``filters`` and ``write`` contain the public functions, which work with every
+format.
 """
 
 from ctxlab.formats.base import Format, OnError, Source

@@ -10,8 +10,8 @@ the file is a request log, and its requests are joined into conversations (see `
   becomes a user message after the tool messages.
 - The text blocks of an assistant message are joined into one string. Its thinking blocks are also
   joined into one string.
-- Tool definitions (``input_schema``) are converted to OpenAI's format. Tools that run on
-  Anthropic's servers are kept unchanged.
+- Tool definitions (``input_schema``) are converted to OpenAI's format. Definitions of tools that
+  run on Anthropic's servers are kept unchanged.
 - Blocks of other types are skipped and counted by type.
 
 A body without any field or block specific to Anthropic is read by the ``openai`` reader, which
@@ -159,7 +159,7 @@ FORMAT = Format("anthropic", _ABOUT, sniff, read, dump)
 
 
 def _may_be_anthropic(message: Any) -> bool:
-    """Check that a message has no key, role or block that only other APIs use."""
+    """Check whether a message has no key, role or block type that only other APIs use."""
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
@@ -169,7 +169,10 @@ def _may_be_anthropic(message: Any) -> bool:
 
 
 def _is_foreign_block(block: Any) -> bool:
-    """Check whether a block belongs to another API; unknown types may be new types of Anthropic."""
+    """Check whether a content block has no type, or a type that only other APIs use.
+
+    The result is False for an unknown type, because Anthropic may have added it.
+    """
     if not isinstance(block, dict):
         return False
     kind = part_type(block)
@@ -276,7 +279,10 @@ def _dump_tool_result(message: Message, ids: dict[str, str], report: Unsupported
 
 
 def _report_unsupported_calls(message: Message, report: UnsupportedCallback) -> None:
-    """Report the ``extra`` of a message, and call fields that do not fit its role."""
+    """Report the parts of a message that the format cannot store.
+
+    These are its ``extra``, a call id outside of tool results, and calls outside of assistant messages.
+    """
     if message.extra and message.role != "tool":
         report("extra of a message")
     if message.tool_call_id is not None:
@@ -336,7 +342,10 @@ def _dump_arguments(call: ToolCall, report: UnsupportedCallback) -> _Json:
 
 
 def _assign_call_ids(messages: tuple[Message, ...], report: UnsupportedCallback) -> dict[str, str]:
-    """Map each recorded call id to the id to write; only invalid ids are replaced."""
+    """Map each recorded call id to the id that is written.
+
+    Ids with characters that the API rejects are replaced. Other ids stay the same.
+    """
     calls = [call.id for message in messages for call in message.tool_calls]
     results = [message.tool_call_id or "" for message in messages if message.role == "tool"]
     used = dict.fromkeys(calls + results)

@@ -316,7 +316,7 @@ class Source:
         self._skipped.setdefault(reason, []).extend([number] * count)
 
     def pop_skipped(self) -> dict[str, int]:
-        """Return the counts of items skipped since the last call, and reset them.
+        """Return the counts of the skipped items, and reset them to zero.
 
         Returns
         -------
@@ -453,7 +453,7 @@ def _json_error_text(error: ValueError) -> str:
 
 
 def _parse_concatenated_json(text: bytes) -> list[Any]:
-    """Parse a line with several JSON values; return an empty list if other text is found."""
+    """Parse a line with several JSON values. Return an empty list if one of them is not valid."""
     decoder, values, end = json.JSONDecoder(), [], 0
     try:
         line = text.decode().strip()
@@ -470,8 +470,8 @@ def _parse_concatenated_json(text: bytes) -> list[Any]:
 def _is_jsonl(head: FileHead) -> bool:
     """Check whether a file is JSONL: at least one of its lines is a complete JSON value.
 
-    The lines of a pretty-printed value are not complete values. The lines of a list with one
-    element per line are not either, because they end with a comma.
+    A line of a pretty-printed value is not a complete value. A line of a list with one element per
+    line is not a complete value because of the comma at its end.
     """
     *lines, last = head.first_bytes.split(b"\n")
     if not lines:

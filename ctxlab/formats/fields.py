@@ -170,7 +170,7 @@ def is_short_value(value: Any) -> bool:
 
 
 def get_objects(value: Any, *keys: str) -> tuple[dict[str, Any], ...]:
-    """Return the elements of a list that are JSON objects.
+    """Return the JSON objects in the list at a path of keys.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def get_number(value: Any, *keys: str) -> float | None:
 
 
 def get_time(value: Any, *keys: str) -> float | None:
-    """Parse the ISO 8601 time at a path of keys; UTC is assumed if it has no time zone.
+    """Parse the ISO 8601 time at a path of keys. A time without time zone is read as UTC.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Reader for LangChain messages and LangGraph states.
 
-Messages are accepted as written by ``messages_to_dict``, ``dumpd`` or ``model_dump``
-(``common/langchain_messages``). A file contains one conversation (a JSON list of messages, or JSONL
+Messages are read in the forms that ``messages_to_dict``, ``dumpd`` and ``model_dump`` write (see
+``common/langchain_messages``). A file contains one conversation (a JSON list of messages, or JSONL
 with one message per line) or several conversations (a JSON list or JSONL). In the latter case, each
 conversation is a list of messages or an object with ``messages``, such as the state of a LangGraph
 graph.
@@ -85,7 +85,7 @@ FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read
 
 
 def _first_messages(row: Any) -> Iterator[Any]:
-    """Yield the first messages of a row: one message, or a list or graph state that contains some."""
+    """Yield the first messages of a row, which is a message, a list of messages or a graph state."""
     listed = get_in(row, "messages") or row
     if not isinstance(listed, list):
         yield listed
@@ -96,7 +96,10 @@ def _first_messages(row: Any) -> Iterator[Any]:
 
 
 def _is_langchain(value: Any) -> bool:
-    """Check for fields specific to LangChain; ``type`` and ``content`` alone are too common."""
+    """Check whether a value has the fields of a LangChain message.
+
+    ``type`` and ``content`` alone are not sufficient, because messages of other APIs have them, too.
+    """
     if not isinstance(value, dict) or not (is_langchain_message(value) or _is_removal(value)):
         return False
     kind = value.get("type")
@@ -108,7 +111,7 @@ def _is_langchain(value: Any) -> bool:
 
 
 def _is_removal(value: Any) -> bool:
-    """Check for a ``RemoveMessage``, which tells a graph to delete an earlier message."""
+    """Check whether a value is a ``RemoveMessage``, which tells a graph to delete a message."""
     name = get_in(value, "id") if get_in(value, "lc") else None
     return get_in(value, "type") == "remove" or get_list(name)[-1:] == ["RemoveMessage"]
 

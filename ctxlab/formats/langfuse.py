@@ -73,7 +73,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of each session, or of each trace if no session is given.
+    """Read the conversations of each session, or of each trace if the file names no sessions.
 
     Parameters
     ----------
@@ -144,7 +144,8 @@ def _parse_call(observation: _Observation, source: Source) -> TracedCall:
 def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[dict[str, Any], ...]]:
     """Return the messages and the tool definitions of a generation.
 
-    The first tool definitions found in the input, the messages or ``tool_definitions`` are used.
+    Tool definitions are searched for in the input, then among the messages, then under
+    ``tool_definitions``. The first of these places that has definitions is used.
     """
     sent = fields.parse_if_json(row.get("input"))
     rows = fields.parse_if_json(fields.get_in(sent, "messages")) if isinstance(sent, dict) else sent
@@ -183,7 +184,11 @@ def _parse_usage(row: dict[str, Any]) -> Usage | None:
 
 
 def _sum_usage_details(counts: dict[str, Any]) -> Usage:
-    """Add up token counts by kind; the parts of cache writes are used only if there is no total."""
+    """Add up token counts by kind.
+
+    Langfuse may list cache writes both as a total and split by cache lifetime. The split counts are
+    used only if there is no total.
+    """
     told = {name: fields.get_count(count) for name, count in counts.items()}
     cached = {name: count for name, count in told.items() if "cache" in name}
     written = {k: v for k, v in cached.items() if "creation" in k or "write" in k}

@@ -59,7 +59,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of each thread, or of each trace if no thread is given.
+    """Read the conversations of each thread, or of each trace if the runs name no thread.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _iter_runs(value: Any) -> Iterator[Any]:
-    """Yield all runs of a JSON value; each run is followed by its child runs."""
+    """Yield all runs of a JSON value. Each run is followed by its child runs."""
     waiting = _top_level_runs(value)[::-1]
     while waiting:
         run = waiting.pop()

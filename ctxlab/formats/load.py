@@ -122,9 +122,9 @@ class _Loader:
             raise ReadError(path, None, reason)
 
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
-        """Detect the format of each file, and yield the files to read together with their format.
+        """Detect the format of each file, and yield the format and the files to read together.
 
-        In each folder, files that are read on their own come first.
+        In each folder, files that are read separately come before groups of files.
         """
         for _, here in groupby(files, key=lambda found: found.folder):
             groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
@@ -157,7 +157,7 @@ class _Loader:
                 self._report([found], ReadError(found.path, None, "the file is empty"))
             return None
         if self.format is None:
-            format, reason = match_format(head), "no reader recognises it"
+            format, reason = match_format(head), "unknown format"
             if found.explicit:
                 reason += f"; known formats: {', '.join(FORMATS)}. Name one with --format"
         else:
@@ -188,7 +188,7 @@ class _Loader:
             self._report(files, ReadError(first.path, None, reason))
 
     def _report(self, files: list[FoundFile], error: ReadError) -> None:
-        """Raise the error if the user named the file; otherwise pass the reason to ``on_skip``."""
+        """Raise the error if the user named the file. Otherwise, pass its reason to ``on_skip``."""
         if files[0].explicit:
             raise error
         for found in files:

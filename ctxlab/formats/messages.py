@@ -13,7 +13,7 @@ that OpenAI's chat format does not have:
   It is counted as skipped, and its short values are stored in ``meta``. An exported session has the
   key ``conversation``. After a compaction, Goose keeps both the messages hidden from the agent and
   the messages that replaced them. It does not record where the compaction happened.
-- Kimi: ``think`` parts in messages with OpenAI's ``tool_calls``. The rows ``_usage`` and
+- Kimi: ``think`` parts in messages that have OpenAI's ``tool_calls``. The rows ``_usage`` and
   ``_checkpoint`` are skipped and counted. ``_system_prompt`` becomes the system message.
 - Vercel AI SDK: UI messages with ``parts``, and model messages (``vercel_messages``).
 - Anthropic's blocks in messages that also have keys of another API, such as ``tool_calls``. A call

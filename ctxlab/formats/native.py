@@ -7,10 +7,10 @@ OpenAI's keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``
 ``output``, ``reasoning``), ``time``, ``file`` and ``extra``. If a file has no meta line, its
 recording is named after the file. Reading a native file and writing it again gives the same bytes.
 
-A file without a meta line is recognised as native if all content parts are in OpenAI's chat format.
-Messages of other APIs have their own readers (``anthropic``, ``messages``). If such a message
-appears only later in the file, it is read as in ``messages``. A message after a meta line is read
-as in ``messages`` only if it has tool calls or results as parts.
+A file without a meta line is recognised as native if its first messages have only content parts of
+OpenAI's chat format. Messages of other APIs have their own readers (``anthropic``, ``messages``). If
+such a message appears later in the file, it is parsed like a message in the ``messages`` format.
+After a meta line, this applies only to messages with tool calls or tool results as content parts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if there is a meta line, or if all messages are in OpenAI's chat format.
+        True if one of the first rows is a meta line, or if the first rows contain messages and none
+        has a content part of another API.
     """
     if chunks.sniff(head):
         return False

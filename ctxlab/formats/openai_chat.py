@@ -11,10 +11,10 @@ joined into conversations (see ``request_log``).
 - If a response has several choices, the first is read, and the others are skipped and counted.
 - Other short strings and numbers of a row are stored in ``meta``.
 
-Request bodies in Anthropic's format are read by ``anthropic``, and request bodies with content
-parts of other APIs by ``messages``. If a message with calls, results or reasoning as parts appears
-only later in the file, it is read as in ``messages``. Parts of unknown types are counted and stay
-in the content.
+Request bodies in Anthropic's format are read by the reader ``anthropic``, and request bodies with
+content parts of other APIs by the reader ``messages``. If a message with calls, results or reasoning
+as content parts appears later in the file, it is parsed like a message in the ``messages`` format.
+Parts of unknown types are counted and kept in the content.
 
 References
 ----------
@@ -58,7 +58,8 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if there are messages in OpenAI's chat format, and no more specific reader applies.
+        True if there are messages in OpenAI's chat format, and the file is not in the format of
+        Anthropic or of an agent that stores such messages.
     """
     found = list(request_log.request_bodies(head))
     if any(
@@ -173,7 +174,10 @@ def parse_openai_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _convert_custom_call(call: Any) -> Any:
-    """Convert a call of a custom tool, which has a string as input, to a function call."""
+    """Convert a call of a custom tool to a function call. Other calls are returned unchanged.
+
+    The input of a custom tool is a string, which becomes the arguments of the function call.
+    """
     custom = fields.get_in(call, "custom")
     if not isinstance(custom, dict):
         return call
@@ -182,7 +186,10 @@ def _convert_custom_call(call: Any) -> Any:
 
 
 def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
-    """Return the message of a response, which is logged as an API object, a message or a string."""
+    """Return the assistant message of a logged response, or None if it contains none.
+
+    The response is an object of the API, a message or a string.
+    """
     if fields.get_text(response):
         return Message("assistant", response)
     said, choices = response, fields.get_in(response, "choices")
@@ -199,7 +206,7 @@ def _parse_response(response: Any, skip: SkipCallback) -> Message | None:
 
 
 def _parse_system(body: dict[str, Any], skip: SkipCallback) -> list[Message]:
-    """Return the ``system`` field of a request body as a message, if there is one."""
+    """Return the ``system`` field of a request body as a list with one message, if it is set."""
     system = fields.get_text(body, "system")
     return [Message("system", system)] if system else []
 

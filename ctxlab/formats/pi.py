@@ -165,7 +165,11 @@ def _active_path(rows: Sequence[Any]) -> list[int]:
 
 
 def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list[int]) -> int:
-    """Return the index of the first entry that a compaction kept, or -1 if it is not found."""
+    """Return the index of the first entry that a compaction kept, or -1 if it is not found.
+
+    ``places`` maps the ids of earlier entries to their indices. ``counted`` are the indices of the
+    entries that ``firstKeptEntryIndex`` counts.
+    """
     if id := get_text(row, "firstKeptEntryId"):
         return places.get(id, -1)
     number = row.get("firstKeptEntryIndex")
@@ -197,7 +201,7 @@ def _build_meta(header: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class EntryConverter:
-    """Converter from entries of a session to messages, for the entries of one branch in order."""
+    """Converter from session entries to messages. The entries of a branch are passed in order."""
 
     skip: SkipCallback
     "called with a description of each entry or block that is skipped"
@@ -286,7 +290,10 @@ class EntryConverter:
 
 
 def _to_anthropic_blocks(content: Any) -> Iterator[dict[str, Any]]:
-    """Convert pi's content to Anthropic's blocks. Only calls and images have a different format."""
+    """Convert the content of a pi message to Anthropic's blocks.
+
+    Only calls and images have a different format. Other blocks are returned unchanged.
+    """
     return map(_to_anthropic_block, blocks.to_blocks(content))
 
 
@@ -319,6 +326,9 @@ def _command_text(body: dict[str, Any]) -> str:
 
 
 def _message_time(row: dict[str, Any], body: dict[str, Any] | None = None) -> float | None:
-    """Return the time of a message. The time of its entry may be later if the entry was copied."""
+    """Return the time of a message, or the time of its entry if the message has none.
+
+    The time of the message is preferred, because pi may write a later time into a copied entry.
+    """
     milliseconds = get_number(body, "timestamp") if body else None
     return get_time(row, "timestamp") if milliseconds is None else milliseconds / 1000

@@ -132,7 +132,10 @@ def _is_turn(value: Any) -> bool:
 def _parse_conversation(
     row: dict[str, Any], turns: list[Any], source: Source, where: Location | None
 ) -> tuple[Message, ...]:
-    """Return the messages of a conversation, and count its rejected answers, images and other media."""
+    """Return the messages of a conversation.
+
+    Rejected answers, images and other media are counted as skipped.
+    """
     said: list[Any] = []
     opens = fields.get_in(fields.first_or_none(turns), "from") == "system"
     if fields.get_text(row, "system") and not opens:
@@ -197,7 +200,10 @@ def _parse_turn(speaker: str, value: str, count: int, skip: SkipCallback) -> Mes
 
 
 def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
-    """Convert calls, and use consecutive numbers as ids because the format has no ids."""
+    """Convert calls, and assign consecutive ids such as ``call-1``, because ShareGPT has no ids.
+
+    ``count`` is the number of calls in earlier turns.
+    """
     return tuple(
         make_call(f"call-{number}", call["name"], call.get("arguments", call.get("parameters")))
         for number, call in enumerate(calls, start=count + 1)
@@ -205,7 +211,10 @@ def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
 
 
 def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
-    """Return the tool results of a turn, each with the id of the call that it answers."""
+    """Return the tool results of a turn, assigned in order to the unanswered ``calls``.
+
+    A result has no call id if there are more results than calls.
+    """
     texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:
         several = fields.parse_if_json(texts[0])

@@ -57,9 +57,9 @@ def write(
         Otherwise, all recordings are written to one file. The file is compressed if its name ends
         with ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
     format : str or Format
-        The format to write.
+        The format to write, such as ``"openai"``. ``ctxlab formats`` lists the names.
     force : bool
-        Replace existing files.
+        Replace existing files. By default, an existing file is an error.
 
     Returns
     -------
@@ -129,12 +129,14 @@ def write(
 
 
 def format_count(name: str, count: int) -> str:
-    """Format the number of values that could not be written, for a warning.
+    """Combine a number and the name of a value into a phrase such as "3 compactions".
+
+    The phrase is used in the warning about values that a format could not store.
 
     Parameters
     ----------
     name : str
-        Name of one value, a key of the counter that ``write`` returns.
+        Name of one value in the singular, as in the counter that ``write`` returns.
     count : int
         Number of values.
 
@@ -157,7 +159,10 @@ def format_count(name: str, count: int) -> str:
 
 
 def _compress(file: Path, suffix: str) -> None:
-    """Compress a file in place if its ``suffix`` belongs to a compressed file, such as ``.gz``."""
+    """Compress a file in place if ``suffix`` is that of a compressed file, such as ``.gz``.
+
+    ``suffix`` is the suffix of the final file name.
+    """
     if suffix not in _COMPRESSORS:
         return
     packed = file.with_suffix(suffix)
@@ -196,7 +201,7 @@ def writable_format(name: str) -> Format:
 
 def _dump_text(recording: Recording, format: Format, unsupported: Counter[str]) -> str:
     if format.dump is None:
-        raise SpecError(f"ctxlab can read but not write the format {format.name}")
+        raise SpecError(f"the format {format.name} has no writer; choose another format")
     try:
         return format.dump(recording, lambda name: unsupported.update((name,)))
     except RecursionError:
@@ -209,7 +214,7 @@ def _single_recording_error(format: Format) -> SpecError:
 
 
 def _file_name(id: str, suffix: str, used: dict[str, int]) -> str:
-    """Return a relative path for a recording that is valid on every file system and not yet used.
+    """Return an unused relative path for a recording, which is valid on every file system.
 
     ``used`` maps each used path, in lower case, to the number that was last appended to it.
 

@@ -1,4 +1,4 @@
-"""How a test writes a small one."""
+"""Fixtures: the folder of real recordings, and a function that writes small files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ctxlab.messages.types import Recording
 
 @pytest.fixture(scope="session")
 def data(recorded: Path) -> Path:
-    """The folder of real recordings."""
+    """Return the folder of real recordings."""
     return recorded
 
 
 @pytest.fixture
 def write_lines(tmp_path: Path) -> Callable[..., Path]:
-    """Writes rows, a JSON value a line (text as it is), to a file that is called as one likes."""
+    """Return a function that writes rows to a named file; rows that are no strings become JSON."""
 
     def write(*rows: Any, name: str = "session.jsonl") -> Path:
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""Whatever a file holds, a reader reads it or raises an error of ctxlab's own that names the file."""
+"""Tests of malformed files: a reader returns recordings or raises an error that names the file."""
 
 from __future__ import annotations
 

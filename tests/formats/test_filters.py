@@ -1,4 +1,4 @@
-"""Conditions let through what meets them, and a sample is the same whenever it is drawn."""
+"""Tests of filters and of samples, which are reproducible."""
 
 from __future__ import annotations
 

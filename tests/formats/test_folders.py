@@ -1,4 +1,4 @@
-"""Every folder of real recordings is read with nothing said, and holds what is known of it."""
+"""Tests that each folder of real recordings is read without warnings, with the known counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxlab.tokens.counter import TokenCounter
 
 
 class Known(NamedTuple):
-    """What a folder holds; a comment says why a figure is another than the data's own description."""
+    """Known counts of a folder; comments explain differences from the data's own description."""
 
     formats: set[str]
     conversations: int
@@ -74,7 +74,7 @@ def test_a_folder_is_read_with_nothing_said(
 
 
 def share_of_tools(recordings: list[Recording], counter: TokenCounter) -> float:
-    """Of the tokens of texts and arguments."""
+    """Return the share of tool results in the tokens of texts and arguments."""
     tool = every = 0
     for recording in recordings:
         for message in recording.messages:

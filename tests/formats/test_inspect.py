@@ -1,4 +1,4 @@
-"""Inspect: a recording a sample and epoch, from its messages, with what its events say of them."""
+"""Tests of the Inspect format: one recording for each sample and epoch."""
 
 from __future__ import annotations
 
@@ -222,7 +222,8 @@ def test_a_broken_message_or_event_costs_only_itself(log: Path) -> None:
     first, last = load(log, on_error="skip")
     assert [message.role for message in first.messages] == ["user", "assistant"]
     assert len(first.skipped) == 2
-    assert last.skipped == {"broken sample: expected a list of messages in the sample (1)": 1}
+    reason = "expected a list of messages in the sample, got NoneType"
+    assert last.skipped == {f"broken sample: {reason} (1)": 1}
 
 
 def archive(path: Path, members: dict[str, Any]) -> Path:

@@ -1,4 +1,4 @@
-"""LangChain: what the package itself dumps is read the same in every form, and nothing is loaded."""
+"""Tests of the LangChain format: all dumped forms read the same, and no objects are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Langfuse: the generations, stitched by session or trace; other observations are counted."""
+"""Tests of the Langfuse format: generations are stitched by session or trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LangSmith: the runs of models, stitched by thread; the runs around them are counted."""
+"""Tests of the LangSmith format: runs of models are stitched by thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading: what a path may be, what is left out and who is told, and how ids stay apart."""
+"""Tests of ``load``: paths, skipped input, warnings, and unique ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_folder_is_read_in_order_with_ids_below_it(folder: Path) -> None:
 def test_what_no_reader_knows_in_a_folder_is_told(folder: Path) -> None:
     told: list[tuple[str, str]] = []
     list(load(folder, on_skip=lambda path, reason: told.append((path.name, reason))))
-    assert told == [("LICENSE", "no reader recognises it")]
+    assert told == [("LICENSE", "unknown format")]
 
 
 def test_content_decides_and_not_the_name(folder: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_named_format_leaves_out_what_does_not_look_like_it_in_a_folder(folder
     [
         ("empty.jsonl", "", "the file is empty"),
         ("blank.jsonl", " \n\n", "the file is empty"),
-        ("prose.md", "# Title\n", "no reader recognises it"),
-        ("list.json", "[]", "no reader recognises it"),
+        ("prose.md", "# Title\n", "unknown format"),
+        ("list.json", "[]", "unknown format"),
         ("quiet.jsonl", '{"type":"summary","leafUuid":"x"}\n', "the file contains no claude-code"),
     ],
 )

@@ -1,4 +1,4 @@
-"""LoCoMo: a chat between two people becomes one between a user and an assistant, with its questions."""
+"""Tests of the LoCoMo format: a chat of two people becomes one of user and assistant, with probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LongMemEval: a history of dated chats with the question, or the questions, about it."""
+"""Tests of the LongMemEval format: dated chats with one or more questions about them."""
 
 from __future__ import annotations
 

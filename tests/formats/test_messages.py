@@ -1,4 +1,4 @@
-"""A bare list of messages is read whichever API or agent wrote it, or refused by name."""
+"""Tests of plain lists of messages in the format of any API, and of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mini-swe-agent: an OpenAI chat list with usage and times beside it."""
+"""Tests of the mini-swe-agent format: OpenAI messages with usage and times."""
 
 from __future__ import annotations
 

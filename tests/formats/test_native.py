@@ -1,4 +1,4 @@
-"""The native format keeps everything and is stable to the byte."""
+"""Tests of the native format: it keeps everything, and writes the same bytes each time."""
 
 from __future__ import annotations
 

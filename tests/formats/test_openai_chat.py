@@ -1,4 +1,4 @@
-"""OpenAI's chat shape: fine-tuning rows, bodies, lists of messages, logs with the answers beside."""
+"""Tests of OpenAI's chat format: fine-tuning rows, bodies, lists of messages, and logs with answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A format is one file and one line in a table."""
+"""Tests of the table of formats."""
 
 from __future__ import annotations
 

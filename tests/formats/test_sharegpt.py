@@ -1,4 +1,4 @@
-"""ShareGPT's turns become messages, with the calls and results that they hold."""
+"""Tests of the ShareGPT format, including tool calls and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SWE-agent: the history is what the model saw, in three generations."""
+"""Tests of the SWE-agent format in its three versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tau2-bench: a recording is what the agent saw, clustered by task."""
+"""Tests of the tau2-bench format: the recording has what the agent saw, clustered by task."""
 
 from __future__ import annotations
 

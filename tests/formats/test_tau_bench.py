@@ -1,4 +1,4 @@
-"""tau-bench: a recording a run, clustered by task."""
+"""Tests of the tau-bench format: one recording for each run, clustered by task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read again as it was, or it is told what was lost; nothing is half written."""
+"""Tests of ``write``: files read back equal, losses are reported, and no partial files remain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ every_target = pytest.mark.parametrize("to", WRITTEN)
 
 
 def again(recording: Recording, to: str) -> tuple[Recording, Counter[str]]:
-    """A recording written and read."""
+    """Write a recording, read it and return it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
         lost = write([recording], path, to)

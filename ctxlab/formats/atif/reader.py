@@ -10,8 +10,8 @@ and reject unknown keys and documents that were valid in earlier versions.
 - A system step that reports a compaction becomes a ``Compaction``, not a message.
 - If a step covers several model calls (``llm_call_count``), its ``metrics`` are not the usage of a
   single call. They are stored in ``extra``. Token ids and log probabilities are not read.
-- Embedded subagents become separate recordings. A run that continues in another file is not joined;
-  the recordings of such files share a cluster, the ``session_id``.
+- Embedded subagents become separate recordings. If a run continues in another file, the parts are
+  not joined. Their recordings have the same cluster, the ``session_id``.
 - Images are stored as references by path or URL.
 
 The module ``writer`` writes version ``ATIF-v1.7``. Values that ATIF cannot express are stored under

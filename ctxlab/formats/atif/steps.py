@@ -49,8 +49,8 @@ def _parse_step(step: dict[str, Any], model: str | None, skip: SkipCallback) -> 
     """Convert a step and its results to messages.
 
     A result without ``source_call_id`` is assigned to the first call of the step that has no result.
-    If every call has a result, it becomes a message of the role of the step, or a user message if the
-    step is the agent's.
+    If no such call is left, the result becomes a separate message with the role of the step, or a
+    user message if the step is the agent's.
     """
     results = _results(step)
     own = _restore_fields(step_message(step, model, skip), step)
@@ -151,7 +151,10 @@ def result_message(result: dict[str, Any], role: str, skip: SkipCallback) -> Mes
 
 
 def _restore_fields(message: Message, holder: dict[str, Any]) -> Message:
-    """Overwrite fields of a message with the values stored under ``ctxlab`` in ``extra``."""
+    """Overwrite fields of a message with values that ctxlab's writer stored in the ATIF file.
+
+    The values are under ``ctxlab`` in the object ``extra`` of ``holder``, a step or a result.
+    """
     ours = _extra(holder).get(CTXLAB_KEY)
     if not ours:
         return message
@@ -282,7 +285,7 @@ def parse_document(
     Raises
     ------
     ValueError, msgspec.ValidationError
-        If the document has no list of steps, or if the stored values of ctxlab are malformed.
+        If the document has no list of steps, or if the values under ``ctxlab`` are malformed.
     """
     steps = fields.get_in(root, "steps")
     if not isinstance(steps, list):

@@ -119,7 +119,7 @@ def _read_back(document: Any, name: str) -> Recording | None:
 
 
 def _report_changes(told: Recording, back: Recording | None, report: UnsupportedCallback) -> None:
-    """Report each field of the recording that differs after the document was read back."""
+    """Report each field that differs between the recording and the document read back."""
     if back is None:
         return report("recording without messages")
     for message, again in zip(told.messages, back.messages, strict=True):
@@ -182,7 +182,11 @@ def _build_result(message: Message) -> dict[str, Any]:
 
 
 def _add_extra(holder: dict[str, Any], message: Message, read_back: Callable[[], Message]) -> None:
-    """Add the message's ``extra`` to a step or result, and the fields that differ when read back."""
+    """Add an ``extra`` object to the step or result that was built from a message.
+
+    It contains the message's own ``extra`` and, under ``ctxlab``, each field of the message that has
+    another value when the step or result is read back.
+    """
     extra = {key: value for key, value in message.extra.items() if key != CTXLAB_KEY}
     if extra:
         holder["extra"] = extra
@@ -228,7 +232,11 @@ def _media_type(url: str) -> str | None:
 
 
 def _build_metrics(usage: Usage) -> dict[str, Any]:
-    """Convert usage to metrics. Cache writes and reasoning use the names that the RFC proposes."""
+    """Convert token usage to the ``metrics`` of a step.
+
+    ATIF has no keys for cache writes and reasoning tokens. They are stored under ``extra``, with the
+    names that the RFC proposes.
+    """
     beyond = {"cache_creation_input_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning}
     extra = {key: count for key, count in beyond.items() if count}
     return {
@@ -246,7 +254,10 @@ def _iso_timestamp(time: float | None) -> str | None:
 
 
 def _changed_fields(actual: _T, expected: _T, names: Sequence[str]) -> dict[str, Any]:
-    """Return the values of ``expected`` for all named fields that differ in ``actual``, as JSON data."""
+    """Compare two objects, and return the values in ``expected`` of the fields that differ.
+
+    Only the fields in ``names`` are compared. The values are converted to JSON types.
+    """
     changed = (name for name in names if getattr(actual, name) != getattr(expected, name))
     return {name: msgspec.to_builtins(getattr(expected, name)) for name in changed}
 

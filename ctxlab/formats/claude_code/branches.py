@@ -30,9 +30,13 @@ _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<ta
 def find_abandoned_rows(rows: list[_Row]) -> set[int]:
     """Find the rows of turns that the user abandoned by editing an earlier prompt.
 
-    A prompt is abandoned if a later prompt has the same parent, the last message of the conversation
-    is below the later prompt, and no message was added below the earlier prompt after the later
-    prompt. The rows below an abandoned prompt are abandoned, too.
+    A prompt is abandoned if all of these conditions hold:
+
+    - A later prompt has the same parent.
+    - The later prompt is an ancestor of the last message of the conversation, or is this message.
+    - After the later prompt, no message was added below the earlier prompt.
+
+    The rows below an abandoned prompt are also abandoned.
 
     Parameters
     ----------
@@ -93,9 +97,10 @@ def _rows_below(rows: list[_Row], known: _Rows, roots: dict[str, int]) -> set[in
 
 
 def _find_root(at: str | None, known: _Rows, roots: dict[str, int], root_of: _Roots) -> str | None:
-    """Return the abandoned prompt that is the row ``at`` or one of its ancestors, or None.
+    """Return the uuid of the abandoned prompt to which a row belongs, or None.
 
-    Results are cached in ``root_of``, so each row is visited only once.
+    ``at`` is the uuid of the row. The row belongs to an abandoned prompt if it is this prompt or has
+    it among its ancestors. Results are cached in ``root_of``, so each row is visited only once.
     """
     trail: list[str] = []
     while at in known and at not in root_of:
@@ -108,7 +113,7 @@ def _find_root(at: str | None, known: _Rows, roots: dict[str, int], root_of: _Ro
 
 
 def _active_path(rows: list[_Row], known: _Rows) -> set[str]:
-    """Return the uuids of the last message and of all its ancestors."""
+    """Return the uuids of the last message and of all its ancestors, up to the root."""
     last = next((row for row in reversed(rows) if row.get("type") in _MESSAGE_TYPES), {})
     at, path = get_text(last, "uuid"), set[str]()
     while at in known and at not in path:
@@ -118,7 +123,10 @@ def _active_path(rows: list[_Row], known: _Rows) -> set[str]:
 
 
 def _parent_uuid(row: _Row) -> str | None:
-    """Return the uuid of the parent row. After a compaction it is stored in ``logicalParentUuid``."""
+    """Return the uuid of the parent of a row.
+
+    After a compaction, ``parentUuid`` is null and the uuid is stored in ``logicalParentUuid``.
+    """
     return get_text(row, "parentUuid") or get_text(row, "logicalParentUuid")
 
 

@@ -22,9 +22,10 @@ from ctxlab.messages.types import Compaction, Message, Recording
 
 @dataclass
 class _CompactionMarker:
-    """A compaction whose positions are computed when all messages are built.
+    """Placeholder for a compaction among the messages of a conversation.
 
-    ``fields`` are the other fields of the ``Compaction``.
+    When all messages are built, it is replaced by a ``Compaction`` with the positions of the kept
+    messages. ``fields`` contains the other fields of this ``Compaction``.
     """
 
     fields: dict[str, Any]
@@ -37,7 +38,7 @@ _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
 
 @dataclass
 class ConversationBuilder:
-    """Builds one main or side conversation from its rows."""
+    """Builder that converts the rows of one main or side conversation to a recording."""
 
     skip: SkipCallback
     "called with a description of each row or block that is skipped"
@@ -163,7 +164,10 @@ class ConversationBuilder:
         return became
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
-        """Return the messages that a compaction kept, as far as their rows were read."""
+        """Return the messages that a compaction kept, given the metadata of the compaction.
+
+        Messages are left out if their rows are not in the conversation.
+        """
         uuids = [*filter(get_text, get_list(metadata, "preservedMessages", "uuids"))]
         head = get_text(metadata, "preservedSegment", "headUuid")
         tail = get_text(metadata, "preservedSegment", "tailUuid")

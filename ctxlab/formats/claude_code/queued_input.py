@@ -33,7 +33,7 @@ _DELIVERED_REASONS = (None, "absorbed_mid_turn")
 
 
 def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
-    """Replace each row that delivered a queued prompt to the model by a user row with the prompt.
+    """Replace rows that delivered a queued prompt to the model by user rows with the prompt.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
     Returns
     -------
     list of dict
-        The rows with these replacements. Its length is the same as that of ``rows``.
+        The rows with these replacements, in the same order. No row is added or removed.
 
     Examples
     --------
@@ -76,8 +76,8 @@ def content_text(content: Any) -> str:
     Returns
     -------
     str
-        The string or the texts of the blocks, without surrounding white space. Empty if ``content``
-        has another type.
+        The string, or the texts of the text blocks, without surrounding white space. An empty string
+        if ``content`` has another type.
 
     Examples
     --------
@@ -104,16 +104,17 @@ class _PromptQueue:
     prompts: deque[_QueuedPrompt] = field(default_factory=deque)
     by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)
     removals: dict[str, deque[int]] = field(default_factory=dict)
-    "text of a prompt → indices of ``remove`` rows for which no other row with the text was found yet"
+    "text of a prompt → indices of its ``remove`` rows without another row with this text so far"
     carriers: dict[str, deque[int]] = field(default_factory=dict)
-    "text of a prompt → indices of other rows with it for which no ``remove`` row was found yet"
+    "text of a prompt → indices of other rows with this text without a ``remove`` row so far"
     answer_id: Any = None
 
     def process_row(self, row: _Row, place: int) -> tuple[Any, int | None]:
-        """Return the prompt that a row delivers, and the index of an earlier row with the same prompt.
+        """Update the queue with the row at index ``place``.
 
-        Each of the two is None if it does not exist. The prompt of the earlier row must not be
-        delivered a second time.
+        Return two values. The first is the prompt that this row delivered to the model, or None. The
+        second is the index of an earlier ``remove`` row that was converted to the same prompt, or
+        None. The caller undoes that conversion, so that the prompt is not read twice.
         """
         kind = row.get("type")
         if kind == "assistant":
@@ -173,7 +174,10 @@ def _pop_place(places: dict[str, deque[int]], said: str) -> int | None:
 
 
 def _prompt_content(value: Any) -> Any:
-    """Return ``value`` if it is the content of a user prompt. Return None for tool results etc."""
+    """Return ``value`` if it is the content of a user prompt, otherwise None.
+
+    The content of a prompt is a non-empty string or a list of blocks without tool results.
+    """
     if get_text(value):
         return value
     blocks = get_objects(value)

@@ -19,7 +19,7 @@ Claude Code writes one row per event.
   kept, either in ``preservedMessages.uuids``, or in ``preservedSegment`` by the first row
   (``headUuid``) and the last row (``tailUuid``). A ``microcompact_boundary`` row names the calls whose
   results were cleared.
-- An answer that was interrupted while the model was thinking is empty and is skipped.
+- If an answer was interrupted while the model was thinking, it is empty and is skipped.
 - All other rows are skipped and counted by type. This includes error messages of the client
   (``isApiErrorMessage``, model ``<synthetic>``). The counts are stored in the first recording of the
   file. Interrupted answers are counted in their own recording.
@@ -121,7 +121,10 @@ def _read_rows(source: Source) -> Iterator[tuple[int, _Row]]:
 
 
 def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
-    """Return the indices of the rows of abandoned turns in all main conversations."""
+    """Return the indices of all rows in abandoned turns of main conversations.
+
+    ``keys`` contains the key of the conversation of each row.
+    """
     mains: dict[str, list[int]] = {}
     for place, (row, key) in enumerate(zip(rows, keys, strict=True)):
         if not row.get("isSidechain"):

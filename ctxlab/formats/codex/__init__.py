@@ -1,1 +1,1 @@
-"""Rollouts of Codex CLI."""
+"""Reader for rollouts, the session logs of Codex CLI."""

@@ -1,6 +1,8 @@
-"""Convert items of OpenAI's Responses API, as written by Codex.
+"""Convert items of OpenAI's Responses API, as Codex logs them, to messages and tool calls.
 
-``rollout`` joins the items of one answer and matches those of a replacement history.
+``codex/rollout`` joins the items of one answer to a message. A compaction may log a replacement
+history, which repeats some of the items. Repeated items are found by the keys that this module
+computes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ctxlab.formats.fields import get_in, get_text, require_text
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
-"""Types of items that are calls with results in the log."""
+"""Types of items that are tool calls with a logged result."""
 
 OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output")
 """Types of items that are tool results."""
@@ -33,28 +35,29 @@ parse_usage = UsageShape(
     cache_read="cached_input_tokens",
     reasoning="reasoning_output_tokens",
 ).parse_billed
-"""Parse a ``TokenUsage``, whose input includes cached and whose output includes reasoning tokens."""
+"""Parse a ``TokenUsage`` object. Its input includes cached tokens, its output reasoning tokens."""
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:
-    """Convert an item to a tool call.
+    """Convert a logged item to a tool call.
 
-    Arguments are JSON, so the free text of a custom tool is stored under ``input``.
+    The arguments of a ``ToolCall`` are a JSON object. If a custom tool receives text instead, the
+    text is stored under the key ``input``.
 
     Parameters
     ----------
     item : dict
-        An item of one of ``CALL_TYPES``.
+        An item whose type is in ``CALL_TYPES``.
 
     Returns
     -------
     ToolCall
-        The call.
+        The tool call.
 
     Raises
     ------
     ValueError
-        If the item is invalid.
+        If the name of the tool is not a string.
     """
     kind, name, arguments = item.get("type"), item.get("name"), item.get("arguments")
     if kind == "local_shell_call":
@@ -68,16 +71,17 @@ def parse_call(item: dict[str, Any]) -> ToolCall:
 
 
 def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
-    """Convert an item to a tool result.
+    """Convert a logged item to a tool result.
 
-    The output is text, a list of parts, or an object that holds either.
+    The logged output is a string, a list of content parts, or an object with a string or a list of
+    parts under ``content``.
 
     Parameters
     ----------
     item : dict
-        An item of one of ``OUTPUT_TYPES``.
-    skip : callable
-        Called with a reason for each part that is left out.
+        An item whose type is in ``OUTPUT_TYPES``.
+    skip : Callable
+        Called with a description of each skipped content part.
 
     Returns
     -------
@@ -87,7 +91,7 @@ def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
     Raises
     ------
     ValueError
-        If the item is invalid.
+        If the item has no call id or if its output is malformed.
     """
     id = require_text(item.get("call_id"), "call_id")
     said, extra = item.get("output"), {}
@@ -98,24 +102,25 @@ def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
 
 
 def parse_content(value: Any, skip: SkipCallback) -> Content | None:
-    """Convert text and images of a content.
+    """Convert the logged content of a message. Parts that are neither text nor images are skipped.
 
     Parameters
     ----------
     value : Any
-        Text or a list of parts.
-    skip : callable
-        Called with a reason for each part that is left out.
+        A string, a list of content parts, or None.
+    skip : Callable
+        Called with a description of each skipped content part.
 
     Returns
     -------
-    str, tuple of dict or None
-        The content, joined by ``join_parts``.
+    str, tuple of dict, or None
+        One string if all parts are text parts, otherwise the text and image parts. None if there is
+        no content.
 
     Raises
     ------
     ValueError
-        If ``value`` is neither text nor a list of parts.
+        If ``value`` is not a string, a list of objects, or None.
     """
     if value is None or isinstance(value, str):
         return value
@@ -131,22 +136,22 @@ def parse_content(value: Any, skip: SkipCallback) -> Content | None:
 
 
 def content_texts(value: Any) -> list[str]:
-    """Return the non-empty texts of a content, a reasoning or its summary.
+    """Return the non-empty strings in logged content or in logged reasoning.
 
     Parameters
     ----------
     value : Any
-        Text or a list of parts.
+        A string, a list of parts, or None.
 
     Returns
     -------
     list of str
-        The texts, in order.
+        The string itself, or the text of each part in the original order.
 
     Raises
     ------
     ValueError
-        If ``value`` is neither text nor a list of parts.
+        If ``value`` is not a string, a list of objects, or None.
     """
     if isinstance(value, str):
         return [value] if value else []
@@ -154,7 +159,10 @@ def content_texts(value: Any) -> list[str]:
 
 
 def is_context_text(message_text: str) -> bool:
-    r"""Return whether Codex, not the user, wrote a user text; such a text begins no turn.
+    r"""Check whether the text of a user message was written by Codex instead of the user.
+
+    Codex sends instructions and descriptions of the environment as user messages. They do not begin
+    a turn.
 
     Parameters
     ----------
@@ -164,7 +172,7 @@ def is_context_text(message_text: str) -> bool:
     Returns
     -------
     bool
-        True if the text begins like a text of Codex.
+        True if the text starts with a marker of Codex, such as ``<environment_context>``.
 
     Examples
     --------
@@ -175,17 +183,20 @@ def is_context_text(message_text: str) -> bool:
 
 
 def message_keys(message: Message) -> list[Hashable]:
-    """Return keys that identify a message when a history repeats it.
+    """Return keys to find the items of a message in a replacement history.
+
+    The keys are compared with the keys that ``item_key`` returns for the items of the history.
 
     Parameters
     ----------
     message : Message
-        The message.
+        A message of the conversation.
 
     Returns
     -------
     list of hashable
-        One key per item of the message.
+        One key per item of the message: one for its text and one for each tool call, or one for a
+        tool result.
     """
     if message.role == "tool":
         return [("output", message.tool_call_id)]
@@ -196,17 +207,19 @@ def message_keys(message: Message) -> list[Hashable]:
 
 
 def item_key(item: Any) -> Hashable:
-    """Return the key of an item of a history, comparable to ``message_keys``.
+    """Return a key that identifies an item of a replacement history.
+
+    If a message contains the item, ``message_keys`` returns the same key for this message.
 
     Parameters
     ----------
     item : Any
-        The item.
+        JSON value of the item.
 
     Returns
     -------
     hashable
-        The key.
+        Role and text of a message, or kind and call id of a tool call or tool result.
     """
     kind = get_in(item, "type")
     if kind == "message":

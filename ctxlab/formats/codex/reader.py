@@ -1,22 +1,23 @@
-"""Read rollouts of Codex CLI.
+"""Read rollouts, which are the session logs of Codex CLI.
 
-A rollout has one line per item, ``{timestamp, type, payload}``. The items of one answer are joined.
-``response_item`` holds input and output of the model, ``compacted`` is a compaction, and
-``turn_context`` names the model. ``event_msg`` repeats items for display; only ``token_count`` and
-``thread_rolled_back`` are read. Until September 2025 a line was the bare item, after a first line
-``{id, timestamp, instructions, git}``.
+A rollout has one item per line: ``{timestamp, type, payload}``. The items of one answer are joined.
+A ``response_item`` contains input or output of the model, ``compacted`` is a compaction, and
+``turn_context`` contains the name of the model. An ``event_msg`` repeats an item for display; only
+``token_count`` and ``thread_rolled_back`` are read. In files from before September 2025, the first
+line is ``{id, timestamp, instructions, git}``, and each other line contains only the payload.
 
-- ``base_instructions`` is sent before all items and becomes the system message. ``instructions``,
-  in older files, is the user's ``AGENTS.md``. If a message repeats it, as since mid-2025, it
-  becomes no message of its own.
-- The first ``session_meta`` belongs to the file. Those of sessions it was forked from are counted.
-- ``thread_rolled_back`` removes the newest turns of the user. Removed messages are counted.
+- ``base_instructions`` is sent before all items and becomes the system message. In older files,
+  ``instructions`` contains the user's ``AGENTS.md`` and is added to the system message. Since
+  mid-2025, a message also contains this text. In this case, ``instructions`` is not added.
+- The first ``session_meta`` line describes the session of the file. If this session continues a copy
+  of another session, more ``session_meta`` lines follow. They are skipped and counted.
+- ``thread_rolled_back`` removes the newest turns of the user. The removed messages are counted.
 
 References
 ----------
 github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (``RolloutItem``) and
-``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The format was taken from there,
-since the example files are written by hand.
+``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The reader follows this code,
+because the example files for the tests are written by hand.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _META_KEYS = ("cli_version", "originator", "model_provider")
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file has lines of a rollout, or begins like an older one.
+    """Check whether a file is a Codex rollout in the current or the older form.
 
     Parameters
     ----------
@@ -46,14 +47,15 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if the file is a rollout.
+        True if a line has a known type and a payload, or if the first line is a header of the older
+        form.
     """
     known = (row for row in head.rows if get_in(row, "type") in _LINE_TYPES)
     return _is_bare_meta(head.value) or any(isinstance(row.get("payload"), dict) for row in known)
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversation of a file.
+    """Read the conversation of a rollout.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ def read(source: Source) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        The conversation, if it has messages.
+        The conversation. Nothing is yielded if it has no messages.
     """
     builder = RolloutBuilder(source.skip)
     meta: dict[str, Any] | None = None

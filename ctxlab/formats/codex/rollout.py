@@ -1,22 +1,25 @@
 """Build messages from the items of a Codex rollout.
 
-- Consecutive reasoning, text and calls form one assistant message with parallel calls. It ends when
-  something else is sent or when its tokens are counted. Until late 2025 Codex wrote the items of an
-  answer at the end: first the token count, then each call with its output. In such files, the calls
-  of one answer continue across outputs until the next count.
-- An output is placed right after the newest assistant message with calls if it answers one of them.
-- ``token_count`` is the billed usage of one answer. It is written again, with the same totals, when
-  nothing new was billed. It is also written for the call that summarizes, right before
-  ``compacted``.
-- Developer messages at the beginning become system messages. Later ones become user messages
-  (``extra["role"]``), since Anthropic accepts no late system message and Codex drops them on
-  compaction.
-- Searches and images made by the provider have no result in the log and are counted.
-- If a compaction has a ``replacement_history``, the items repeated there were kept, and the
-  remaining user text there is the summary. A summary by the provider is encrypted and is not read.
-  Without a history, Codex keeps what it restores when it resumes: the context before the first
-  turn, and the newest user messages that fit 20,000 tokens of four bytes. A message that Codex
-  truncates to fit has changed and does not count as kept.
+- Consecutive reasoning, text and calls form one assistant message with parallel calls. The message
+  ends at the first item that is not part of an answer, or at its token count. Until late 2025, Codex
+  logged the items of an answer after its token count, and each call directly before its output. In
+  such files, a message contains all calls up to the next token count.
+- If a tool output answers a call of the newest assistant message with calls, it is placed directly
+  after this message.
+- A ``token_count`` contains the billed usage of one answer. Codex repeats it with the same totals
+  if nothing new was billed. Codex also logs a ``token_count`` for the model call that writes a
+  summary, directly before ``compacted``.
+- Developer messages at the beginning become system messages. Later developer messages become user
+  messages with ``extra["role"]``, for two reasons: Anthropic's API accepts system messages only at
+  the beginning, and Codex drops developer messages at a compaction.
+- Searches and images that the provider made have no logged result. They are skipped and counted.
+- If a compaction has a ``replacement_history``, Codex kept the earlier items that the history
+  repeats. The text of the other user messages in the history is the summary. If the provider wrote
+  the summary, it is encrypted and is not read.
+- If a compaction has no ``replacement_history``, the kept items are those that Codex restores when
+  it resumes a session: the context before the first turn, and the newest user messages that fit in
+  20,000 tokens, with four bytes counted as one token. If Codex truncates a message to fit, the
+  message has changed and does not count as kept.
 
 References
 ----------
@@ -41,32 +44,32 @@ from ctxlab.messages.types import Compaction, Message, Role, Usage
 _MAX_USER_TOKENS = 20_000
 
 _IndexedItems: TypeAlias = list[tuple[int, tuple[Message, ...]]]
-"""The indices of items and their messages."""
+"""Pairs of the index of an item and the messages of this item."""
 
 
 @dataclass
 class _AnswerItem(MessageBuilder):
-    """An answer of the model; it has no messages if it has neither text nor calls."""
+    """An answer of the model, with the results of its tool calls."""
 
     counted_first: bool = False
-    "whether its token count was written before its items"
+    "True if the token count of the answer was logged before its items"
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The assistant message, followed by the results."""
+        """The assistant message and the tool results; empty if the answer has no text and no calls."""
         return super().messages if self.texts or self.calls else ()
 
 
 class _MessageItem(NamedTuple):
-    """A message that was not written by the model."""
+    """A message that the model did not write."""
 
     messages: tuple[Message]
     starts_turn: bool = False
-    "whether it is a prompt that begins a turn"
+    "True if the message is a prompt of the user, which begins a turn"
 
 
 class _CompactionItem(NamedTuple):
-    """A compaction with the indices of the items that it kept."""
+    """A compaction, with the indices of the items that were kept."""
 
     kept: frozenset[int]
     summary: str | None
@@ -78,14 +81,14 @@ _Item: TypeAlias = _AnswerItem | _MessageItem | _CompactionItem
 
 @dataclass
 class RolloutBuilder:
-    """Builder of the conversation of one rollout."""
+    """Builder that converts the items of one rollout to a conversation."""
 
     skip: SkipCallback
-    "called with a reason for each item that becomes no message"
+    "called with a description of each skipped or removed item"
     models: Counter[str] = field(default_factory=Counter, init=False)
     "model → number of its answers"
     instructions: str | None = field(default=None, init=False)
-    "base instructions that a turn names"
+    "base instructions from the first turn that contains them; None if no turn contains them"
     _items: list[_Item] = field(default_factory=list, init=False)
     _open_answer: _AnswerItem | None = field(default=None, init=False)
     _last_answer: _AnswerItem | None = field(default=None, init=False)
@@ -96,19 +99,19 @@ class RolloutBuilder:
     _has_begun: bool = field(default=False, init=False)
 
     def add_item(self, item: dict[str, Any], time: float | None) -> None:
-        """Add one item.
+        """Add the next item of the rollout.
 
         Parameters
         ----------
         item : dict
-            The next item.
+            The JSON object of the item.
         time : float or None
-            Seconds since 1970.
+            Time of the item in seconds since 1970.
 
         Raises
         ------
         ValueError
-            If the item is invalid. Nothing is added then.
+            If the item is malformed. In this case it is not added.
         """
         kind, role = item.get("type"), item.get("role")
         if kind == "message" and role == "assistant":
@@ -129,24 +132,27 @@ class RolloutBuilder:
             self.skip(f"message of role {role}" if kind == "message" else f"item of type {kind}")
 
     def begin_turn(self, context: dict[str, Any]) -> None:
-        """Begin a turn.
+        """Begin the next turn, and read the model and the base instructions from its context.
 
         Parameters
         ----------
         context : dict
-            The ``turn_context``, which names the model.
+            The payload of the ``turn_context`` line.
         """
         self._open_answer = self._last_answer = self._pending_usage = None
         self._model = get_text(context, "model") or self._model
         self.instructions = self.instructions or get_text(context, "base_instructions")
 
     def add_token_count(self, info: Any) -> None:
-        """Add billed usage to the newest answer, or to the next one if that has usage.
+        """Add the billed usage of an answer.
+
+        The usage is added to the newest answer. If the newest answer already has usage, it is added
+        to the next answer. A repeated token count is skipped.
 
         Parameters
         ----------
         info : Any
-            The ``info`` of a ``token_count``.
+            The value of ``info`` in a ``token_count`` event.
         """
         billed = items.parse_usage(get_in(info, "last_token_usage"))
         totals = get_in(info, "total_token_usage")
@@ -162,9 +168,10 @@ class RolloutBuilder:
         self._open_answer = None
 
     def add_compaction(self, payload: dict[str, Any]) -> None:
-        """Add a compaction.
+        """Add a compaction after the items that were added so far.
 
-        Usage counted just before belongs to the call that summarizes and is dropped.
+        A token count that was logged directly before the compaction belongs to the model call that
+        wrote the summary. Its usage is ignored.
 
         Parameters
         ----------
@@ -174,7 +181,7 @@ class RolloutBuilder:
         Raises
         ------
         ValueError
-            If an item of the replacement history is invalid.
+            If an item of the replacement history is malformed.
         """
         history, summary = payload.get("replacement_history"), get_text(payload, "message")
         if isinstance(history, list):
@@ -186,12 +193,12 @@ class RolloutBuilder:
         self._items.append(_CompactionItem(kept, summary))
 
     def roll_back(self, turns: int) -> None:
-        """Remove the newest turns, with the context messages just before them.
+        """Remove the newest turns, and the context messages directly before the first of them.
 
         Parameters
         ----------
         turns : int
-            Number of turns of the user.
+            Number of turns to remove.
         """
         starts = self._turn_starts()
         if not starts or not turns:
@@ -206,17 +213,17 @@ class RolloutBuilder:
         self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
 
     def has_user_text(self, user_text: str) -> bool:
-        """Return whether a message that the model did not write contains a text.
+        """Check whether a message that the model did not write contains a given text.
 
         Parameters
         ----------
         user_text : str
-            The text to find.
+            The text to search for.
 
         Returns
         -------
         bool
-            True if a message contains the text.
+            True if at least one such message contains the text.
         """
         sent = (item.messages[0] for item in self._items if isinstance(item, _MessageItem))
         return any(user_text in message.text for message in sent)
@@ -224,19 +231,19 @@ class RolloutBuilder:
     def build_messages(
         self, instructions: str | None
     ) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
-        """Return the messages and compactions of the conversation.
+        """Return the messages and compactions that were built from the items.
 
         Parameters
         ----------
         instructions : str or None
-            Text of the system message.
+            Text of a system message to add at the beginning. None: add no system message.
 
         Returns
         -------
         messages : tuple of Message
-            The messages; empty if no item became a message.
+            The messages in order. Empty if no item became a message.
         compactions : tuple of Compaction
-            The compactions.
+            The compactions in order.
         """
         opening = (Message("system", instructions),) if instructions else ()
         messages, spans, compactions = [*opening], [], []
@@ -286,7 +293,7 @@ class RolloutBuilder:
             self._open_answer = None
 
     def _visible_items(self) -> _IndexedItems:
-        """Return the items kept by the newest compaction and the items since."""
+        """Return the items that the newest compaction kept, and all items after it."""
         view: list[int] = []
         for index, item in enumerate(self._items):
             if isinstance(item, _CompactionItem):
@@ -314,10 +321,10 @@ def _is_context_item(item: _Item) -> bool:
 
 
 def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozenset[int], list[str]]:
-    """Compare the visible items with the history that replaces them at a compaction.
+    """Compare the items before a compaction with its replacement history.
 
-    Returns the indices of the items that the history repeats in full, and the texts of its user
-    messages that are new.
+    Returns the indices of the items that the history repeats completely, and the texts of all other
+    user messages in the history.
     """
     keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
@@ -330,7 +337,7 @@ def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozense
 
 
 def _newest_user_messages(visible: _IndexedItems) -> frozenset[int]:
-    """Return the newest of the user messages, as many as fit the limit of Codex."""
+    """Return the indices of the newest user messages that fit in ``_MAX_USER_TOKENS``."""
     kept, left = set(), _MAX_USER_TOKENS
     for index, (message, *_) in reversed(visible):
         left -= -(-len(message.text.encode("utf-8", "replace")) // 4)

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeAlias
 from ctxlab.messages.types import Message
 
 MessageKey: TypeAlias = tuple[Any, ...]
-"""Identifier of a message, which is equal if a later request repeats the message."""
+"""Identifier of a message. A message has the same identifier in all requests that contain it."""
 SYSTEM_KEY: MessageKey = ("system",)
 """The key of all system prompts. It does not contain the text, which may include the current time."""
 
 
 class SentMessage(NamedTuple):
-    """A message of a logged request, or the model's answer, in a form that can be compared."""
+    """A message of a logged request, or the model's answer, with keys to compare it with others."""
 
     key: MessageKey
     "identifies the message; equal for all its copies, even if a tool result was cleared"
@@ -92,10 +92,11 @@ class Alignment(NamedTuple):
     unchanged, otherwise of the message before the answer; None if neither is repeated"""
 
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
-        """Count the messages up to ``last_match`` that are the same in both requests.
+        """Count the messages before and at ``last_match`` that are the same in both requests.
 
-        Counting goes backwards from ``last_match`` and stops at the first message that was not sent
-        before. Cleared tool results and system prompts are not counted.
+        Counting goes backwards from ``last_match``. It stops at the first message that was not in
+        the previous request, or when two messages were counted. Cleared tool results and system
+        prompts are not counted.
 
         Parameters
         ----------
@@ -107,7 +108,7 @@ class Alignment(NamedTuple):
         Returns
         -------
         int
-            0, 1, or 2 for two or more messages.
+            The number of equal messages: 0, 1 or 2.
         """
         if self.last_match is None:
             return 0
@@ -124,7 +125,7 @@ class Alignment(NamedTuple):
         return count
 
     def omits_only_user_messages(self, previous: SentMessages) -> bool:
-        """Check whether the request lacks only user messages, such as temporary reminders.
+        """Check whether only user messages, such as temporary reminders, are missing in the request.
 
         Parameters
         ----------
@@ -134,7 +135,8 @@ class Alignment(NamedTuple):
         Returns
         -------
         bool
-            True if the request repeats all other previous messages and adds nothing between them.
+            True if the request repeats all previous messages that are not user messages, and has no
+            new message between them.
         """
         if self.last_match is None or self.last_match[1] < len(previous) - 1:
             return False
@@ -228,10 +230,11 @@ def first_message_key(messages: SentMessages) -> MessageKey | None:
 def _find_last_match(
     previous: SentMessages, current: SentMessages, start: int, has_answer: bool
 ) -> tuple[int, int] | None:
-    """Find the previous answer in the request. If it is missing, find the message before it.
+    """Find the last message of ``previous`` that is repeated unchanged in ``current``.
 
-    Only messages after ``start`` are searched. Return the index of the found message in ``current``
-    and its index in ``previous``, or None.
+    The answer is searched for first, if there is one, and then the message before it. Only messages
+    from index ``start`` on are searched. Return the index of the found message in ``current`` and its
+    index in ``previous``, or None.
     """
     for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
         for index in range(len(current) - 1, start - 1, -1):
@@ -243,7 +246,12 @@ def _find_last_match(
 def _match_middle(
     previous: SentMessages, current: SentMessages, places: range, indices: range
 ) -> dict[int, int]:
-    """Match the messages between the common beginning and the common end by key, in order."""
+    """Match the messages between the common beginning and the common end of two requests by key.
+
+    ``places`` are the indices of these messages in ``previous``, and ``indices`` are their indices in
+    ``current``. The result maps an index in ``current`` to the index of the same message in
+    ``previous``. Matched messages have the same order in both requests.
+    """
     waiting: dict[MessageKey, list[int]] = {}
     for place in reversed(places):
         waiting.setdefault(previous[place].key, []).append(place)

@@ -97,7 +97,8 @@ def parse_content(blocks: _Blocks, skip: SkipCallback) -> Content | None:
     Returns
     -------
     str, tuple of dict, or None
-        One string if all blocks are texts, otherwise content parts. None if nothing is left.
+        One string if all blocks are text blocks, otherwise content parts. None if all blocks were
+        skipped.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 Supported are the parts and items of OpenAI, the blocks of Anthropic, Bedrock and LangChain, the
 parts of OpenTelemetry's GenAI conventions, and the blocks of Goose, Kimi and the Vercel AI SDK. The
-type of a block is its ``type`` or, for a Bedrock block, its only key (``content_parts`` lists the
-types).
+type of a block is its ``type`` or, for a Bedrock block, its only key. The module
+``messages.content_parts`` lists the types.
 
 - OpenAI's parts that are neither text nor image (audio, files) are kept unchanged.
 - A call that Goose could not parse has no name. It gets the name ``unknown``, so that its result
@@ -49,7 +49,7 @@ _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
 
 class ParsedContent(NamedTuple):
-    """The content of one message by kind. Each kind is in the original order."""
+    """The content of one message, split by kind. Blocks of the same kind keep their order."""
 
     parts: tuple[ContentPart, ...] = ()
     "texts, images and other content parts"
@@ -62,7 +62,7 @@ class ParsedContent(NamedTuple):
 
     @property
     def content(self) -> chat_format.Content | None:
-        """The parts as the content of a message: one string if all parts are texts, None if empty."""
+        """Content of the message: a string if all parts are texts, None if there are no parts."""
         return join_parts(self.parts)
 
 
@@ -249,7 +249,11 @@ def _unwrap_vercel_output(output: dict[str, Any]) -> Any:
 
 
 def _result_content(value: Any, skip: SkipCallback) -> chat_format.Content:
-    """Convert a tool result to content: texts and images, or JSON if it has any other form."""
+    """Convert the value of a tool result to the content of a message.
+
+    Strings, text blocks and image blocks are converted to content. Any other value becomes a JSON
+    string.
+    """
     if isinstance(value, str):
         return value
     blocks = [_to_text_block(each) for each in (value if isinstance(value, list) else [value])]
@@ -291,7 +295,7 @@ def _block_text(block: dict[str, Any]) -> str | None:
 
 
 def _block_reasoning(block: dict[str, Any]) -> list[str]:
-    """Return the texts of a reasoning block, or its summaries if it has no other text."""
+    """Return the texts of a reasoning block, or the texts of its summary if it has no other text."""
     candidates = [
         *map(block.get, ("thinking", "think", "reasoning", "text", "content")),
         get_in(block, "reasoning_content", "text"),
@@ -306,7 +310,7 @@ def _item_texts(value: Any) -> list[str]:
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
-    """Return the URL of an image, or a data URL with its content. None if it is not an image."""
+    """Return the URL of an image block, or a data URL with its bytes. None if it is not an image."""
     if block.get("modality") not in (None, "image"):
         return None  # OpenTelemetry also uses these types for audio and video
     media = _first_key_text(block, "mime_type", "mimeType", "mediaType")

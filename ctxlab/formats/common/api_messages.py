@@ -2,7 +2,7 @@
 
 A row of a log is a message of OpenAI (Chat Completions, or an item of the Responses API),
 Anthropic, LangChain, OpenTelemetry (with ``parts``), Goose, Kimi or the Vercel AI SDK. It may also
-be a list of role and text, or a string.
+be a pair such as ``["user", "hi"]``, or a string, which is read as a user message.
 
 - Tool results in a user message become separate messages before it. Tool results in an assistant
   message, which are from tools that the provider ran, become separate messages after it.
@@ -142,7 +142,9 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
 
 
 def is_control_row(row: Any) -> bool:
-    """Check whether a row of a log is a control row of Kimi or the session line of Goose.
+    """Check whether a row of a log contains information about the log instead of a message.
+
+    Such rows are the control rows of Kimi and the line in which Goose describes the session.
 
     Parameters
     ----------
@@ -152,7 +154,7 @@ def is_control_row(row: Any) -> bool:
     Returns
     -------
     bool
-        True if the row is not a message but information about the log.
+        True if the row has a role that starts with ``_`` or the keys of a Goose session.
 
     Examples
     --------
@@ -206,7 +208,10 @@ def is_role_text_pair(value: Any) -> bool:
 
 
 def _record_skipped(skipped: list[str], messages: list[Message], skip: SkipCallback) -> None:
-    """Store descriptions of skipped items in the last message, or report them if there is none."""
+    """Store descriptions of skipped items in ``extra`` of the last message.
+
+    If there is no message yet, they are passed to ``skip``.
+    """
     if skipped and messages:
         extra = messages[-1].extra
         skipped = [*extra.get(SKIPPED_KEY, ()), *skipped]

@@ -306,7 +306,10 @@ def _is_text_part(part: ContentPart) -> bool:
 
 @dataclass
 class MessageBuilder:
-    """Builder that collects the texts, reasoning, calls and results of an assistant message."""
+    """Builder for an assistant message that a log splits into blocks, rows or items.
+
+    It collects the texts, reasoning and calls of the message, and the results of the calls.
+    """
 
     time: float | None = None
     "time of the message, in seconds since 1970"
@@ -336,12 +339,12 @@ class MessageBuilder:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The assistant message, followed by the tool results."""
+        """The assistant message, followed by the tool messages with the results of its calls."""
         return (self.message, *self.results)
 
 
 def most_common_model(models: Counter[str]) -> str | None:
-    """Return the model with the most answers; the first one if several have equally many.
+    """Return the model with the most answers. A tie is decided for the model that was counted first.
 
     Parameters
     ----------

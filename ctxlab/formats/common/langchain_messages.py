@@ -114,7 +114,7 @@ def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
 
 
 def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a message, which is a key of ``_ROLES``, and its fields."""
+    """Return the kind of a message, such as ``human`` or ``ai``, and its fields in a flat dict."""
     value = require_object(value, "a message")
     if "lc" in value:
         kind, fields = _last_item(value.get("id")), value.get("kwargs")
@@ -145,7 +145,11 @@ def _last_item(value: Any) -> Any:
 
 
 def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls in ``tool_calls``. If there are none, use the provider's copies of the calls."""
+    """Parse the tool calls of a message.
+
+    The calls are read from ``tool_calls`` and ``invalid_tool_calls``. If both are empty, the calls in
+    the provider's format are read.
+    """
     calls = _listed(fields, "tool_calls") + _listed(fields, "invalid_tool_calls")
     raw = fields.get("additional_kwargs")
     for holder in (raw, fields):
@@ -156,7 +160,7 @@ def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _parse_function_call(value: Any) -> list[Any]:
-    """Return OpenAI's legacy ``function_call`` as a list of calls, with the function name as id."""
+    """Return OpenAI's legacy ``function_call`` as a list of one call, with the function name as id."""
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 
@@ -165,7 +169,7 @@ def _listed(fields: dict[str, Any], key: str) -> list[Any]:
 
 
 def _parse_usage(fields: dict[str, Any]) -> Usage | None:
-    """Return LangChain's token counts, or those of the provider if LangChain recorded none."""
+    """Return the token counts in LangChain's format, or in the provider's format if there are none."""
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))

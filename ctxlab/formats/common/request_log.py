@@ -1,4 +1,4 @@
-"""Read request bodies and request logs; shared by the readers for chat APIs.
+"""Read request bodies and request logs, for the readers of chat APIs.
 
 A request body is an object with ``messages``, or a list of messages. A file contains bodies as
 JSONL or as a JSON list, or is a single body. If the first row of a file contains a request and its
@@ -46,7 +46,10 @@ class RequestBody(NamedTuple):
 
     @property
     def is_logged(self) -> bool:
-        """True if the row has ``request``, ``response`` or ``choices``, even if the value is empty."""
+        """True if the row belongs to a request log.
+
+        Such a row has the key ``request``, ``response`` or ``choices``, possibly with an empty value.
+        """
         return not _RESPONSE_KEYS.isdisjoint(self.row)
 
 
@@ -128,7 +131,7 @@ def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]
 
 
 def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """Select the values of a row that are stored in ``Recording.meta``, such as an id or a score.
+    """Select the short values of a row, such as an id or a score, for ``Recording.meta``.
 
     Parameters
     ----------

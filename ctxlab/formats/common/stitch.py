@@ -38,7 +38,7 @@ _MAX_CANDIDATES = 8  # conversations that a request is compared with; keeps read
 
 
 def match_repeated(before: Sequence[Hashable], after: Sequence[Hashable]) -> dict[int, int]:
-    """Match equal items of two sequences.
+    """Match equal items of two sequences, such as the messages before and after a compaction.
 
     Each item is matched at most once. If equal items occur several times, the last occurrences are
     matched first. The order of the items is otherwise ignored, because some agents reorder the
@@ -168,12 +168,16 @@ class _Conversation:
     "messages of the latest request, and its answer"
     has_answer: bool = False
     earlier_answers: list[Message] = field(default_factory=list)
-    "earlier answers, if the latest request was made several times"
+    "answers before the last one, if the latest request was made several times"
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
     "message key → indices of the messages with this key"
 
     def add_request(self, request: LoggedRequest, current: SentMessages, found: Alignment) -> bool:
-        """Add the next request. Return True if it repeats the latest request."""
+        """Add the next request of the conversation. Return True if it repeats the previous request.
+
+        ``current`` are the messages of the request, and ``found`` is their alignment with the
+        messages of the previous request.
+        """
         matched = found.matched
         end = max(matched, default=-1) + 1
         again = end == len(current) and matched[end - 1] == len(self.previous) - 1 - self.has_answer
@@ -196,7 +200,11 @@ class _Conversation:
     def _settle_answer(
         self, request: LoggedRequest, current: SentMessages, matched: dict[int, int]
     ) -> None:
-        """Replace the last answer by the answer that the new request contains, if they differ."""
+        """Replace the last answer if the new request contains a different one.
+
+        An agent may repeat a request and continue with an earlier answer, or change the answer. The
+        conversation then contains the answer that was sent.
+        """
         index = next(reversed(matched), -1)
         if not self.has_answer or matched.get(index) != len(self.previous) - 1:
             return
@@ -231,7 +239,11 @@ class _Conversation:
             self.compactions.append(Compaction(here, "summary", summary, kept))
 
     def _is_cleared(self, sent: SentMessage, was: SentMessage) -> bool:
-        """Check whether a tool result differs both from the previous request and from its first text."""
+        """Check whether the agent cleared a tool result since the previous request.
+
+        True if the text of the result differs from the text in the previous request, and is not the
+        original text.
+        """
         if sent.key[0] != "tool" or sent.text == was.text:
             return False
         return was.position is None or self.messages[was.position].text != sent.text
@@ -239,7 +251,10 @@ class _Conversation:
     def _restore_dropped(
         self, current: SentMessages, positions: list[int | None], matched: dict[int, int]
     ) -> None:
-        """Find dropped messages that are sent again, and store their indices in ``positions``."""
+        """Find messages that an earlier compaction dropped and the new request contains again.
+
+        Their indices in the conversation are stored in ``positions``.
+        """
         lows = list(accumulate((-1 if p is None else p for p in positions), max))
         high = len(self.messages)
         for index in range(len(current) - 1, -1, -1):
@@ -264,7 +279,7 @@ class _Conversation:
 
 @dataclass
 class _ConversationIndex:
-    """The conversations found so far, with indices to find the one that a request continues."""
+    """The conversations found so far, and lookup tables to find the one that a request continues."""
 
     conversations: list[_Conversation] = field(default_factory=list)
     conversations_by_end: dict[_EndKey, dict[int, _Conversation]] = field(default_factory=dict)
@@ -295,7 +310,10 @@ class _ConversationIndex:
         return thread, align_messages((), current, False)
 
     def remove_ends(self, conversation: _Conversation) -> None:
-        """Remove the last messages of a conversation from the index, before a request is added to it."""
+        """Remove the last messages of a conversation from the index.
+
+        Call this method before a request is added to the conversation.
+        """
         for end in self._end_keys(conversation):
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
@@ -308,14 +326,21 @@ class _ConversationIndex:
             self.call_owners[call.id] = conversation if only else None
 
     def _end_keys(self, conversation: _Conversation) -> Iterator[_EndKey]:
-        """Yield the index keys of a conversation, for its last answer and the message before it."""
+        """Yield the keys under which a conversation is indexed.
+
+        There are keys for the last answer and for the message before it. Each key exists with and
+        without the first message of the conversation.
+        """
         begins = first_message_key(conversation.previous)
         for each in conversation.previous[-2 if conversation.has_answer else -1 :]:
             yield begins, each.exact_key
             yield None, each.exact_key
 
     def _candidates(self, begins: MessageKey | None, current: SentMessages) -> list[_Conversation]:
-        """Find conversations that the request may continue, because it repeats their last messages."""
+        """Find conversations with a last message that the request repeats.
+
+        If ``begins`` is not None, they must also have the first message with this key.
+        """
         found: dict[int, _Conversation] = {}
         for each in reversed(current):
             if ending := self.conversations_by_end.get((begins, each.exact_key)):
@@ -325,7 +350,10 @@ class _ConversationIndex:
         return list(found.values())
 
     def _continues(self, thread: _Conversation, current: SentMessages, found: Alignment) -> bool:
-        """Check whether a request is the next request of a conversation, given their alignment."""
+        """Check whether a request is the next request of a conversation.
+
+        ``found`` is the alignment of its messages with the previous request of the conversation.
+        """
         held = thread.previous
         if found.last_match is None:
             return False

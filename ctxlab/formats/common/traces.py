@@ -4,8 +4,8 @@ A tracing system groups calls into threads. A thread is a session that the appli
 trace if there is no session. Calls are exported in any order, such as latest first or child before
 parent. The readers for LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
 
-A logged request is a string, a list of messages, a list of such lists, or an object that contains
-one of these. A logged response also has one of these forms, or is an object with ``choices``,
+A logged request is a string, a list of messages, a list of lists of messages, or an object that
+contains one of these. A logged response has one of these forms, or is an object with ``choices``,
 ``generations``, ``message`` or ``output``. The first of several choices is read, and the others are
 reported to the callback ``skip``. If a model answers with JSON, tracers log the parsed value. A
 response of any other form is therefore converted back to JSON and becomes the text of the answer.
@@ -77,8 +77,8 @@ def build_traced_call(
 ) -> TracedCall:
     """Build a traced call from its logged inputs and outputs.
 
-    If the output contains several messages, because the call included tool use, the last answer
-    becomes the answer and the other messages are added to the request.
+    If tools were run within the call, the output contains several messages. The last of them becomes
+    the answer, and the others are added to the request.
 
     Parameters
     ----------
@@ -172,7 +172,10 @@ def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recordi
 
 
 def _report_skipped(message: Message, skip: SkipCallback) -> Message:
-    """Report the skipped items listed in ``extra`` of a message, and remove the list."""
+    """Report the skipped items that ``parse_messages`` listed in ``extra`` of a message.
+
+    Return the message without this list.
+    """
     if SKIPPED_KEY not in message.extra:
         return message
     for reason in message.extra[SKIPPED_KEY]:
@@ -236,7 +239,7 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
     Returns
     -------
     list of Message
-        Usually one message, or none if the call failed. If the call included tool use, the list
+        Usually one message, or none if the call failed. If tools were run within the call, the list
         contains the first answer, the tool results and the last answer.
 
     Raises

@@ -13,9 +13,9 @@ _SERVICE_TIER_PREFIXES = ("", "priority_", "flex_")
 
 
 class UsageShape(NamedTuple):
-    """The keys of token counts in the usage object of an API.
+    """The keys of the token counts in the usage objects of an API.
 
-    Keys of nested objects are separated by dots.
+    A key in a nested object is written as a path with dots, such as ``details.cached_tokens``.
     """
 
     input: str
@@ -32,7 +32,7 @@ class UsageShape(NamedTuple):
     "True if the input tokens include those read from and written to the cache"
 
     def parse(self, value: Any) -> Usage | None:
-        """Parse a usage object that has these keys.
+        """Parse a usage object that has the keys of this shape.
 
         Parameters
         ----------

@@ -139,7 +139,7 @@ def _to_rows(row: dict[str, Any], said: list[Any], results: list[Any]) -> Iterat
 
 
 def _tool_output(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the output of a tool in the format of tool results in model messages."""
+    """Convert the output of a tool part to the SDK's format for tool results in model messages."""
     if body.get("state") == "output-error":
         return {"type": "error-text", "value": get_text(body, "errorText") or ""}
     if body.get("state") == "output-denied":

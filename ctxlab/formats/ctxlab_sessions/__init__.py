@@ -1,1 +1,1 @@
-"""Sessions stored by ctxlab, read as recordings."""
+"""Readers for the sessions that ctxlab's own agent stores."""

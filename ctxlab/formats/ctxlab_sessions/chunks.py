@@ -1,17 +1,20 @@
 """Read sessions that ``JsonlStore`` stored in chunks.
 
-A session is stored in several files of one folder whose names contain its id. Together they form
-one recording. The chunks are ``session-ID.1.jsonl``, ``session-ID.2.jsonl``, …: a header line, then
-one message per line in the native format. The header is ``{"type": "session", "format": "ctxlab",
-"version": 1, "id": …, "chunk": 2, "first": 200, "turn": 57, "replied": true, …}``. It holds the
-position of the first message of the chunk and the number of the turn before it. ``more`` in a row
-is the number of rows of its batch that follow. If the last row of a batch is missing, the batch was
-not completely written and is not part of the session. Text after the last line break of the newest
-chunk is not part of it either. Both are left out and counted.
+A session is stored in several files of one folder. Their names contain the id of the session, and
+they are read as one recording. The chunks ``session-ID.1.jsonl``, ``session-ID.2.jsonl`` and so on
+contain the messages. Each chunk has a header line, followed by one message per line in the native
+format. The header is ``{"type": "session", "format": "ctxlab", "version": 1, "id": …, "chunk": 2,
+"first": 200, "turn": 57, "replied": true, …}``. ``first`` is the position of the first message of
+the chunk, and ``turn`` is the number of the turn before this message.
 
-Further files are ``session-ID.meta.json`` (title, status, …), ``session-ID.tools.json`` and
-``lines-ID.jsonl`` (one line per turn). A chunk that is read alone becomes a recording of its
-messages.
+Messages are written in batches. In each message row, ``more`` is the number of rows of the same
+batch that follow. If the last row of a batch is missing, the writer was interrupted. The messages
+of this batch are skipped and counted. An incomplete last line of the newest chunk is also skipped
+and counted.
+
+The other files are ``session-ID.meta.json`` (title, status and other metadata),
+``session-ID.tools.json`` (tool definitions) and ``lines-ID.jsonl`` (one line of text per turn). If
+a chunk is read without the other files, the recording contains only the messages of this chunk.
 """
 
 from __future__ import annotations
@@ -33,52 +36,55 @@ from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, Recording
 
 CHUNK_VERSION = 1
-"""Version of the chunk format that is written and read."""
+"""Version of the chunk format that this version of ctxlab writes and reads."""
 
 _SIDE_FILES = ("meta", "tools", "window", "lines", "torn")
 FILE_TYPES = ("session", *(f"session-{kind}" for kind in _SIDE_FILES))
-"""Values of ``type`` in the first line of the files of a session."""
+"""Values of ``type`` in the first line of a session file."""
 
 SESSION_META_KEYS = ("title", "status", "agent", "file", "strategy", "system", "created")
-"""Session fields that a recording's ``meta`` holds in addition to the session's own ``meta``."""
+"""Fields of a session that are stored in ``Recording.meta`` in addition to the session's ``meta``."""
 
 
 class ChunkHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """First line of a chunk, with the state of the session before it; no other chunk is needed."""
+    """First line of a chunk. It contains the state of the session before the chunk.
+
+    A chunk can therefore be read without the earlier chunks.
+    """
 
     type: str
-    "``session``"
+    "always ``session``"
     format: str
-    "``ctxlab``"
+    "always ``ctxlab``"
     version: int
-    "``CHUNK_VERSION`` of the writer"
+    "version of the chunk format, see ``CHUNK_VERSION``"
     id: str
     "id of the session"
     chunk: int
-    "number of the chunk, from 1"
+    "number of the chunk, counted from 1"
     first: int
-    "position of its first message in the session, from 0"
+    "position of the first message of the chunk in the session, counted from 0"
     turn: int
-    "number of the turn before its first message, see ``ctxlab.context.turns``"
+    "number of the turn to which the message before the chunk belongs, see ``ctxlab.context.turns``"
     replied: bool
-    "whether the assistant has replied in that turn"
+    "True if the assistant has already replied in this turn"
     batch: int = 0
-    "number of the chunk in which the batch of its first message begins; 0: this chunk"
+    "number of the chunk in which the batch of the first message begins. 0: this chunk"
     model: str | None = None
-    "model of the session"
+    "name of the model"
 
 
 class ChunkRow(NamedTuple):
-    """A message in a chunk."""
+    """A row of a chunk, which contains one message."""
 
     message: Message
-    "the message"
+    "the parsed message"
     more: int
-    "number of messages of the same batch that follow"
+    "number of rows of the same batch that follow"
 
 
 def parse_chunk_row(row: Any) -> ChunkRow:
-    """Parse one message row of a chunk.
+    """Parse a message row of a chunk.
 
     Parameters
     ----------
@@ -88,28 +94,28 @@ def parse_chunk_row(row: Any) -> ChunkRow:
     Returns
     -------
     ChunkRow
-        The message.
+        The message, and the number of rows of the same batch that follow.
 
     Raises
     ------
     ValueError
-        If the row is invalid.
+        If the row or its message is malformed.
     """
     if not isinstance(row, dict):
         raise ValueError(f"a row must be an object, got {type(row).__name__}")
     more = row.get("more", 0)
     if not isinstance(more, int) or isinstance(more, bool) or more < 0:
-        raise ValueError(f"more must be the number of rows that follow, got {more!r}")
+        raise ValueError(f"more must be an integer of 0 or more, got {more!r}")
     return ChunkRow(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
 
 
 def _get_session_id(head: FileHead) -> str:
-    """Return the id of the session that a file belongs to."""
+    """Return the id of the session to which a file belongs, or an empty string if it has none."""
     return get_text(head.value, "id") or ""
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file is part of a stored session.
+    """Check whether a file belongs to a session stored by ctxlab.
 
     Parameters
     ----------
@@ -119,7 +125,7 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True for a chunk or for a further file of a session.
+        True if the file is a chunk or another file of a session.
     """
     row = head.value
     ours = get_in(row, "format") == "ctxlab" and get_in(row, "type") in FILE_TYPES
@@ -127,22 +133,22 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read a session from the available chunks, in the order of their numbers.
+    """Read a session from its files. The chunks are read in the order of their numbers.
 
     Parameters
     ----------
     source : Source
-        The file to read.
+        A file of the session. ``other_paths`` contains the other files of the same session.
 
     Yields
     ------
     Recording
-        The session, unless it has no chunk or is being removed.
+        The session. Nothing is yielded if there is no chunk or if the session is being deleted.
 
     Raises
     ------
     ReadError
-        If a file is broken or a chunk is missing, unless the source skips errors.
+        If a file is malformed or a chunk is missing, and ``on_error`` is ``"raise"``.
     """
     chunks: list[tuple[ChunkHeader, PathOrUrl]] = []
     side_files: dict[str, Any] = {}
@@ -200,7 +206,7 @@ FORMAT = Format("session-chunks", _ABOUT, sniff, read, group_key=_get_session_id
 
 
 def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
-    """Return the type of a session file and its first line."""
+    """Return the type of a session file and the JSON value of its first line."""
     with open_file(path) as file:
         line = file.readline()
     try:
@@ -209,13 +215,13 @@ def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
         raise ReadError(path, 1, "not JSON") from None
     kind = row.get("type") if isinstance(row, dict) and row.get("format") == "ctxlab" else None
     if kind in FILE_TYPES and row.get("version") != CHUNK_VERSION:
-        reason = f"version {row.get('version')!r} of a session; this ctxlab reads {CHUNK_VERSION}"
+        reason = f"expected version {CHUNK_VERSION}, got {row.get('version')!r}; upgrade ctxlab"
         raise ReadError(path, 1, reason)
     return str(kind), row
 
 
 def _read_turn_lines(part: Source) -> Iterator[dict[str, Any]]:
-    """Yield complete lines; text after the last line break is ignored."""
+    """Yield the rows of a ``lines-ID.jsonl`` file. An incomplete last line is ignored."""
     with open_file(part.path) as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -229,7 +235,7 @@ def _read_turn_lines(part: Source) -> Iterator[dict[str, Any]]:
 
 
 def _read_messages(part: Source, newest: bool) -> list[Message]:
-    """Return the messages of a chunk; an incomplete end of the newest chunk is skipped."""
+    """Return the messages of a chunk. An incomplete last line of the newest chunk is skipped."""
     messages: list[Message] = []
     batch: list[Message] = []
     broken: tuple[str, int] | None = None
@@ -267,7 +273,7 @@ def _parse_line(line: bytes) -> ChunkRow:
 
 
 def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -> Recording:
-    """Return the recording of a session from its messages and the files beside its chunks."""
+    """Build the recording of a session. ``beside`` contains the values of its other files."""
     meta = get_object(beside, "session-meta")
     said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
     if lines := get_object(beside, "session-lines"):

@@ -1,10 +1,11 @@
 """Read sessions from the SQLite database of a workspace.
 
-The database is ``.ctxlab/sessions.db``, written by ``SqliteStore``. Each session becomes one
-recording. ``chat_sessions`` has one row per session. ``messages`` holds the whole conversation
-(``session_id``, ``position``, and ``row`` with a message in the native format). ``lines`` holds one
-line per turn. Databases of version 1 hold only ``recent_messages``. The database is opened
-read-only, also while a chat is using it, and no other files are left next to it.
+``SqliteStore`` writes the database ``.ctxlab/sessions.db``. Each session becomes one recording. The
+table ``chat_sessions`` has one row per session. The table ``messages`` contains all messages
+(``session_id``, ``position``, and ``row`` with a message in the native format). The table ``lines``
+contains one line of text per turn. Databases of version 1 contain only the newest messages, in the
+column ``recent_messages``. The database is opened read-only and can be read while a chat uses it.
+Reading leaves no other files in its folder.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"
 MAX_SCHEMA_VERSION = 2
-"""Newest version of the tables that can be read."""
+"""Newest version of the database schema that can be read."""
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file is a session database.
+    """Check whether a file is a database in which ctxlab stores sessions.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if the SQLite file has ctxlab's application id or a table ``chat_sessions``.
+        True for an SQLite database with ctxlab's application id or a table ``chat_sessions``.
     """
     start = head.first_bytes
     ours = start[68:72] == _APPLICATION_ID or _SESSIONS_TABLE in start
@@ -54,7 +55,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the sessions of a database, oldest first.
+    """Read the sessions of a database.
 
     Parameters
     ----------
@@ -64,12 +65,13 @@ def read(source: Source) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        One recording per session.
+        One recording per session, oldest first.
 
     Raises
     ------
     ReadError
-        If the database is broken or too new.
+        If the database is damaged, or was written by a newer version of ctxlab, or if a session is
+        malformed and ``on_error`` is ``"raise"``.
     """
     with _local_file(source) as path:
         try:
@@ -78,8 +80,8 @@ def read(source: Source) -> Iterator[Recording]:
                 connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version > MAX_SCHEMA_VERSION:
-                    told = f"version {version} of the sessions; this ctxlab reads"
-                    raise ReadError(source.path, None, f"{told} {MAX_SCHEMA_VERSION}")
+                    told = f"expected a database version of at most {MAX_SCHEMA_VERSION}"
+                    raise ReadError(source.path, None, f"{told}, got {version}; upgrade ctxlab")
                 asked = "SELECT * FROM chat_sessions ORDER BY created_at, rowid"
                 for number, row in enumerate(connection.execute(asked).fetchall()):
                     recording = None
@@ -88,7 +90,7 @@ def read(source: Source) -> Iterator[Recording]:
                     if recording is not None:
                         yield recording
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            # Broken column names raise UnicodeDecodeError.
+            # sqlite3 raises UnicodeDecodeError if a column name is not valid UTF-8.
             raise ReadError(source.path, None, str(error)) from None
 
 
@@ -97,7 +99,7 @@ FORMAT = Format("session-db", "ctxlab: sessions of a workspace (SqliteStore)", s
 
 @contextmanager
 def _local_file(source: Source) -> Iterator[Path]:
-    """Provide the database as a local, uncompressed file; copy it if necessary."""
+    """Yield the path of the database. A remote or compressed database is copied temporarily."""
     place = source.path
     if not is_url(place) and (path := Path(place)).is_file():
         with path.open("rb") as file:
@@ -112,10 +114,10 @@ def _local_file(source: Source) -> Iterator[Path]:
 
 
 def read_only_uri(path: Path) -> str:
-    """Return the URI with which SQLite opens a database read-only.
+    """Return the URI that makes SQLite open a database read-only.
 
-    If no process has the log open, the database is opened as immutable, so that SQLite creates no
-    files next to it.
+    If there is no write-ahead log or journal, no process is writing to the database. SQLite then
+    opens it as immutable and creates no files in its folder.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def read_only_uri(path: Path) -> str:
     Returns
     -------
     str
-        The URI.
+        A ``file:`` URI with the mode as its query.
     """
     quiet = not any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
     return f"{path.absolute().as_uri()}?{'immutable=1' if quiet else 'mode=ro'}"
@@ -163,7 +165,7 @@ def _parse_messages(rows: Iterator[tuple[Any, ...]], source: Source) -> Iterator
 
 
 def _parse_column(text: Any, kind: type, label: str, source: Source) -> Any:
-    """Parse a JSON column; if it is broken, report it and return an empty value."""
+    """Parse a JSON column. If it is malformed, report the error and return an empty value."""
     try:
         value = kind() if text is None else parse_json(text)
         if isinstance(value, kind):

@@ -1,1 +1,1 @@
-"""Sessions of Gemini CLI."""
+"""Reader for session logs of Gemini CLI."""

@@ -1,12 +1,17 @@
-"""Apply the records of a Gemini CLI log to obtain its conversation.
+"""Apply the records of a Gemini CLI log one after another, to restore the conversation.
 
-A record is a message, which replaces an earlier message with the same ``id``; or ``{"$rewindTo":
-id}``, with which the user removed that message and all later ones; or ``{"$set": …}`` with changed
-metadata. ``$set.messages`` is the history that the model sees from then on. It is written at the
-start of a session, after a compression, after old results were masked, and after a turn was
-cancelled. Most of it repeats earlier messages, with new ids and with adjacent messages of one role
-joined, so repeated messages are matched by content. Messages that are missing were compacted. If
-only the end is missing and nothing replaces it, those messages were removed by the user.
+A record has one of these forms:
+
+- A message. It replaces an earlier message with the same ``id``.
+- ``{"$rewindTo": id}``. The user removed the message with this id and all later messages.
+- ``{"$set": …}`` with changed metadata.
+
+``$set.messages`` is the history that Gemini CLI sends to the model from this record on. It is
+written at the start of a session, after a compression, after old tool results were masked, and after
+a turn was cancelled. Most of its messages repeat earlier ones. They may have new ids, and adjacent
+messages of one role may be joined, so repeated messages are matched by content. Earlier messages
+that are missing from ``$set.messages`` were compacted. There is one exception: if only the newest
+messages are missing and no new text replaces them, the user removed them.
 
 References
 ----------
@@ -30,49 +35,49 @@ _MODEL_TYPES = ("user", "gemini")
 
 
 class HistoryChange(NamedTuple):
-    """A point at which the history that the model sees was replaced."""
+    """A change of the history that Gemini CLI sends to the model."""
 
     row: int
-    "index of the row before which the history changed"
+    "index of the first row after the change"
     kept: frozenset[int]
-    "indices of the rows that are still in the history"
+    "indices of the rows that are still sent"
     summary: str | None
-    "user text that replaces rows"
+    "user text that replaces the removed rows; None if there is none"
     dropped: bool
-    "whether rows were removed, or text was put before them"
+    "True if rows were removed, or if user text was inserted before the kept rows"
     cleared: tuple[str, ...]
-    "ids of the calls whose results changed"
+    "ids of the tool calls whose results changed"
 
 
 @dataclass
 class SessionLog:
-    """State of a session after the records so far."""
+    """Messages and metadata of a session, updated by each record of its log."""
 
     skip: SkipCallback
-    "called with a reason for each removed message and each record of unknown type"
+    "called with a description of each removed message and each skipped record"
     meta: _Row = field(default_factory=dict, init=False)
     "metadata of the session"
     rows: list[_Row | None] = field(default_factory=list, init=False)
-    "each message once, at its first position; None if it was removed or is a copy"
+    "the messages, in the order in which they were first logged. None: a removed message or a copy"
     changes: list[HistoryChange] = field(default_factory=list, init=False)
-    "changes of the history, in order"
+    "changes of the history that was sent to the model, in order"
     _places_by_id: dict[str, int] = field(default_factory=dict, init=False)
     _active: list[int] = field(default_factory=list, init=False)
     _visible: list[int] = field(default_factory=list, init=False)
     _results_by_call: dict[str, str] = field(default_factory=dict, init=False)
 
     def apply_record(self, record: Any) -> None:
-        """Apply one record.
+        """Apply the next record of the log.
 
         Parameters
         ----------
         record : Any
-            JSON value of the next record.
+            JSON value of the record.
 
         Raises
         ------
         ValueError
-            If the record is invalid.
+            If the record is malformed.
         """
         record = require_object(record, "a record")
         if "$rewindTo" in record:
@@ -91,7 +96,7 @@ class SessionLog:
         messages = changes.get("messages")
         if isinstance(messages, list):
             if not all(isinstance(row, dict) for row in messages):
-                raise ValueError("messages must be objects")
+                raise ValueError(f"messages must be a list of objects, got {messages!r:.80}")
             self._replace_history(messages)
 
     def _add_row(self, row: _Row) -> None:
@@ -125,7 +130,7 @@ class SessionLog:
             self.rows[place] = None
 
     def _replace_history(self, messages: list[_Row]) -> None:
-        """Replace the history that the model sees by ``messages``."""
+        """Make ``messages`` the history that Gemini CLI sends to the model."""
         said = [_part_keys(row) for row in messages]
         if not self._visible:
             for row in messages:
@@ -160,7 +165,10 @@ class SessionLog:
     def _match_rows(
         self, messages: Sequence[_Row], part_keys: Sequence[list[Hashable]]
     ) -> dict[int, set[int]]:
-        """Find the visible rows that have the same id or the same parts as each message."""
+        """Find the rows of the current history that each message repeats, by id or by equal parts.
+
+        Returns a dict: index in ``messages`` → indices of the repeated rows.
+        """
         in_view = frozenset(self._visible)
         known = (self._places_by_id.get(get_text(row, "id") or "", -1) for row in messages)
         same = {index: place for index, place in enumerate(known) if place in in_view}
@@ -176,7 +184,10 @@ class SessionLog:
         return again
 
     def _drop_copies(self, messages: list[_Row]) -> None:
-        """Drop rows that were written again one by one just before ``messages`` were set."""
+        """Remove the newest rows if they repeat earlier rows.
+
+        Gemini CLI may log ``messages`` one by one before it sets them as the new history.
+        """
         ids = [get_text(row, "id") for row in messages]
         end = self._visible[-len(messages) :] if messages else []
         before = self._visible[: len(self._visible) - len(end)]
@@ -198,9 +209,9 @@ class SessionLog:
 
 
 def _part_keys(row: _Row | None) -> list[Hashable]:
-    """Return keys that identify a repeated message, one per part.
+    """Return one key per part of a message, to find repetitions of the message.
 
-    Results have no keys, since they are kept or removed together with their calls.
+    Tool results have no keys, because they are kept or removed together with their calls.
     """
     if row is None:
         return []
@@ -215,14 +226,14 @@ def _part_keys(row: _Row | None) -> list[Hashable]:
 
 
 def _recorded_results(row: _Row) -> dict[str, str]:
-    """Return the result texts in the calls of an answer, by call id."""
+    """Return the texts of tool results that are logged with the calls of an answer, by call id."""
     calls = get_list(row, "toolCalls")
     named = ((get_text(call, "id"), get_in(call, "result")) for call in calls)
     return {id: result_text(value) for id, value in named if id and value}
 
 
 def _sent_results(row: _Row) -> dict[str, str]:
-    """Return the result texts as sent to the model, by call id; they may be shortened."""
+    """Return the texts of tool results as sent to the model, by call id. They may be shortened."""
     parts = to_parts(row.get("content"))
     named = ((get_text(part, "functionResponse", "id"), part) for part in parts)
     return {id: result_text(part) for id, part in named if id}

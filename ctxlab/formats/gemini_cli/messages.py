@@ -1,14 +1,14 @@
-"""Convert rows of a Gemini CLI session, and the parts of their contents, to messages.
+"""Convert the rows of a Gemini CLI session to messages.
 
-- Calls that came without text and thoughts are written to the previous ``gemini`` message. The id
-  of a call contains the time at which it was made, ``timestamp`` is the time at which it finished.
-  A call made after all earlier ones had finished belongs to a separate answer, whose usage is not
-  recorded.
-- If a notice of the client (``info``, ``warning``, ``error``; all are counted) was the last
-  message, calls get a ``gemini`` message that holds nothing else. They belong to the answer before
-  the notice.
-- ``input`` includes ``cached``. ``output`` does not include ``thoughts``, which are billed as
-  output.
+- If an answer of the model has no text and no thoughts, Gemini CLI adds its tool calls to the
+  previous ``gemini`` row. The id of a call contains the time at which the call was made, and
+  ``timestamp`` is the time at which it finished. If a call was made after all earlier calls had
+  finished, it belongs to a separate answer. The usage of this answer is not recorded.
+- If the previous row is a notice of Gemini CLI (``info``, ``warning`` or ``error``), the tool calls
+  are written to a new ``gemini`` row without other content. They belong to the answer before the
+  notice. The notices are skipped and counted.
+- In the recorded usage, ``input`` includes ``cached``. ``output`` does not include ``thoughts``,
+  which are billed as output.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _CALL_TIME = re.compile(r"-(\d{13})-")
 
 @dataclass
 class ChatBuilder:
-    """Builder of the messages of one session."""
+    """Builder that converts the rows of one session to messages."""
 
     skip: SkipCallback
-    "called with a reason for each message and part that is left out"
+    "called with a description of each skipped row or content part"
     messages: list[Message] = field(default_factory=list, init=False)
-    "messages so far"
+    "messages built from the rows so far"
     models: Counter[str] = field(default_factory=Counter, init=False)
     "model → number of its answers"
     _answered_ids: set[str] = field(default_factory=set, init=False)
 
     def add(self, row: _Row) -> None:
-        """Add one row.
+        """Add the next row of the session.
 
         Parameters
         ----------
         row : dict
-            The next message of the session.
+            The JSON object of a logged message.
 
         Raises
         ------
         ValueError
-            If the row is invalid.
+            If the row is malformed.
         """
         kind = row.get("type")
         if kind == "user":
@@ -71,7 +71,7 @@ class ChatBuilder:
             id, name = get_text(response, "id"), get_text(response, "name")
             if id is None:
                 self.skip("result without a call")
-            elif id not in self._answered_ids:  # else the call already holds the result
+            elif id not in self._answered_ids:  # otherwise the result was read with its call
                 self._answered_ids.add(id)
                 said = _result_content(part, self.skip)
                 self.messages.append(Message("tool", said, tool_call_id=id, name=name, time=time))
@@ -112,17 +112,19 @@ class ChatBuilder:
 
 
 def join_split_calls(rows: Sequence[_Row | None]) -> list[_Row | None]:
-    """Move calls back to their answer if a notice separated the two.
+    """Merge each row that contains only tool calls into the row of the answer that made them.
+
+    Gemini CLI writes such a row if it shows a notice between the answer and its calls.
 
     Parameters
     ----------
     rows : sequence of dict or None
-        The rows of a session.
+        The rows of a session. None: a row that was removed.
 
     Returns
     -------
     list of dict or None
-        The rows, with None for each row that was merged.
+        The rows in the same order. A row that was merged into another row is replaced by None.
     """
     whole = list(rows)
     lone: int | None = None
@@ -144,17 +146,17 @@ def _has_only_calls(row: _Row) -> bool:
 
 
 def _collect_calls(row: _Row, sent: list[_Row]) -> list[_Row]:
-    """Return the recorded calls, and those that only the content holds."""
+    """Return all tool calls of an answer, from its content and ``toolCalls``, without duplicates."""
     calls = get_list(row, "toolCalls")
     if not all(isinstance(call, dict) for call in calls):
-        raise ValueError("toolCalls must be objects")
+        raise ValueError(f"toolCalls must be a list of objects, got {calls!r:.80}")
     known = {get_text(call, "id") for call in calls} | ({None} if calls else set())
     alone = [part["functionCall"] for part in sent if isinstance(part.get("functionCall"), dict)]
     return [*(call for call in alone if get_text(call, "id") not in known), *calls]
 
 
 def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
-    """Group calls by answer; a call made after all earlier ones finished begins a new group."""
+    """Group calls by answer. A call made after the earlier calls had finished begins a new group."""
     batches: list[list[_Row]] = [[]]
     done: float | None = None
     for call in calls:
@@ -188,22 +190,22 @@ def _parse_usage(value: Any) -> Usage | None:
 
 
 def to_parts(value: Any) -> list[dict[str, Any]]:
-    """Return the parts of a content.
+    """Convert logged content to a list of content parts.
 
     Parameters
     ----------
     value : Any
-        A text, a part, a list of both, or None.
+        A string, a part, a list of strings and parts, or None.
 
     Returns
     -------
     list of dict
-        The parts; a text becomes a part with ``text``.
+        The parts. A string becomes the part ``{"text": string}``.
 
     Raises
     ------
     ValueError
-        If ``value`` has another type.
+        If ``value`` or an element of the list has another type.
     """
     if value is None:
         return []
@@ -211,44 +213,45 @@ def to_parts(value: Any) -> list[dict[str, Any]]:
     parts = [{"text": each} if isinstance(each, str) else each for each in listed]
     if all(isinstance(part, dict) for part in parts):
         return parts
-    raise ValueError("content must be text, a part, or a list of them")
+    raise ValueError(f"content must be a string, a part or a list of both, got {value!r:.80}")
 
 
 def part_texts(parts: Iterable[dict[str, Any]], *, thought: bool = False) -> list[str]:
-    """Return the non-empty texts of the parts.
+    """Return the non-empty strings of text parts or of thought parts.
 
     Parameters
     ----------
     parts : iterable of dict
-        The parts of a content.
+        The content parts.
     thought : bool, default False
-        Return thoughts instead of text.
+        If True, return the strings of thoughts. If False, return the strings of all other parts.
 
     Returns
     -------
     list of str
-        The texts, in order.
+        One string per part that contains text.
     """
     said = (part for part in parts if bool(part.get("thought")) is thought)
     return [value for part in said if (value := get_text(part, "text"))]
 
 
 def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Content | None:
-    """Convert the texts and images of the parts.
+    """Convert text and image parts to the content of a message.
 
-    Thoughts, calls and results are not content. Other types are skipped.
+    Thoughts, tool calls and tool results are left out, because other functions read them.
 
     Parameters
     ----------
     parts : iterable of dict
-        The parts of a content.
-    skip : callable
-        Called with a reason for each part that is left out.
+        The logged content parts.
+    skip : Callable
+        Called with a description of each part that has an unknown type.
 
     Returns
     -------
-    str, tuple of dict or None
-        The content, joined by ``join_parts``.
+    str, tuple of dict, or None
+        One string if all converted parts are text parts, otherwise the text and image parts. None
+        if there are none.
     """
     said: list[ContentPart] = []
     for part in parts:
@@ -264,10 +267,10 @@ def parse_content(parts: Iterable[dict[str, Any]], skip: SkipCallback) -> Conten
 
 
 def _result_content(value: Any, skip: SkipCallback) -> Content:
-    """Return the content of a tool result as the model received it.
+    """Return the content of a tool result, as the model received it.
 
-    A ``functionResponse`` holds it in ``response.output`` or ``response.error``. Images are in its
-    ``parts`` or in parts next to it.
+    The text of a ``functionResponse`` is in ``response.output`` or ``response.error``. Its images
+    are in its ``parts``, or are separate parts of ``value``.
     """
     said: list[dict[str, Any]] = []
     for part in to_parts(value):
@@ -281,22 +284,22 @@ def _result_content(value: Any, skip: SkipCallback) -> Content:
 
 
 def result_text(value: Any) -> str:
-    """Return a tool result as one text, to compare results.
+    """Return a tool result as one string, so that results can be compared.
 
     Parameters
     ----------
     value : Any
-        The recorded result.
+        The logged result.
 
     Returns
     -------
     str
-        The text, or JSON if there are images.
+        The text of the result. If it contains images, its content parts as JSON.
 
     Raises
     ------
     ValueError
-        If ``value`` is invalid.
+        If ``value`` is not valid content.
     """
     said = _result_content(value, ignore_skip)
     return said if isinstance(said, str) else dump_json(said)

@@ -1,15 +1,15 @@
-"""Read sessions of Gemini CLI.
+"""Read session logs of Gemini CLI.
 
-A session is one JSON object, or a log of messages and changes. Both begin with ``{sessionId,
-projectHash, startTime, lastUpdated, …}``. Until early 2026 the object also holds ``messages``.
-Since then each message is one line; ``log`` describes the records.
+Until early 2026, a file contains one JSON object: ``{sessionId, projectHash, startTime,
+lastUpdated, messages, …}``. In newer files, this object is the first line and has no ``messages``.
+Each following line is a message or a change; ``gemini_cli/log`` describes these records.
 
-- A ``gemini`` message holds text, thoughts, billed tokens, and ``toolCalls`` with their results. It
-  becomes an assistant message and one tool message per result. ``result`` is what the model
-  received; ``resultDisplay`` and ``displayContent`` are copies for display.
-- System prompt and tool definitions are not recorded.
-- The messages repeated in ``$set.messages`` are those that a compression kept. Files with one
-  object do not record compressions.
+- A ``gemini`` message contains text, thoughts, billed tokens, and ``toolCalls`` with their results.
+  It becomes an assistant message and one tool message per result. ``result`` is the result that the
+  model received. ``resultDisplay`` and ``displayContent`` are copies for display and are not read.
+- The system prompt and the tool definitions are not recorded.
+- After a compression, ``$set.messages`` repeats the messages that were kept. The older files do not
+  record compressions.
 
 References
 ----------
@@ -33,7 +33,7 @@ from ctxlab.messages.types import Compaction, Recording
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file begins with the header of a Gemini CLI session.
+    """Check whether a file starts with the header of a Gemini CLI session.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversation of a file.
+    """Read the conversation of a session log.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def read(source: Source) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        The conversation, if it has messages.
+        The conversation. Nothing is yielded if it has no messages.
     """
     log = SessionLog(source.skip)
     for number, unit, record in _read_records(source):
@@ -98,7 +98,10 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
 
 
 def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:
-    """Yield each record with its position; messages inside an object are records too."""
+    """Yield the position, kind (line or message) and value of each record.
+
+    If an object contains ``messages``, each of these messages is yielded as a separate record.
+    """
     with open_file(source.path) as file:
         first = file.readline()
     # The first line of a pretty-printed object is not a complete value.

@@ -1,1 +1,1 @@
-"""Evaluation logs of Inspect."""
+"""Reader for evaluation logs of Inspect."""

@@ -1,8 +1,8 @@
-"""Convert messages of an Inspect log and resolve their attachments.
+"""Convert the messages of an Inspect log, and insert their attachments.
 
-Reasoning parts become the hidden reasoning. A tool that the provider runs itself (part
-``tool_use``) becomes text of the answer: name, arguments, result. If a tool call failed, the result
-is the message of the error, since the model is sent that instead of the content.
+Reasoning parts become the hidden reasoning of a message. If the provider ran a tool itself (part
+``tool_use``), the name, arguments and result become text of the answer. If a tool call failed, the
+tool result is the error message, because Inspect sends it to the model instead of the content.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _REFERENCE = re.compile(r'"(?:attachment|tc)://([^"\\]+)"')
 
 
 class Attachments:
-    """Long texts and images of a sample, referenced by ``attachment://<hash>``.
+    """Long texts and images of a sample, to which messages refer by ``attachment://<hash>``.
 
     Parameters
     ----------
     attachments : Any
-        The attachments of the sample, by hash. Anything but a dict counts as empty.
-    skip : callable, optional
-        Called with a reason for each missing attachment.
+        Dict of the sample: hash → attachment. A value of another type means no attachments.
+    skip : Callable, optional
+        Called with a description of each missing attachment.
     """
 
     def __init__(self, attachments: Any, skip: SkipCallback = ignore_skip) -> None:
@@ -36,22 +36,22 @@ class Attachments:
         self._skip = skip
 
     def resolve(self, value: Any) -> str:
-        """Return a text, or the attachment that it references.
+        """Return the attachment to which a string refers, or the string itself.
 
         Parameters
         ----------
         value : Any
-            The text.
+            A reference such as ``attachment://<hash>``, or any other string.
 
         Returns
         -------
         str
-            The resolved text. A reference to a missing attachment is returned as it is.
+            The attachment. ``value`` itself if it is not a reference or if the attachment is missing.
 
         Raises
         ------
         ValueError
-            If ``value`` is not text.
+            If ``value`` is not a string.
         """
         said = fields.require_text(value, "content")
         if not said.startswith(("attachment://", "tc://")):  # tc:// until Inspect 0.3.47
@@ -59,17 +59,17 @@ class Attachments:
         return self._look_up(said.partition("://")[2]) or said
 
     def resolve_arguments(self, call: dict[str, Any]) -> str:
-        """Return the arguments of a call as JSON text, with all attachments inserted.
+        """Return the arguments of a tool call, with references replaced by attachments.
 
         Parameters
         ----------
         call : dict
-            The call; its arguments are JSON text or a JSON value.
+            The logged tool call. Its arguments are a JSON value or JSON text.
 
         Returns
         -------
         str
-            JSON text.
+            The arguments as JSON text.
         """
         value = call.get("arguments")
         written = value if isinstance(value, str) else dump_json({} if value is None else value)
@@ -88,26 +88,26 @@ class Attachments:
 
 
 def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Message:
-    """Convert one message.
+    """Convert a message of an Inspect log.
 
     Parameters
     ----------
     row : Any
-        The message in the log.
+        JSON value of the logged message.
     attachments : Attachments
         The attachments of the sample.
-    skip : callable
-        Called with a reason for each part that is left out.
+    skip : Callable
+        Called with a description of each skipped content part.
 
     Returns
     -------
     Message
-        The message.
+        The converted message, with attachments inserted.
 
     Raises
     ------
     ValueError
-        If the message is invalid.
+        If the message is malformed.
     """
     row = fields.require_object(row, "a message")
     content, reasoning = _parse_content(row.get("content"), attachments, skip)
@@ -127,19 +127,19 @@ def parse_message(row: Any, attachments: Attachments, skip: SkipCallback) -> Mes
 
 
 def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
-    """Convert a tool definition to OpenAI's format.
+    """Convert a tool definition of an Inspect log to OpenAI's format.
 
     Parameters
     ----------
     tool : Any
-        The definition in the log.
+        JSON value of the logged definition.
     attachments : Attachments
         The attachments of the sample.
 
     Returns
     -------
     dict
-        The definition.
+        The definition in OpenAI's format.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
 def _parse_content(
     value: Any, attachments: Attachments, skip: SkipCallback
 ) -> tuple[Content | None, list[str]]:
-    """Return the content and the texts of its reasoning parts."""
+    """Return the content of a message without its reasoning parts, and the texts of these parts."""
     if not isinstance(value, list):
         return attachments.resolve("" if value is None else value), []
     parts: list[ContentPart] = []

@@ -1,10 +1,12 @@
 """Read usage, times, tools and compactions from the model events of an Inspect sample.
 
-A model call is matched to the message with its answer, by message id, or by content if messages
-have no ids (until 2025). Calls whose answer is not a message of the sample belong to scorers,
-subagents or summaries. The input of a call is read only after a ``compaction`` event, since Inspect
-changes the messages that it sends: it joins adjacent messages of one role, moves images and removes
-reasoning.
+Each model call is matched by message id to the message that contains its answer. In logs until 2025,
+messages have no ids, and the call is matched by the content of the answer. If no message of the
+sample contains the answer, the call belongs to a scorer, a subagent or a summary, and is skipped.
+
+The input of a call is read only if the call follows a ``compaction`` event. The input of other
+calls is not needed, and it differs from the messages of the sample: before it sends messages,
+Inspect joins adjacent messages of one role, moves images and removes reasoning.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ _Messages: TypeAlias = Sequence[Message]
 
 
 class ModelCalls(NamedTuple):
-    """Facts from the model calls of a sample; keys are positions of its messages."""
+    """Usage, times, tools and compactions from the model calls of a sample."""
 
     answers: dict[int, tuple[Usage | None, float | None]]
-    "usage and time (seconds since 1970) of each answer"
+    "position of an answer → its usage, and its time in seconds since 1970"
     tools: tuple[dict[str, Any], ...]
-    "tool definitions of the last call that had any"
+    "tool definitions of the last call with tools"
     compactions: dict[int, Compaction]
-    "compactions, by the position of the answer that follows"
+    "position of the first answer after a compaction → the compaction"
 
 
 def read_model_calls(
@@ -44,32 +46,30 @@ def read_model_calls(
     attachments: Attachments,
     skip: SkipCallback,
 ) -> ModelCalls:
-    """Read the model calls whose answer is one of ``messages``.
-
-    All other calls are skipped.
+    """Read the model calls of a sample. A call is skipped if no message contains its answer.
 
     Parameters
     ----------
     sample : dict
-        The sample in the log.
+        The logged sample.
     messages : sequence of Message
-        The messages of the sample.
+        The converted messages of the sample.
     ids : sequence of str or None
-        The id of each message.
+        The id of each message, or None for a message without an id.
     attachments : Attachments
         The attachments of the sample.
-    skip : callable
-        Called with a reason for each part that is left out.
+    skip : Callable
+        Called with a description of each skipped call or compaction.
 
     Returns
     -------
     ModelCalls
-        The facts found.
+        Usage, times, tools and compactions of the calls that were not skipped.
 
     Raises
     ------
     ValueError
-        If an event is invalid.
+        If an event is malformed.
     """
     places = _AnswerIndex(messages, ids)
     pool = get_in(sample, "events_data", "messages") or sample.get("message_pool")
@@ -85,7 +85,7 @@ def read_model_calls(
         if row is None:
             skip("model call without an answer")
             continue
-        # Skipped parts of an answer were reported when the messages were read.
+        # The skipped parts of an answer were already reported when the messages were converted.
         place = places.pop(get_text(row, "id"), parse_message(row, attachments, ignore_skip))
         if place is None:
             skip("model call of another conversation (scorer, subagent, summary)")
@@ -106,7 +106,10 @@ def read_model_calls(
 
 
 class _AnswerIndex:
-    """Positions of the assistant messages; each can be taken once."""
+    """Index to find the assistant message that contains the answer of a model call.
+
+    Each message is found once only, so that two equal answers match two different messages.
+    """
 
     def __init__(self, messages: Sequence[Message], ids: Sequence[str | None]) -> None:
         self._by_id: dict[str, int] = {}
@@ -125,7 +128,10 @@ class _AnswerIndex:
 
 
 def _iter_events(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield model and compaction events, or else the sample's output as the only call."""
+    """Yield the model and compaction events of a sample.
+
+    If there are none, the ``output`` of the sample is yielded as its only model call.
+    """
     events = sample.get("events") or get_in(sample, "transcript", "events") or []
     if not isinstance(events, list):
         raise ValueError(f"events must be a list, got {type(events).__name__}")
@@ -145,9 +151,10 @@ def _answer_row(event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _parse_usage(value: Any) -> Usage | None:
-    """Convert usage.
+    """Parse the logged token usage of a model call.
 
-    In logs until 2025, OpenAI's ``input_tokens`` include cached tokens, which the total reveals.
+    In logs until 2025, ``input_tokens`` of OpenAI models includes cached tokens. This is the case
+    if input and output tokens add up to the total.
     """
     if not isinstance(value, dict):
         return None
@@ -159,7 +166,7 @@ def _parse_usage(value: Any) -> Usage | None:
 
 
 def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
-    """Yield the messages sent in a call, resolving references into the message pool."""
+    """Yield the messages of a model call's input, including those in the sample's message pool."""
     rows, ranges = event.get("input"), event.get("input_refs")
     if isinstance(rows, list):
         yield from rows
@@ -171,9 +178,10 @@ def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
 def _build_compaction(
     event: dict[str, Any], before: _Messages, sent: _Messages, cleared_before: set[int]
 ) -> Compaction:
-    """Return a compaction by comparing the messages before a call with its input.
+    """Build a compaction by comparing the earlier messages with the input of the next model call.
 
-    ``cleared_before`` holds the positions of results cleared earlier; new ones are added to it.
+    ``cleared_before`` contains the positions of the tool results that earlier compactions cleared.
+    The positions of newly cleared results are added to it.
     """
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
     tokens, trigger = get_count(event, "tokens_before"), get_text(event, "metadata", "trigger")
@@ -189,7 +197,7 @@ def _build_compaction(
 
 
 def _message_key(each: Message) -> _MessageKey:
-    """Return a key of a message that does not change when its result is cleared."""
+    """Return a key that identifies a message. Clearing a tool result does not change its key."""
     if each.role == "tool":
         return "tool", each.tool_call_id
     return each.role, each.text, *(call.id for call in each.tool_calls)

@@ -1,22 +1,26 @@
 """Read evaluation logs of Inspect.
 
-A log holds one evaluation. Each of its samples is a conversation.
+A log contains one evaluation. Each sample of the evaluation is a conversation.
 
-- ``.json`` is one object ``{version, status, eval, plan, results, stats, samples}``. ``.eval`` is a
-  zip archive with ``header.json`` (``_journal/start.json`` until the evaluation ends), one member
-  ``samples/<id>_epoch_<n>.json`` per sample, and summaries, which are not read.
-- The conversation is ``messages`` of the sample. It is complete, even if the model was sent less.
-  ``events`` supply usage, times, tools and compactions (``model_events``). They repeat the
-  messages; these copies are not read. Older logs store events under ``transcript``.
-- Texts and images may be stored as ``attachment://<hash>`` under ``attachments``. Inputs of events
-  may be ranges of a pool (``events_data.messages``, formerly ``message_pool``).
-- A summary that Inspect inserted into the conversation (``metadata.summary``) becomes a compaction,
-  not a message.
-- The epochs of a sample share a cluster, in all logs of a task. ``meta`` holds the values of the
-  scores and the reason if a sample ended early.
+- A ``.json`` log is one object ``{version, status, eval, plan, results, stats, samples}``. An
+  ``.eval`` log is a zip archive with ``header.json`` and one member
+  ``samples/<id>_epoch_<n>.json`` per sample. Before the evaluation ends, ``_journal/start.json`` is
+  used instead of ``header.json``. The archive also contains summaries, which are not read.
+- The conversation is stored under ``messages`` in the sample. It is complete, even if the model
+  received only some of the messages.
+- ``events`` contains usage, times, tools and compactions (see ``inspect/model_events``). It also
+  repeats the messages; these copies are not read. In older logs, the events are under
+  ``transcript``.
+- Long texts and images may be stored under ``attachments`` and replaced by ``attachment://<hash>``.
+  The input of an event may refer to ranges of a message pool (``events_data.messages``, formerly
+  ``message_pool``).
+- If Inspect inserted a summary into the conversation (``metadata.summary``), it becomes a compaction
+  instead of a message.
+- All epochs of a sample, in all logs of the same task, have the same cluster. ``meta`` contains the
+  scores. If the sample ended early, it also contains the reason.
 
 Inspect's own reader is not used. Importing it loads 1,400 modules and replaces functions of
-``zipfile`` for the whole process, and it does not resolve references into a ``message_pool``.
+``zipfile`` for the whole process. It also does not support references to a ``message_pool``.
 
 References
 ----------
@@ -43,7 +47,7 @@ from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_memb
 from ctxlab.messages.types import Compaction, Message, Recording
 
 _Sample: TypeAlias = tuple[int, Any, Any]
-"""The number of a sample, the ``eval`` object of its log, and its JSON value."""
+"""The number of a sample, the ``eval`` object of its log, and the JSON value of the sample."""
 
 _HEADER_NAMES = ("header.json", "_journal/start.json")
 _FAILURE_KEYS = {"error": "message", "limit": "type"}
@@ -52,7 +56,9 @@ _CHUNKED_SAMPLE_NAME = re.compile(r"samples/.+_epoch_\d+/sample\.json")
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file is an Inspect log, by its first keys or its first archive member.
+    """Check whether a file is an evaluation log of Inspect.
+
+    A ``.json`` log is recognised by its first keys, an ``.eval`` log by its first archive member.
 
     Parameters
     ----------
@@ -73,7 +79,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the samples of a log.
+    """Read the samples of an Inspect log.
 
     Parameters
     ----------
@@ -88,7 +94,8 @@ def read(source: Source) -> Iterator[Recording]:
     Raises
     ------
     ReadError
-        If the log has no list of samples.
+        If the log has no list of samples, or if a sample is malformed and ``on_error`` is
+        ``"raise"``.
     """
     with open_file(source.path) as file:
         is_zip = first_member_name(file.read(64)) is not None
@@ -104,14 +111,14 @@ def _read_json_log(source: Source) -> Iterator[_Sample]:
     log = source.read_json()
     samples = get_in(log, "samples")
     if not isinstance(samples, list):
-        raise ReadError(source.path, None, "expected a list of samples in the Inspect log")
+        raise ReadError(source.path, None, "expected a list of samples in the log, found none")
     for number, sample in enumerate(samples):
         yield number, get_in(log, "eval"), sample
 
 
 def _read_eval_log(source: Source) -> Iterator[_Sample]:
     with open_zip(source.path) as archive:
-        # An edited log may hold a name twice. The later member counts.
+        # An edited log may contain two members with the same name. The later one is read.
         names = list(dict.fromkeys(archive.namelist()))
         header = next((name for name in _HEADER_NAMES if name in names), None)
         spec = None
@@ -126,10 +133,10 @@ def _read_eval_log(source: Source) -> Iterator[_Sample]:
 
 
 def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterator[Recording]:
-    """Yield the conversation of a sample, if it has messages."""
+    """Yield the recording of a sample, if the sample has messages."""
     rows = get_in(sample, "messages")
     if not isinstance(rows, list):
-        raise ValueError("expected a list of messages in the sample")
+        raise ValueError(f"expected a list of messages in the sample, got {type(rows).__name__}")
     attachment_texts = sample.get("attachments") or get_in(sample, "transcript", "content")
     attachments = Attachments(attachment_texts, source.skip)
     messages: list[Message] = []
@@ -153,7 +160,7 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
         for place, (usage, time) in calls.answers.items():
             messages[place] = messages[place].replace(usage=usage, time=time)
         for place, compaction in calls.compactions.items():
-            # The summary message is exact. The input may have joined it with an adjacent message.
+            # Use the text of the summary message. In the input, it may be joined with other text.
             told = compactions.get(place)
             compactions[place] = replace(compaction, summary=told.summary) if told else compaction
     id, task = sample.get("id"), get_text(spec, "task")

@@ -1,1 +1,1 @@
-"""Access to files, URLs, archives and published data sets."""
+"""Modules that find and open files, URLs, archives and published data sets."""

@@ -1,8 +1,8 @@
-"""The catalog of published data sets, and where they are stored on this machine.
+"""Read the catalog of published data sets, and find the data sets that are downloaded.
 
-``datasets.toml`` lists the data sets. A downloaded data set is stored in a folder of its name,
-inside the folder that the environment variable ``CTXLAB_DATA`` names or ctxlab's folder in the
-cache of the platform. Bundled data sets are part of ctxlab itself.
+The file ``datasets.toml`` is the catalog. Data sets are downloaded to the folder in the environment
+variable ``CTXLAB_DATA`` or, if the variable is not set, to the user's cache folder for ctxlab. Each
+data set has its own subfolder. Bundled data sets are installed with ctxlab and need no download.
 """
 
 from __future__ import annotations
@@ -19,69 +19,71 @@ import msgspec
 from ctxlab.errors import DataMissing, UnknownName
 
 BUNDLED_PREFIX, DATASET_PREFIX = "bundled:", "dataset:"
-"""Prefixes of the names of data sets, where a path is expected."""
+"""Prefixes of paths that refer to data sets, such as ``dataset:tau-bench``."""
 
 
 class License(msgspec.Struct, frozen=True, kw_only=True):
     """The licence of a data set."""
 
     name: str
-    "its SPDX identifier"
+    "SPDX identifier of the licence"
     means: str
-    "what it allows and requires, in one sentence"
+    "summary of the permissions and obligations, in one sentence"
     address: str
-    "URL of its terms"
+    "URL of the licence text"
     text: str
-    "the terms, or a sentence that refers to them"
+    "the licence text, or a sentence that refers to it"
 
 
 class DatasetFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a data set."""
 
     name: str
-    "its path in the folder of the data set"
+    "path of the file, relative to the folder of the data set"
     address: str
     "URL of the published file at a fixed commit"
     bytes: int
-    "its size"
+    "size of the file in bytes"
     sha256: str | None = None
-    "its hash; None: not known, so the file is downloaded only if the user gives one"
+    "SHA-256 hash. None: unknown; the file is downloaded only if the user specifies its hash"
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """A published set of recorded conversations."""
 
     name: str
-    "its name in the catalog"
+    "name of the data set in the catalog"
     meaning: str
-    "a description in one sentence"
+    "description in one sentence"
     conversations: int
     "number of conversations"
     licence: License
-    "its licence"
+    "licence of the data set"
     notice: str
-    "the copyright line, or who must be credited"
+    "copyright line, or the authors that a user must credit"
     homepage: str
     "URL of the project"
     citation: str = ""
-    "the paper to cite, if there is one"
+    "paper to cite; empty if there is none"
     glob: str
-    "pattern of the files in its folder that are recordings"
+    "glob pattern that matches the recordings in the folder of the data set"
     files: tuple[DatasetFile, ...]
-    "its files"
+    "published files of the data set"
 
     @property
     def pinned_files(self) -> tuple[DatasetFile, ...]:
-        """Files whose sha256 is known; a complete data set has all of them."""
+        """Files whose SHA-256 hash is in the catalog."""
         return tuple(file for file in self.files if file.sha256)
 
     @property
     def total_bytes(self) -> int:
-        """Size of all files in bytes."""
+        """Total size of all published files in bytes."""
         return sum(file.bytes for file in self.files)
 
     def is_complete(self, folder: Path) -> bool:
-        """Check whether a folder holds every file whose sha256 is known.
+        """Check whether a folder contains every file of ``pinned_files``.
+
+        The content of the files is not checked.
 
         Parameters
         ----------
@@ -91,7 +93,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
         Returns
         -------
         bool
-            True if no such file is missing.
+            True if all these files exist. False if ``pinned_files`` is empty.
         """
         pinned = self.pinned_files
         return bool(pinned) and all((folder / file.name).is_file() for file in pinned)
@@ -104,7 +106,7 @@ def datasets() -> dict[str, Dataset]:
     Returns
     -------
     dict of str to Dataset
-        The data sets in the order of ``datasets.toml``.
+        Name → data set, in the order of ``datasets.toml``.
 
     Examples
     --------
@@ -123,22 +125,22 @@ def datasets() -> dict[str, Dataset]:
 
 
 def find_dataset(name: str) -> Dataset:
-    """Return a data set by name.
+    """Return the data set with a given name from the catalog.
 
     Parameters
     ----------
     name : str
-        The name of the data set.
+        Name of the data set, such as ``"tau-bench"``.
 
     Returns
     -------
     Dataset
-        The data set.
+        The description, licence and files of the data set.
 
     Raises
     ------
     UnknownName
-        If no data set has this name. The message offers similar names.
+        If the catalog contains no data set with this name. The message suggests similar names.
 
     Examples
     --------
@@ -151,18 +153,20 @@ def find_dataset(name: str) -> Dataset:
 
 
 def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
-    """Return the folders that are searched for data sets; downloads go into the first.
+    """Return the folders in which ctxlab searches for downloaded data sets.
+
+    New downloads are stored in the first of these folders.
 
     Parameters
     ----------
     data_dir : str or Path, optional
-        Use only this folder. By default, the folder named by ``CTXLAB_DATA`` if it is set, and the
-        cache folder.
+        The only folder to search. By default, the folder set by the environment variable
+        ``CTXLAB_DATA``, if any, and the user's cache folder for ctxlab are searched.
 
     Returns
     -------
     tuple of Path
-        The folders.
+        The folders in the order of the search.
     """
     if data_dir is not None:
         return (Path(data_dir).expanduser().absolute(),)
@@ -173,22 +177,23 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
 
 
 def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
-    """Return the folder of a data set on this machine.
+    """Find the local folder of a data set.
 
-    A folder of its name that holds only recordings under other names, such as a subset of the
-    published ones, is accepted.
+    A folder with the name of the data set is accepted if it contains all published files with a
+    known hash. It is also accepted if it contains only other recordings, such as a subset of the
+    data set that the user saved.
 
     Parameters
     ----------
     dataset : Dataset
         The data set.
     data_dir : str or Path, optional
-        The folder to search, as in ``data_dirs``.
+        The only folder to search. By default, the folders of ``data_dirs`` are searched.
 
     Returns
     -------
     Path or None
-        The folder, or None if the data set is missing or partly downloaded.
+        The folder, or None if the data set is not downloaded or only partly downloaded.
     """
     for home in data_dirs(data_dir):
         folder = home / dataset.name
@@ -201,66 +206,69 @@ def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> P
 
 
 def dataset_path(name: str) -> Path:
-    """Return the path to load for ``dataset:NAME``, or for one file with ``dataset:NAME/FILE``.
+    """Return the path to load for a data set that has been downloaded.
 
     Parameters
     ----------
     name : str
-        The name of the data set, optionally followed by a slash and a file.
+        Name of the data set, such as ``"tau-bench"``. To select one file, append a slash and the
+        name of the file.
 
     Returns
     -------
     Path
-        A file, or a glob for several files.
+        Path of a file, or a glob pattern that matches several files.
 
     Raises
     ------
     UnknownName
-        If no data set has this name.
+        If the catalog contains no data set with this name.
     DataMissing
-        If the data set is not on this machine. The message says how to download it.
+        If the data set is not downloaded. The message contains the command to download it.
     """
     name, _, inside = name.partition("/")
     dataset = find_dataset(name)
     folder = local_dataset_dir(dataset)
     if folder is None:
         fix = f"ctxlab datasets fetch {name} ({dataset.licence.name}: {dataset.licence.means})"
-        raise DataMissing(f"the data set {name} is not on this machine; run: {fix}")
+        raise DataMissing(f"the data set {name} is not downloaded; run: {fix}")
     only = dataset.files[0].name
-    # A file with a subset of the recordings beside the whole file would count them twice.
+    # The user may have saved a subset of the file in the same folder. It must not be loaded too.
     whole = len(dataset.files) == 1 and (folder / only).is_file()
     return folder / (inside or (only if whole else dataset.glob))
 
 
 def bundled_path(name: str) -> Path:
-    """Return the path of a bundled file or folder, in the package or in the source tree around it.
+    """Return the path of a file or folder that is bundled with ctxlab.
+
+    The installed package is searched first, then the source tree that contains the package.
 
     Parameters
     ----------
     name : str
-        The path of the file or folder, relative to the root of the repository.
+        Path of the file or folder, relative to the root of the repository.
 
     Returns
     -------
     Path
-        The path.
+        Path of the existing file or folder.
 
     Raises
     ------
     DataMissing
-        If the installation does not contain it.
+        If the installation does not contain the file or folder.
     """
     package = Path(str(files("ctxlab")))
     for root in (package / "bundled", package.parent):
         if (root / name).exists():
             return root / name
-    raise DataMissing(f"{name} is missing from this installation of ctxlab; reinstall it")
+    raise DataMissing(f"{name} is missing from this installation of ctxlab; reinstall ctxlab")
 
 
 def resolve_dataset_path(path: str) -> Path | None:
     """Return the path to load for ``bundled:NAME`` or ``dataset:NAME``.
 
-    A single file is selected with ``bundled:NAME/FILE`` or ``dataset:NAME/FILE``.
+    ``bundled:NAME/FILE`` and ``dataset:NAME/FILE`` select a single file of the data set.
 
     Parameters
     ----------
@@ -270,14 +278,15 @@ def resolve_dataset_path(path: str) -> Path | None:
     Returns
     -------
     Path or None
-        A file or a glob, or None if the path does not name a data set.
+        Path of a file, or a glob pattern. None if ``path`` does not start with ``bundled:`` or
+        ``dataset:``.
 
     Raises
     ------
     UnknownName
-        If no data set has this name.
+        If there is no data set with this name.
     DataMissing
-        If the data set is not on this machine.
+        If the data set is not downloaded, or if a bundled data set is missing from the installation.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Download data sets and verify them against their pinned hashes.
+"""Download data sets and verify them with the SHA-256 hashes in the catalog.
 
-pooch downloads and verifies, but does not resume an interrupted download. Each file therefore grows
-as ``NAME.part`` beside its target, and the next attempt requests only the missing bytes.
+The library pooch downloads and verifies files, but cannot resume an interrupted download. Each file
+is therefore first written to ``NAME.part`` in the folder of the data set. After an interruption, the
+next download requests only the missing bytes.
 """
 
 from __future__ import annotations
@@ -23,76 +24,79 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = (15, 60)
-"""seconds to wait for a connection, and for further bytes"""
+"""Seconds to wait for a connection, and seconds to wait for more data."""
 
 
 def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[DatasetFile, ...]:
-    """Return the files to download.
+    """Return the files of a data set that can be downloaded, because their hashes are known.
 
     Parameters
     ----------
     dataset : Dataset
         The data set.
     sha256 : str, optional
-        The hash of the one file whose hash is not in the catalog. That file is then included.
+        SHA-256 hash of the file that has no hash in the catalog. If it is given, this file is
+        returned too.
 
     Returns
     -------
     tuple of DatasetFile
-        The files with a known hash.
+        The files, each with its hash.
 
     Raises
     ------
     SpecError
-        If ``sha256`` is not a hash, or the data set does not have exactly one file without a hash.
+        If ``sha256`` is not a valid hash, or if it is given for a data set with no file, or several
+        files, whose hash is unknown.
     DataMissing
-        If no file has a known hash and ``sha256`` is not given.
+        If the catalog contains no hash for any file and ``sha256`` is not given.
     """
     unknown = [file for file in dataset.files if not file.sha256]
     if sha256 is None:
         if not dataset.pinned_files:
-            fix = "so a download cannot be verified; give the expected hash with --sha256 HEX"
-            raise DataMissing(f"no sha256 is known for the files of {dataset.name}, {fix}")
+            fix = "pass the expected hash with --sha256 HEX, so that the download can be verified"
+            raise DataMissing(f"the catalog contains no sha256 for {dataset.name}; {fix}")
         return dataset.pinned_files
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
-        raise SpecError(f"expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
+        raise SpecError(f"Expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
     if len(unknown) != 1:
-        needs = "a sha256 needs exactly one file without a known hash"
-        raise SpecError(f"{needs}; {dataset.name} has {len(unknown)}")
+        needs = "--sha256 requires exactly one file whose hash is unknown"
+        raise SpecError(f"{needs}, but {dataset.name} has {len(unknown)}; omit --sha256")
     return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 
 def fetch_dataset(
     dataset: Dataset, data_dir: Path, *, sha256: str | None = None, progress: bool | None = None
 ) -> Path:
-    """Download the files of a data set with its licence and source.
+    """Download the files of a data set, and write ``LICENSE.txt`` and ``SOURCE.md`` to its folder.
 
-    A file that exists already with the right hash is not downloaded again. The environment variable
-    ``CTXLAB_MIRROR`` replaces the scheme and host of every URL.
+    An existing file with the correct hash is not downloaded again. If the environment variable
+    ``CTXLAB_MIRROR`` is set, its value replaces the scheme and host of every URL.
 
     Parameters
     ----------
     dataset : Dataset
         The data set.
     data_dir : Path
-        The folder for data sets.
+        The folder in which all data sets are stored.
     sha256 : str, optional
-        The hash of the file without a known hash, as in ``files_to_fetch``.
+        SHA-256 hash of the file that has no hash in the catalog, as in ``files_to_fetch``.
     progress : bool, optional
-        Show a progress bar. By default it is shown in a terminal.
+        Show a progress bar. By default, the bar is shown in a notebook, or if standard error is a
+        terminal.
 
     Returns
     -------
     Path
-        The folder ``data_dir / NAME``.
+        Folder of the data set: ``data_dir / NAME``.
 
     Raises
     ------
     DataMissing
-        If a server cannot be reached, refuses the request or breaks off, or if a file does not
-        match its hash. Such a file is not kept.
+        If a server cannot be reached, rejects the request or closes the connection, or if the hash
+        of a file is wrong. A new download with a wrong hash is deleted, an existing file is kept.
     SpecError
-        As in ``files_to_fetch``.
+        If ``sha256`` is not accepted by ``files_to_fetch``.
     """
     folder = data_dir / dataset.name
     files = files_to_fetch(dataset, sha256)
@@ -124,47 +128,50 @@ def _fetch_file(file: DatasetFile, target: Path, label: str, progress: bool | No
     try:
         pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=resume)
     except RequestException as error:
-        kept = "; the downloaded part is kept, run the same command again to resume"
+        kept = "; run the same command again to resume the download"
         why = _error_text(error) + (kept if part.exists() else "")
         raise DataMissing(f"{address}: {why}") from None
     except ValueError as error:
-        fix = "Fetch it again; if the error remains, the server has a different file"
+        fix = "Run the same command again. If it fails again, the server has a different file"
         raise DataMissing(f"{address}: {error} {fix}") from None
     except OSError as error:
         raise DataMissing(f"{target}: {error.strerror or error}") from None
 
 
 def _transfer(address: str, part: Path, size: int, label: str, progress: bool | None) -> None:
-    """Download the missing bytes of a part, or all of it if the server cannot resume."""
+    """Download the missing bytes of a file, or the whole file if the server cannot resume.
+
+    The bytes are written to ``part``.
+    """
     import requests
 
     done = part.stat().st_size if part.exists() else 0
-    if done == size:  # the last attempt stopped before the hash was checked
+    if done == size:  # the last attempt was interrupted before the hash was checked
         return
-    # With compression, Content-Length would not match the size of the part.
+    # With compression, Content-Length would not match the size of the file.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with requests.get(address, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as answer:
         if done and answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # longer than the published file
+            part.unlink()  # the partial file is longer than the published file
         answer.raise_for_status()
         done = done if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
         total = done + int(answer.headers.get("Content-Length", size - done))
         with part.open("ab" if done else "wb") as kept:
             for chunk in track_bytes(answer.iter_content(_CHUNK), label, total, done, progress):
                 kept.write(chunk)
-        if part.stat().st_size < total:  # older versions of urllib3 do not report this
+        if part.stat().st_size < total:  # older versions of urllib3 do not report missing bytes
             raise requests.ConnectionError
 
 
 def _error_text(error: RequestException) -> str:
-    """Return the cause of a download error without the layers of libraries around it."""
+    """Return a short description of a download error, without the nested library exceptions."""
     from requests import HTTPError, Timeout
 
     if isinstance(error, HTTPError) and error.response is not None:
         answer = error.response
-        return f"the server answers {answer.status_code} {answer.reason}"
+        return f"the server returned status {answer.status_code} {answer.reason}"
     if isinstance(error, Timeout):
-        return "the server does not respond"
+        return "the server did not respond"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
@@ -182,12 +189,12 @@ def _verify_sha256(target: Path, file: DatasetFile) -> None:
     import pooch
 
     if (found := pooch.file_hash(str(target))) != file.sha256:
-        hashes = f"expected sha256 {file.sha256}, got {found}; move it away and fetch it again"
-        raise DataMissing(f"{target} differs from the published file: {hashes}")
+        hashes = f"expected the published file with sha256 {file.sha256}, got {found}"
+        raise DataMissing(f"{target}: {hashes}; delete or move the file and download it again")
 
 
 def _license_files(dataset: Dataset) -> dict[str, str]:
-    """Return the licence and the source of a data set as names and texts of files."""
+    """Return the texts of ``LICENSE.txt`` and ``SOURCE.md`` for a data set, by file name."""
     licence = dataset.licence
     files = "\n".join(f"- `{f.name}`: {f.address}, {f.bytes} bytes" for f in dataset.files)
     return {

@@ -1,8 +1,9 @@
-"""Find and open files on this machine and at URLs that fsspec supports.
+"""Find and open local files, and files at URLs that fsspec supports.
 
-A path is a file, a folder, a glob or a URL (``s3://``, ``gs://``, ``zip://``, with ``::`` between
-inner and outer URLs). Compressed files (gzip, bzip2, xz, zstd) are recognised by their first bytes
-and decompressed. All failures to open a file are raised as ``ReadError``.
+A path is a file, a folder, a glob pattern or a URL, such as ``s3://bucket/logs``. In the URL of a
+file in an archive, ``::`` separates the path in the archive from the URL of the archive. Compressed
+files (gzip, bzip2, xz, zstd) are recognised by their first bytes and decompressed. If a file cannot
+be opened, ``ReadError`` is raised.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats.io.datasets import resolve_dataset_path
 
 PathOrUrl: TypeAlias = Path | str
-"""A path on this machine, or a URL."""
+"""Path of a local file or folder, or a URL."""
 
 BOM = b"\xef\xbb\xbf"
-"""The byte order mark that some programs write before UTF-8 text."""
+"""Byte order mark, which some programs write at the beginning of UTF-8 text."""
 
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
 class FoundFile(NamedTuple):
-    """A file to read."""
+    """A file that was found at the path that the user requested."""
 
     path: PathOrUrl
-    "the path or URL"
+    "path or URL of the file"
     name: str
-    "prefix of the recording ids: the path relative to the requested folder, without suffixes"
+    "prefix of the recording ids: the path relative to the requested folder, without file suffixes"
     explicit: bool
-    "the user named the file itself, and not a folder or glob that contains it"
+    "True if the user requested this file, False if the user requested a folder or a glob pattern"
 
     @property
     def folder(self) -> str:
-        """The folder of the file; files in the same folder have the same value."""
+        """Path or URL of the folder that contains the file."""
         if is_url(self.path):
             inner, chained, outer = str(self.path).partition("::")
             return inner.rpartition("/")[0] + chained + outer
@@ -51,17 +52,17 @@ class FoundFile(NamedTuple):
 
 
 def is_url(path: PathOrUrl) -> bool:
-    """Check whether a path is a URL for fsspec.
+    """Check whether a path is a URL.
 
     Parameters
     ----------
     path : str or Path
-        The path.
+        A local path, or a URL that fsspec supports.
 
     Returns
     -------
     bool
-        True for a URL, False for a path on this machine.
+        True if ``path`` is a URL, False if it is a local path.
 
     Examples
     --------
@@ -72,48 +73,48 @@ def is_url(path: PathOrUrl) -> bool:
 
 
 def find_files(path: PathOrUrl) -> list[FoundFile]:
-    """Find the files of a path; files of the same folder are adjacent.
+    """Find all files at a path.
 
     Parameters
     ----------
     path : str or Path
-        A file, folder, glob or URL, or a data set: ``bundled:NAME`` or ``dataset:NAME``.
+        A file, folder, glob pattern or URL, or a data set: ``bundled:NAME`` or ``dataset:NAME``.
 
     Returns
     -------
     list of FoundFile
-        The files.
+        The files, sorted by folder and name.
 
     Raises
     ------
     SpecError
-        If the path is empty.
+        If the path is an empty string.
     ReadError
-        If there is no file.
+        If no file is found, or if a folder cannot be listed.
     UnknownName
-        If the data set is unknown.
+        If there is no data set with this name.
     DataMissing
         If the data set has not been downloaded.
     """
     if path == "":
-        raise SpecError("the path is empty; use . for the current folder")
+        raise SpecError("Expected a path, got an empty string; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
     return _find_remote(str(path)) if is_url(path) else _find_local(Path(path).expanduser())
 
 
 @contextmanager
 def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes and decompress it if needed.
+    """Open a file for reading in binary mode. A compressed file is decompressed.
 
     Parameters
     ----------
     path : str or Path
-        The file.
+        Path or URL of the file.
 
     Yields
     ------
     BinaryIO
-        The file with decompressed content.
+        The open file, with decompressed content.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ReadError(path, None, reason) from None
         except Exception as error:
-            if type(error).__name__ != "ZstdError":  # not imported here, to load it only if needed
+            if type(error).__name__ != "ZstdError":  # compared by name to avoid importing zstd
                 raise
             raise ReadError(path, None, str(error)) from None
 
@@ -140,13 +141,13 @@ def _find_local(path: Path) -> list[FoundFile]:
     if path.is_dir():
         return _collect_files([path], path)
     if path.exists():
-        raise ReadError(path, None, "is neither a file nor a folder")
+        raise ReadError(path, None, "expected a file or folder, got a device, socket or pipe")
     if not glob.has_magic(str(path)):
         raise ReadError(path, None, "no such file or folder")
     root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
-        raise ReadError(path, None, "no file matches")
+        raise ReadError(path, None, "no file matches this pattern")
     return _collect_files(matches, root)
 
 
@@ -163,7 +164,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _raise_read_error(error: OSError) -> None:
-    """Raise an error for a folder that cannot be listed, which ``os.walk`` would ignore."""
+    """Raise ``ReadError`` if a folder cannot be listed. By default, ``os.walk`` ignores the error."""
     raise ReadError(error.filename, None, error.strerror or str(error)) from None
 
 
@@ -179,10 +180,10 @@ def _find_remote(address: str) -> list[FoundFile]:
             return [FoundFile(address, _strip_suffixes(PurePosixPath(path).name), explicit=True)]
         else:
             root, matches = path, fs.find(path)
-    except Exception as error:  # each file system raises its own errors
+    except Exception as error:  # each file system raises exceptions of its own types
         raise ReadError(address, None, _error_text(error)) from None
     if not matches:
-        raise ReadError(address, None, "no file found")
+        raise ReadError(address, None, "no file found at this URL")
     scheme = first.partition("://")[0]
     found = []
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
@@ -193,14 +194,14 @@ def _find_remote(address: str) -> list[FoundFile]:
 
 
 def _resolve_url(address: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in it."""
-    from fsspec.core import url_to_fs  # slow to import, so only if there is a URL
+    """Return the file system of a URL, and the path within this file system."""
+    from fsspec.core import url_to_fs  # imported here because the import is slow
 
     try:
         fs, path = url_to_fs(address)
     except ImportError as error:
         scheme = address.partition("://")[0]
-        reason = f"{scheme}:// needs a package that is not installed: {error}"
+        reason = f"{scheme}:// requires a package that is not installed: {error}"
         raise ReadError(address, None, reason) from None
     except Exception as error:
         raise ReadError(address, None, _error_text(error)) from None
@@ -213,7 +214,8 @@ def _open_raw(path: PathOrUrl) -> AbstractContextManager[Any]:
     import fsspec
 
     try:
-        # Keep the OpenFile: an archive is closed when its file system is no longer referenced.
+        # Return the OpenFile, because it keeps a reference to the file system. Without a reference,
+        # the file system of an archive closes the archive.
         return cast(AbstractContextManager[Any], fsspec.open(str(path), "rb"))
     except OSError:
         raise
@@ -229,19 +231,21 @@ def _decompress(raw: BinaryIO) -> Any:
 
 
 def open_zstd(file: BinaryIO, mode: Literal["rb", "wb"] = "rb") -> BinaryIO:
-    """Open a file that is compressed with Zstandard, including all of its frames.
+    """Open a file that is compressed with Zstandard.
+
+    If the file consists of several frames, all of them are read.
 
     Parameters
     ----------
     file : BinaryIO
         The compressed file.
     mode : {"rb", "wb"}
-        Whether to read or to write.
+        ``"rb"`` to read and decompress the file, ``"wb"`` to compress and write it.
 
     Returns
     -------
     BinaryIO
-        The file with uncompressed content.
+        A file object that reads or writes the uncompressed content.
     """
     if sys.version_info >= (3, 14):
         from compression.zstd import ZstdFile
@@ -265,7 +269,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _strip_suffixes(name: str) -> str:
-    """Return a name without its suffix and without the suffix of its compression.
+    """Remove the file extension from a path, and also an extension such as ``.gz`` after it.
 
     >>> _strip_suffixes("runs/a.traj.json.gz")
     'runs/a.traj'

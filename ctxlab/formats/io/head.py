@@ -1,8 +1,8 @@
-"""The beginning of a file, read once and shared by all formats that try to recognise it.
+"""Read the beginning of a file, so that the formats can recognise the file.
 
-``FileHead`` gives the JSON values at the beginning of a file. If the first value is longer than the
-head, it is cut at the last place where its brackets can be closed. Each ``sniff`` function takes a
-``FileHead``.
+The beginning is read once, as a ``FileHead``, and passed to the ``sniff`` function of each format.
+``FileHead.rows`` contains the JSON values at the beginning of the file. If the first value is longer
+than the part that was read, it is cut off after its last complete element.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 
 @dataclass(frozen=True)
 class FileHead:
-    r"""The beginning of a file, parsed when a format asks for it.
+    r"""The beginning of a file. It is parsed when ``rows`` or ``value`` is first accessed.
 
     Examples
     --------
@@ -33,9 +33,9 @@ class FileHead:
     """
 
     first_bytes: bytes
-    "at most the first 256 KiB"
+    "the first 256 KiB of the file, or the whole file if it is shorter"
     is_complete: bool = False
-    "True if that is the whole file"
+    "True if ``first_bytes`` contains the whole file"
 
     @classmethod
     def from_file(cls, path: PathOrUrl) -> FileHead:
@@ -44,17 +44,17 @@ class FileHead:
         Parameters
         ----------
         path : str or Path
-            The file.
+            Path or URL of the file.
 
         Returns
         -------
         FileHead
-            The beginning.
+            The first 256 KiB of the decompressed file, without a byte order mark.
 
         Raises
         ------
         ReadError
-            If the file cannot be opened.
+            If the file cannot be opened or decompressed.
         """
         with open_file(path) as file:
             start = file.read(_MAX_BYTES + 1)
@@ -62,15 +62,17 @@ class FileHead:
 
     @cached_property
     def rows(self) -> tuple[Any, ...]:
-        """The first lines that are JSON (at most 50), or the one value of the file.
+        """JSON values at the beginning of the file.
 
-        A value that does not end within the head is truncated.
+        For a JSONL file, the tuple contains the values of the first lines, at most 50. For a file
+        with a single JSON value, the tuple contains this value. A value that is longer than
+        ``first_bytes`` is cut off after its last complete element.
         """
         lines = [line for line in self.first_bytes.splitlines() if line.strip()]
         if self.is_complete and (value := parse_json_or_none(self.first_bytes)) is not None:
             return (value,)
         complete = lines if self.is_complete or self.first_bytes.endswith(b"\n") else lines[:-1]
-        # Lines of a pretty-printed value are not rows: they are indented or end with a comma.
+        # The lines of a pretty-printed value are not rows. They are indented or end with a comma.
         flush = (line for line in complete[:_MAX_ROWS] if line[:1] in (b"{", b"["))
         rows = tuple(row for line in flush if (row := parse_json_or_none(line)) is not None)
         if rows:
@@ -81,22 +83,22 @@ class FileHead:
 
     @property
     def value(self) -> Any:
-        """The first of the rows; None if there are none."""
+        """First element of ``rows``, or None if there are no rows."""
         return self.rows[0] if self.rows else None
 
 
 def close_truncated_json(text: str) -> str:
-    """Return the longest prefix of a truncated JSON text that can be closed, with brackets closed.
+    """Make truncated JSON text valid: remove its incomplete end and close the open brackets.
 
     Parameters
     ----------
     text : str
-        A JSON text that was cut off.
+        JSON text of a list or an object that was cut off.
 
     Returns
     -------
     str
-        The prefix and the missing closing brackets.
+        The text up to its last complete element, and the missing closing brackets.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""Stream the elements of a JSON list with little memory.
+"""Read the elements of a JSON list one after another, with little memory.
 
-Only brackets, commas and strings are scanned; the caller parses each element. A broken element
-therefore affects only itself, and the complete elements of a truncated list can be read. (A
-streaming parser that tracks the path of every value uses memory quadratic in the nesting depth:
-ijson takes 25 GB for 200 kB of brackets.)
+This module only searches for brackets, commas and strings. The caller parses each element. If an
+element is malformed or the list is cut off, the other elements can therefore still be read.
+
+The streaming parser ijson is not used, because it tracks the path of every value. Its memory use is
+quadratic in the nesting depth: it takes 25 GB for 200 kB of nested brackets.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ _CHUNK = 1 << 20
 
 
 def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[bytes]:
-    r"""Yield the JSON text of each element of the list in a file.
+    r"""Yield the elements of a JSON list in a file, as unparsed JSON text.
 
     Parameters
     ----------
     file : BinaryIO
-        The file.
+        A file that contains one JSON list.
     chunk_size : int
-        Number of bytes to read at once.
+        Minimum number of bytes to read at once.
 
     Yields
     ------
     bytes
-        The text of an element, without surrounding white space.
+        The JSON text of one element, without surrounding white space.
 
     Raises
     ------
     ValueError
-        If the file is not a list, or, after the last complete element, if the list does not end.
+        If the file does not contain a JSON list. If the list is cut off, the error is raised after
+        all complete elements have been yielded.
 
     Examples
     --------
@@ -45,7 +47,7 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
     buffer = b""
     # buffer[start:] is the current element; buffer[:done] has been scanned.
     start = depth = done = 0
-    # The chunks grow with large elements, to keep scanning linear.
+    # The chunks grow with the buffer, so that the run time stays linear for large elements.
     while more := file.read(max(chunk_size, len(buffer))):
         buffer = buffer[start:] + more
         done -= start
@@ -54,11 +56,11 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
             kind = buffer[token.start()]
             if kind == 0x22:  # "
                 if not token[1]:
-                    done = token.start()  # truncated: the rest is in the next chunk
+                    done = token.start()  # the string continues in the next chunk
                     break
             elif depth == 0:
                 if kind != 0x5B or buffer[: token.start()].strip():  # [
-                    raise ValueError("expected a JSON list")
+                    raise ValueError("expected a JSON list, which starts with [")
                 depth, start = 1, token.end()
             elif kind in b"[{":
                 depth += 1
@@ -74,4 +76,4 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
             done = token.end()
         else:
             done = len(buffer)
-    raise ValueError("the JSON list does not end" if depth else "expected a JSON list")
+    raise ValueError("expected ] at the end of the JSON list" if depth else "expected a JSON list")

@@ -1,9 +1,12 @@
-"""Read members of a zip archive in memory, without writing to disk.
+"""Read members of a zip archive into memory, without writing files to disk.
 
-A member that claims to expand to more than 256 MiB and to more than 200 times its compressed size
-is refused, and no member is decompressed beyond its claimed size. Zstandard (method 93), which
-``zipfile`` supports from Python 3.14 on, is handled here, because such a member may consist of
-several frames and ``zipfile`` reads only the first. Inspect compresses its logs in this way.
+As a protection against zip bombs, a member is refused if the archive declares a decompressed size
+of more than 256 MiB and more than 200 times the compressed size. No member is decompressed beyond
+its declared size.
+
+Inspect compresses its logs with Zstandard (method 93). This module decompresses such members itself,
+because ``zipfile`` supports Zstandard only since Python 3.14, and reads only the first of several
+frames.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def first_member_name(start: bytes) -> str | None:
     Parameters
     ----------
     start : bytes
-        The beginning of the file.
+        The first bytes of the file, including the whole name.
 
     Returns
     -------
@@ -41,7 +44,7 @@ def first_member_name(start: bytes) -> str | None:
 
     Examples
     --------
-    >>> first_member_name(b"PK\x03\x04" + bytes(22) + b"\x05\x00\x00\x00a.txtwhat it holds")
+    >>> first_member_name(b"PK\x03\x04" + bytes(22) + b"\x05\x00\x00\x00a.txtcontent")
     'a.txt'
     """
     if not start.startswith(_MAGIC):
@@ -52,17 +55,17 @@ def first_member_name(start: bytes) -> str | None:
 
 @contextmanager
 def open_zip(path: PathOrUrl) -> Iterator[ZipFile]:
-    """Open a zip archive.
+    """Open a zip archive for reading.
 
     Parameters
     ----------
     path : str or Path
-        The file.
+        Path or URL of the archive.
 
     Yields
     ------
     ZipFile
-        The archive.
+        The open archive.
 
     Raises
     ------
@@ -72,41 +75,41 @@ def open_zip(path: PathOrUrl) -> Iterator[ZipFile]:
     with open_file(path) as file:
         try:
             archive = ZipFile(file)
-        except Exception as error:  # a broken table of contents raises many types
+        except Exception as error:  # zipfile raises many types for a malformed archive
             raise ReadError(path, None, f"not a readable zip archive: {error}") from None
         with archive:
             yield archive
 
 
 def read_member(archive: ZipFile, name: str) -> bytes:
-    """Read a member of an archive.
+    """Read and decompress a member of a zip archive.
 
     Parameters
     ----------
     archive : ZipFile
-        The archive.
+        The open archive.
     name : str
-        The name of the member.
+        Name of the member.
 
     Returns
     -------
     bytes
-        The content.
+        The decompressed content of the member.
 
     Raises
     ------
     ValueError
-        If the member is missing, broken, encrypted or refused.
+        If the member is missing, damaged or encrypted, or if its declared size is too large.
     """
     try:
         info = archive.getinfo(name)
         if info.file_size > max(_MAX_MEMBER_BYTES, _MAX_COMPRESSION_RATIO * info.compress_size):
-            said = f"{info.compress_size} compressed bytes would expand to {info.file_size}"
-            raise ValueError(f"refused: {said}")
+            said = f"{info.compress_size} bytes would be decompressed to {info.file_size} bytes"
+            raise ValueError(f"refused as a possible zip bomb: {said}")
         if info.compress_type == _ZSTD_METHOD:
             return _read_zstd_member(archive, info)
         with archive.open(info) as file:
-            # Read at most the claimed size, because a member may hold more.
+            # Read at most the declared size, because the actual content may be longer.
             return file.read(info.file_size)
     except Exception as error:  # the type depends on the compression method
         raise ValueError(f"member {name}: {error or type(error).__name__}") from None
@@ -115,9 +118,9 @@ def read_member(archive: ZipFile, name: str) -> bytes:
 def _read_zstd_member(archive: ZipFile, info: ZipInfo) -> bytes:
     packed = copy.copy(info)
     packed.compress_type, packed.file_size = ZIP_STORED, info.compress_size
-    del packed.CRC  # the checksum is of the uncompressed content
+    del packed.CRC  # this checksum belongs to the decompressed content
     with archive.open(packed) as file, open_zstd(cast(BinaryIO, file)) as content:
         value = content.read(info.file_size)
     if len(value) != info.file_size or zlib.crc32(value) != info.CRC:
-        raise ValueError("the content does not match its size and checksum")
+        raise ValueError("the content does not match the size and checksum in the archive")
     return value

@@ -1,1 +1,1 @@
-"""Model call logs and saved events of OpenHands."""
+"""Readers for the model call logs and the event logs of OpenHands."""

@@ -1,16 +1,18 @@
 """Read the model calls that OpenHands logs, one file per call.
 
-A file is ``{messages, response, args, kwargs, timestamp, cost}``. A folder holds the calls of one
-instance and is named after it. The calls are sorted by ``timestamp`` and joined into conversations.
-Repeated messages are taken once. A ``Compaction`` records what a condenser dropped or replaced.
-Calls made by a condenser itself become separate conversations in the same cluster. If only the last
-call was kept, it holds all messages. Its answer and usage are in ``response``.
+A file contains one object ``{messages, response, args, kwargs, timestamp, cost}``. The files of one
+task instance are in a folder with the name of the instance. The calls are sorted by ``timestamp``
+and joined into conversations, in which each repeated message is stored once. A ``Compaction``
+records the messages that a condenser removed or replaced. Calls that a condenser made itself become
+separate conversations in the same cluster. Some logs contain only the last call. Its ``messages``
+are then the whole conversation, and ``response`` is the last answer with its usage.
 
-- Text split into parts is joined, since the parts only mark prompt cache positions.
-- For a model without function calling, OpenHands converts tools, calls and results to text. Then
-  ``messages`` and ``response`` are the actual input and output, and ``kwargs`` has no tools.
-  ``fncall_messages`` and ``fncall_response`` repeat them as calls and are not read.
-- Some condensers omit old messages from every request. Each time becomes a ``Compaction``.
+- If text is split into parts, the parts are joined, because they only mark prompt cache positions.
+- For a model without function calling, OpenHands converts tools, calls and results to text. In this
+  case ``messages`` and ``response`` contain the text that was sent and received, and ``kwargs``
+  contains no tools. ``fncall_messages`` and ``fncall_response`` contain the same messages before
+  the conversion, and are not read.
+- Some condensers remove old messages from every request. Each removal becomes a ``Compaction``.
 
 References
 ----------
@@ -40,10 +42,11 @@ _FIRST_KEYS = frozenset({"messages", "response", "args"})
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file is one logged call.
+    """Check whether a file is a model call logged by OpenHands.
 
-    For a large file, only the beginning of ``messages`` is visible. OpenHands writes ``content``,
-    as a list of parts, before ``role``, and its prompt contains its name.
+    For a large file, ``head`` may contain only the first ``messages``. The file is then recognised
+    by the first message: OpenHands writes ``content`` before ``role``, as a list of parts, or the
+    message contains the word OpenHands.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if the file is a logged call.
+        True if the file is a logged model call.
     """
     call = head.value
     if not isinstance(call, dict) or not isinstance(call.get("messages"), list):
@@ -65,17 +68,17 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of a folder.
+    """Read the conversations from the logged calls of a folder.
 
     Parameters
     ----------
     source : Source
-        The files of the folder.
+        The first file of the folder. ``other_paths`` contains the other files.
 
     Yields
     ------
     Recording
-        The main conversation, named after the folder, then those of condensers.
+        The main conversation, named after the folder, then the conversations of condensers.
     """
     seen: dict[Any, Message] = {}
     calls: list[tuple[float, LoggedRequest]] = []

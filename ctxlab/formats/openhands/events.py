@@ -1,25 +1,30 @@
-"""Read runs that OpenHands saved as events.
+"""Read agent runs that OpenHands saved as events.
 
-An evaluation's ``output.jsonl`` has one row per instance, ``{instance_id, test_result, metadata,
-history, metrics, …}``. A saved trajectory is only the JSON list of events. An event is an action or
-an observation. In older versions, ``history`` holds ``[action, observation]`` pairs.
+The file ``output.jsonl`` of an evaluation has one row per task instance: ``{instance_id,
+test_result, metadata, history, metrics, …}``. A saved trajectory contains only the JSON list of
+events. An event is an action or an observation. In older versions of OpenHands, ``history`` is a
+list of pairs ``[action, observation]``.
 
-- Messages are built from events in the way OpenHands builds them. An action with
-  ``tool_call_metadata`` holds the answer of the model, which is repeated in every observation and
-  read once. Observations are tool results, followed by the working directory and the exit code.
-  Results longer than ``max_message_chars`` were truncated, and are truncated here.
-- Runs without any ``tool_call_metadata`` (older versions, other agents) did not use function
-  calling: actions and observations are texts of assistant and user, as they were sent.
-- A model without function calling is sent the same calls as text; the log does not show this. Its
-  usage then includes the tool descriptions and an example.
-- ``condensation`` becomes a ``Compaction``. ``finish`` is a call; if the user continues after it,
-  OpenHands sends its text and no call. An answer that was not a valid call is not logged, only the
-  ``error`` that the model received.
-- Recalled knowledge (``recall``) is a user message in a trajectory. Evaluations disable it
-  (``enable_prompt_extensions``), which their usage confirms, so there it is counted as skipped.
+- OpenHands builds the messages of each request from the events, and this reader follows the same
+  rules. An action with ``tool_call_metadata`` contains the answer of the model. The observations of
+  this action repeat the answer, so it is read only once. Observations become tool results, followed
+  by the working directory and the exit code. Results longer than ``max_message_chars`` are
+  truncated.
+- If a run has no ``tool_call_metadata`` (older versions, other agents), the agent did not use
+  function calling. Its actions become the text of assistant messages, and its observations the text
+  of user messages.
+- If OpenHands converted the calls to text for a model without function calling, the log does not
+  show it. The tool calls are then read as usual, but the recorded usage includes the descriptions
+  of the tools and an example.
+- The action ``condensation`` becomes a ``Compaction``. The action ``finish`` is a tool call. If the
+  user continued after it, OpenHands sent the text of the action instead of the call. If an answer
+  was not a valid call, the log contains the ``error`` that the model received, but not the answer.
+- Recalled knowledge (``recall``) becomes a user message if the file is a trajectory. Evaluations
+  usually disable it (``enable_prompt_extensions``), and the recorded usage confirms that the model
+  did not receive it. Such recalls are skipped and counted.
 
-Events of other types are counted by type. Older versions do not log the system prompt. Trajectories
-of the newer Agent SDK (events with ``kind``) are another format.
+Events of other types are skipped and counted by type. Older versions do not log the system prompt.
+Trajectories of the newer Agent SDK (events with ``kind``) have another format and are not supported.
 
 References
 ----------
@@ -44,7 +49,7 @@ _MAX_ERROR_CHARS = 200
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file is a list of events, or has rows with a history of events.
+    """Check whether a file contains OpenHands events, as one list or in ``history`` of its rows.
 
     Parameters
     ----------
@@ -54,7 +59,7 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if the file holds events.
+        True if the first event is an action or an observation.
     """
     if isinstance(head.value, list):
         return _is_events(head.value)
@@ -62,7 +67,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the runs of a file.
+    """Read the agent runs of a file.
 
     Parameters
     ----------
@@ -72,7 +77,8 @@ def read(source: Source) -> Iterator[Recording]:
     Yields
     ------
     Recording
-        One recording per row, with one cluster per instance; a trajectory is one recording.
+        One recording per row of an evaluation, or one recording for a trajectory. Rows of the same
+        task instance have the same cluster.
     """
     if FileHead.from_file(source.path).first_bytes.lstrip()[:1] == b"[":
         events = [event for _, event in source.read_json_array()]
@@ -105,10 +111,10 @@ def _is_events(value: Any) -> bool:
 
 
 def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
-    """Yield the run of a row, if it has messages."""
+    """Yield the recording of an evaluation row, if the row has messages."""
     listed = fields.get_in(row, "history")
     if not isinstance(listed, list):
-        raise ValueError("expected a list of events in history of the row")
+        raise ValueError(f"expected a list of events in history, got {type(listed).__name__}")
     events = list(_flatten(listed))
     config = fields.get_in(row, "metadata", "llm_config")
     extends = fields.get_in(row, "metadata", "agent_config", "enable_prompt_extensions") is True
@@ -146,7 +152,7 @@ def _uses_function_calling(events: Iterable[Any]) -> bool:
 
 
 def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the short values about a run: its result, its cost, its error."""
+    """Return short values that describe a run, such as its result, cost and error."""
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
     for part in (result, fields.get_in(result, "report"), row.get("report")):

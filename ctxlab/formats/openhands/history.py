@@ -1,14 +1,14 @@
-"""Build the messages that an OpenHands agent saw from the events of its run.
+"""Build the messages that an OpenHands agent sent to its model from the events of a run.
 
-Observations follow the call that they answer, so that calls and results stay together whatever
-comes in between. The call is found by the model's response and the call id in
-``tool_call_metadata``, or else by ``cause``. Actions of one response form one message. ``events``
-reads the files.
+All actions of one model response form one message. Each observation is placed directly after the
+message with its call, even if other events are logged between them. The call is found by the ids of
+the response and of the call in ``tool_call_metadata``. If they are missing, the call is found by
+``cause``, the id of the action. The module ``openhands/events`` reads the files.
 
-Actions of agents without function calling, commands of the user, observations and recalls become
-the text that OpenHands makes of them before each request (``ConversationMemory``, in older versions
-the ``CodeActAgent``). Only the content of the event is used; the template sentences around a recall
-are not added.
+Actions of agents without function calling, commands of the user, observations and recalls are
+converted to text in the same way as in OpenHands (``ConversationMemory``, in older versions
+``CodeActAgent``). One difference remains: OpenHands adds template sentences to a recall, and this
+module uses only the content of the event.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _TRUNCATION_NOTICE = "\n[... Observation truncated due to length ...]\n"
 
 @dataclass
 class _Unit:
-    """A message with the results of its calls, and the ids of its events."""
+    """A message with the results of its tool calls, and the ids of the events it was built from."""
 
     messages: list[Message]
     events: set[int]
     is_finish: bool = False
     calls: frozenset[str] = frozenset()
     started_calls: set[str] = field(default_factory=set)
-    "calls whose action was read"
+    "ids of the calls whose action was read"
     answered_calls: set[str] = field(default_factory=set)
-    "calls whose result was read"
+    "ids of the calls whose result was read"
 
 
 @dataclass
 class _Condensation:
-    """Events that a condenser forgot: single ids, and a range from ``first`` to ``last``."""
+    """The ids of events that a condenser removed: a set, and a range from ``first`` to ``last``."""
 
     ids: frozenset[int]
     first: int
@@ -73,42 +73,42 @@ class _Condensation:
     summary: str | None
 
     def keeps(self, unit: _Unit) -> bool:
-        """Return whether all events of a unit are kept; a call is never sent without its result."""
+        """Return True if a unit stays in the context, because none of its events was removed."""
         return not any(e in self.ids or self.first <= e <= self.last for e in unit.events)
 
 
 @dataclass
 class EventHistory:
-    """Builder of the messages of one run."""
+    """Builder that converts the events of one run to messages."""
 
     skip: SkipCallback
-    "called with a reason for each event that becomes no message"
+    "called with a description of each event, or part of an event, that is skipped"
     function_calling: bool = True
-    "whether the agent used function calling; otherwise its actions are text"
+    "True if the agent used function calling. If False, its actions are converted to text"
     shows_recalls: bool = False
-    "whether recalled knowledge was shown to the model"
+    "True if OpenHands sent recalled knowledge to the model"
     max_observation_chars: int = 0
-    "maximum length of an observation in characters; 0: unlimited"
+    "maximum length of an observation in characters. 0: unlimited"
     tools: tuple[dict[str, Any], ...] = ()
-    "tool definitions of the run"
+    "tool definitions of the run, in OpenAI's format"
     model: str | None = None
-    "model of the first answer"
+    "name of the model that wrote the first answer"
     _items: list[_Unit | _Condensation] = field(default_factory=list, init=False)
     _units_by_response: dict[str, _Unit] = field(default_factory=dict, init=False)
     _calls_by_event: dict[int, tuple[_Unit, str]] = field(default_factory=dict, init=False)
 
     def add(self, event: Any) -> None:
-        """Add one event.
+        """Add the next event of the run.
 
         Parameters
         ----------
         event : Any
-            JSON value of the next event.
+            JSON value of the event.
 
         Raises
         ------
         ValueError
-            If the event is invalid.
+            If the event is malformed.
         """
         event = require_object(event, "an event")
         if get_text(event, "action"):
@@ -119,14 +119,14 @@ class EventHistory:
             raise ValueError("expected an action or an observation, got an event with neither")
 
     def build_messages(self) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
-        """Return the conversation.
+        """Return the conversation that was built from the events.
 
         Returns
         -------
         messages : tuple of Message
-            The messages.
+            All messages of the run, in order.
         compactions : tuple of Compaction
-            The condensations of the history.
+            One compaction for each time a condenser removed events.
         """
         messages: list[Message] = []
         compactions: list[Compaction] = []
@@ -227,7 +227,10 @@ class EventHistory:
         unit.events |= _event_ids(event)
 
     def _find_caller(self, event: dict[str, Any]) -> tuple[_Unit | None, str]:
-        """Return the unit whose call an observation answers, and the id of the call."""
+        """Find the tool call that an observation answers.
+
+        Returns the unit that contains the call, or None if it is not found, and the id of the call.
+        """
         metadata = event.get("tool_call_metadata")
         id = get_text(metadata, "tool_call_id") or ""
         unit = self._units_by_response.get(get_text(metadata, "model_response", "id") or "")
@@ -249,7 +252,10 @@ class EventHistory:
 
 
 def _finish_as_text(unit: _Unit) -> Message:
-    """Return the message of a ``finish`` as text, if the user continued after it."""
+    """Replace the ``finish`` call in a message by the text of the call.
+
+    OpenHands sends the message in this form if the user continued after ``finish``.
+    """
     message = unit.messages[0]
     calls = tuple(call for call in message.tool_calls if call.id in unit.answered_calls)
     ends = (call for call in message.tool_calls if call.id not in unit.answered_calls)
@@ -267,9 +273,10 @@ def _event_time(event: dict[str, Any]) -> float | None:
 
 
 def _action_text(kind: str, args: dict[str, Any]) -> str:
-    """Return an action of an agent without function calling: its thought, then the tagged action.
+    """Return the text of an action of an agent without function calling.
 
-    An action without a tag becomes JSON.
+    The text is the thought, followed by the action in a tag. If the type of the action has no tag,
+    the action is written as JSON.
 
     >>> print(_action_text("run", {"thought": "Look.", "command": "ls"}))
     Look.
@@ -292,7 +299,7 @@ def _action_text(kind: str, args: dict[str, Any]) -> str:
 
 
 def _observation_text(kind: str, content: str, extras: Any, function_calling: bool) -> str:
-    r"""Return an observation as the model received it.
+    r"""Return the text of an observation, as OpenHands sends it to the model.
 
     >>> _observation_text("run", "a.py", {"metadata": {"exit_code": 0}}, True)
     'a.py\n[Command finished with exit code 0]'
@@ -312,7 +319,7 @@ def _observation_text(kind: str, content: str, extras: Any, function_calling: bo
 
 
 def _recall_text(extras: Any) -> str:
-    r"""Return recalled knowledge: first about the workspace, then from microagents.
+    r"""Return recalled knowledge as text: facts about the workspace, then texts of microagents.
 
     >>> _recall_text({"date": "2025-05-01", "microagent_knowledge": [{"content": "Use git."}]})
     '2025-05-01\n\nUse git.'
@@ -328,7 +335,7 @@ def _recall_text(extras: Any) -> str:
 
 
 def _truncate_middle(content: str, max_chars: int) -> str:
-    r"""Cut the middle out of a long text.
+    r"""Remove the middle of a string with over ``max_chars`` characters. A maximum of 0 keeps all text.
 
     >>> _truncate_middle("abcdef", 4)
     'ab\n[... Observation truncated due to length ...]\nef'
@@ -340,7 +347,10 @@ def _truncate_middle(content: str, max_chars: int) -> str:
 
 
 def _build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Message:
-    """Return the message of the model with a call, made from ``args`` if the log lacks it."""
+    """Build the assistant message that contains a tool call.
+
+    If the logged answer of the model does not contain the call, the call is built from ``args``.
+    """
     response = metadata.get("model_response")
     said = chat_format.first_choice(response)
     keys = ("content", "tool_calls", "reasoning_content")
@@ -355,14 +365,14 @@ def _build_answer(args: dict[str, Any], metadata: dict[str, Any], id: str) -> Me
 
 
 def _with_images(content: str, urls: Any) -> chat_format.Content:
-    """Return a text followed by images."""
+    """Return the content of a message with text and images. Without image URLs, it is a string."""
     shown = [chat_format.image_part(url) for url in get_list(urls) if get_text(url)]
     return (chat_format.text_part(content), *shown) if shown else content
 
 
 def _command_text(content: str, extras: Any, function_calling: bool) -> str:
     metadata = get_in(extras, "metadata")
-    if not isinstance(metadata, dict):  # older versions
+    if not isinstance(metadata, dict):  # events of older OpenHands versions
         content += get_text(extras, "interpreter_details") or ""
         code, number = get_in(extras, "exit_code"), get_in(extras, "command_id")
         which = "" if function_calling else f" {number}"

@@ -1,1 +1,1 @@
-"""OpenTelemetry GenAI spans."""
+"""Reader for OpenTelemetry spans of model calls (GenAI conventions)."""

@@ -1,23 +1,27 @@
-"""Read messages and tools of a model call from a span, in all generations of conventions.
+"""Read the messages and tool definitions of a model call from its span.
 
-Newer conventions are tried first:
+Several conventions define how a span stores messages. This module supports the following ones. It
+tries them in this order and reads only the first convention that the span uses:
 
-- ``gen_ai.input.messages``, ``gen_ai.output.messages`` and ``gen_ai.system_instructions``: JSON, as
-  attributes of the span or of its event ``gen_ai.client.inference.operation.details``.
-- OpenLLMetry's ``gen_ai.prompt.0.role``, ``gen_ai.completion.0.tool_calls.0.name``, and
-  ``llm.request.functions.0.name``.
-- OpenInference's ``llm.input_messages.0.message.role``, ``llm.output_messages…``, ``llm.tools.0…``;
-  ``llm.prompts`` and ``llm.choices`` for models that are not chat models.
-- One event per message: ``gen_ai.user.message`` and so on, ``gen_ai.choice``. The message is JSON
-  under ``gen_ai.event.content`` (Azure), or consists of the attributes of the event.
-- ``gen_ai.content.prompt`` and ``gen_ai.content.completion``: events with OpenAI messages in JSON.
+- The attributes ``gen_ai.input.messages``, ``gen_ai.output.messages`` and
+  ``gen_ai.system_instructions``, which contain JSON. They belong to the span or to its event
+  ``gen_ai.client.inference.operation.details``.
+- The numbered attributes of OpenLLMetry, such as ``gen_ai.prompt.0.role``,
+  ``gen_ai.completion.0.tool_calls.0.name`` and ``llm.request.functions.0.name``.
+- The numbered attributes of OpenInference, such as ``llm.input_messages.0.message.role``,
+  ``llm.output_messages…`` and ``llm.tools.0…``. For text completion models, the attributes are
+  ``llm.prompts…`` and ``llm.choices…``.
+- One event per message, such as ``gen_ai.user.message`` or ``gen_ai.choice``. The message is JSON
+  in the attribute ``gen_ai.event.content`` (Azure), or its fields are attributes of the event.
+- The events ``gen_ai.content.prompt`` and ``gen_ai.content.completion``, which contain messages in
+  OpenAI's format as JSON.
 
-If a span uses several conventions, only one is read. The results have shapes that ``traces``
-accepts. ``input.value`` of OpenInference, which has no fixed shape, is not read.
+The returned messages have one of the forms that ``common/traces`` parses. The attribute
+``input.value`` of OpenInference is not read, because its form is not specified.
 
 References
 ----------
-As in ``otel/reader``. For events: github.com/strands-agents/sdk-python ``telemetry.tracer``,
+See ``otel/reader``. For events: github.com/strands-agents/sdk-python ``telemetry.tracer``,
 github.com/Azure/azure-sdk-for-python ``azure-ai-inference``, docs.langchain.com/langsmith
 (``trace-with-opentelemetry``), 2026.
 """
@@ -41,7 +45,7 @@ _BODY_KEY = "gen_ai.event.content"
 
 
 def input_messages(span: Span) -> Any:
-    """Return the input messages of a span.
+    """Return the messages of the request that are recorded in the span of a model call.
 
     Parameters
     ----------
@@ -51,7 +55,7 @@ def input_messages(span: Span) -> Any:
     Returns
     -------
     Any
-        The messages as recorded, or None if the span holds none.
+        The messages in the form in which they were recorded. None if the span contains none.
     """
     a, entries = span.attributes, partial(_numbered_entries, span.attributes)
     messages = parse_if_json(_span_or_event_attribute(span, "gen_ai.input.messages"))
@@ -70,7 +74,7 @@ def input_messages(span: Span) -> Any:
 
 
 def output_messages(span: Span) -> Any:
-    """Return the output messages of a span.
+    """Return the messages of the response that are recorded in the span of a model call.
 
     Parameters
     ----------
@@ -80,7 +84,7 @@ def output_messages(span: Span) -> Any:
     Returns
     -------
     Any
-        The messages as recorded, or None if the span holds none.
+        The messages in the form in which they were recorded. None if the span contains none.
     """
     a, entries = span.attributes, partial(_numbered_entries, span.attributes)
     return _first_found(
@@ -95,14 +99,14 @@ def output_messages(span: Span) -> Any:
 
 
 def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ...]:
-    """Return the tool definitions of a span.
+    """Return the tool definitions that are recorded in the span of a model call.
 
     Parameters
     ----------
     span : Span
         The span of a model call.
-    skip : callable
-        Called with a reason for each part that is left out.
+    skip : Callable
+        Called with a description of each skipped value.
 
     Returns
     -------
@@ -119,7 +123,7 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
 
 
 def _numbered_entries(attributes: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return the entries of a list that is stored in numbered attributes.
+    """Return the objects of a list that is stored in numbered attributes, such as ``a.0.b``.
 
     >>> _numbered_entries({"a.1.b": 2, "a.0.b": 1, "a.0.c.0.d": 3}, "a")
     [{'b': 1, 'c.0.d': 3}, {'b': 2}]
@@ -138,7 +142,7 @@ def _first_found(*ways: Callable[[], Any]) -> Any:
 
 
 def _span_or_event_attribute(span: Span, name: str) -> Any:
-    """Return an attribute of the span, or else of its details event."""
+    """Return an attribute of the span or, if it is missing, of the event ``_DETAILS_EVENT``."""
     held = (event.attributes for event in span.events if event.name == _DETAILS_EVENT)
     return next((each[name] for each in (span.attributes, *held) if each.get(name)), None)
 
@@ -148,7 +152,7 @@ def _without_prefix(entry: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _parse_openllmetry_message(entry: dict[str, Any], role: str) -> dict[str, Any]:
-    prompt = entry.get("user")  # models that are not chat models
+    prompt = entry.get("user")  # used for text completion models
     return {
         "role": entry.get("role") or entry.get("message.role") or role,
         "content": entry.get("content") or entry.get("message.content") or prompt,
@@ -165,7 +169,7 @@ def _parse_openinference_message(entry: dict[str, Any]) -> dict[str, Any]:
         calls = [{"name": name, "arguments": said.get("function_call_arguments_json")}]
     return {
         "role": said.get("role"),
-        # A tool_use block only marks the position of a call among the texts.
+        # A tool_use block only marks the position of a call between the text blocks.
         "content": [b for b in blocks if b["type"] != "tool_use"] or said.get("content"),
         "tool_calls": calls,
         "tool_call_id": said.get("tool_call_id"),
@@ -180,7 +184,7 @@ def _parse_openinference_block(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
-    """Return the calls of a message from numbered attributes, or from JSON in one attribute."""
+    """Return the tool calls of a message, from numbered attributes or from a JSON attribute."""
     calls = []
     for each in _numbered_entries(entry, key):
         said = _without_prefix(_without_prefix(each, "tool_call."), "function.")
@@ -189,7 +193,7 @@ def _parse_tool_calls(entry: dict[str, Any], key: str) -> Any:
 
 
 def _parse_openinference_tool(entry: dict[str, Any]) -> Any:
-    """Return the definition, or build it from a name and a schema of the parameters."""
+    """Return a logged tool definition, or build it from the name and the schema of the parameters."""
     schema, name = parse_if_json(entry.get("tool.json_schema")), entry.get("tool.name")
     whole = isinstance(schema, dict) and schema.keys() & {"name", "function", "toolSpec"}
     if whole or not name:
@@ -225,7 +229,7 @@ def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_content_events(span: Span, name: str, key: str) -> Any:
-    """Return messages from one event that holds all of them, or from one event each."""
+    """Return the messages in the events called ``name``. A single event may contain all messages."""
     held = (event.attributes.get for event in span.events if event.name == name)
     found = [parse_if_json(get(key) or get(_BODY_KEY) or get("content")) for get in held]
     return found[0] if len(found) == 1 else found

@@ -1,11 +1,13 @@
-"""Read OpenTelemetry spans from JSON files of a collector or of an SDK.
+"""Read OpenTelemetry spans from the JSON files of a collector or an SDK.
 
-A collector's file exporter writes lines of ``{"resourceSpans": [{"scopeSpans": [{"spans"}]}]}``,
-and the HTTP endpoint receives one such object. There, an attribute is ``{"key", "value":
-{"stringValue"}}`` and a time is text with a number of nanoseconds. Python's SDK prints
-``span.to_json()``, one indented object per span, with plain ``attributes``, ISO times and ids under
-``context``. Such objects are also read from lines and lists. ``otel/reader`` interprets the
-attributes.
+The file exporter of a collector writes one object ``{"resourceSpans": [{"scopeSpans":
+[{"spans"}]}]}`` per line. The HTTP endpoint of a collector receives one such object. Its attributes
+have the form ``{"key", "value": {"stringValue"}}``, and its times are strings with a number of
+nanoseconds.
+
+The Python SDK prints ``span.to_json()``, which is one indented object per span. Its ``attributes``
+are plain values, its times are in ISO 8601 format, and its ids are under ``context``. These objects
+can also be read from a JSONL file or a JSON list. ``otel/reader`` interprets the attributes.
 
 References
 ----------
@@ -28,33 +30,33 @@ _NANOSECONDS = 1e9
 
 
 class SpanEvent(NamedTuple):
-    """An event within a span."""
+    """An event that is recorded in a span."""
 
     name: str
     "name of the event"
     attributes: dict[str, Any]
-    "plain attributes of the event"
+    "attributes of the event, without type wrappers"
 
 
 class Span(NamedTuple):
-    """The parts of a span that are read."""
+    """An OpenTelemetry span, with the fields that ctxlab uses."""
 
     name: str
     "name of the span"
     trace_id: str
-    "id of its trace"
+    "id of the trace to which the span belongs"
     start: float | None
-    "seconds since 1970"
+    "start time in seconds since 1970; None if unknown"
     end: float | None
-    "seconds since 1970"
+    "end time in seconds since 1970; None if unknown"
     attributes: dict[str, Any]
-    "plain attributes of the span"
+    "attributes of the span, without type wrappers"
     events: list[SpanEvent]
-    "events within the span, in order"
+    "events of the span, in order"
 
 
 def read_spans(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Read the spans of a file as recorded.
+    """Read the spans of a file as JSON values.
 
     Parameters
     ----------
@@ -63,8 +65,10 @@ def read_spans(source: Source) -> Iterator[tuple[Location, Any]]:
 
     Yields
     ------
-    (Location, Any)
-        The position in the file and the JSON value of each span.
+    tuple of (int, str)
+        Position of the span in the file, such as ``(3, "line")``.
+    Any
+        JSON value of the span, which ``parse_span`` parses.
     """
     for where, value in _read_values(source):
         for number, each in enumerate(iter_spans(value)):
@@ -72,17 +76,17 @@ def read_spans(source: Source) -> Iterator[tuple[Location, Any]]:
 
 
 def iter_spans(value: Any) -> Iterator[Any]:
-    """Yield the spans of one JSON value.
+    """Yield the spans in one JSON value.
 
     Parameters
     ----------
     value : Any
-        A collector's export, a list of spans, or one span.
+        An object with ``resourceSpans``, a list of spans, or one span.
 
     Yields
     ------
     Any
-        The JSON value of each span.
+        JSON value of a span, which ``parse_span`` parses.
     """
     groups = get_in(value, "resourceSpans")
     if not isinstance(groups, list):
@@ -96,7 +100,7 @@ def iter_spans(value: Any) -> Iterator[Any]:
 
 
 def is_span(value: Any) -> bool:
-    """Return whether a JSON value is a span of a collector or of an SDK.
+    """Check whether a JSON value is a span written by a collector or an SDK.
 
     Parameters
     ----------
@@ -113,7 +117,7 @@ def is_span(value: Any) -> bool:
 
 
 def parse_span(value: Any) -> Span:
-    """Parse a span.
+    """Parse a span written by a collector or an SDK.
 
     Parameters
     ----------
@@ -123,7 +127,7 @@ def parse_span(value: Any) -> Span:
     Returns
     -------
     Span
-        The span, with plain attributes.
+        The parsed span. Missing fields are empty or None.
 
     Raises
     ------
@@ -146,17 +150,18 @@ def parse_span(value: Any) -> Span:
 
 
 def unwrap_value(value: Any) -> Any:
-    """Convert an attribute value without its type wrappers.
+    """Remove the type wrappers of the OpenTelemetry protocol from an attribute value.
 
     Parameters
     ----------
     value : Any
-        The value as recorded. A plain value is returned as it is.
+        The recorded value, such as ``{"intValue": "3"}``. A value without a wrapper is returned
+        unchanged.
 
     Returns
     -------
     Any
-        The plain value.
+        A string, number or bool, or a list or dict of such values.
 
     Examples
     --------
@@ -213,13 +218,13 @@ def _parse_time(nanoseconds: Any, iso: Any) -> float | None:
 
 
 def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
-    """Yield the JSON values of a file; a file may hold several indented objects."""
+    """Yield the JSON values of a file, which may contain several indented objects."""
     first = FileHead.from_file(source.path).first_bytes.partition(b"\n")[0]
     yield from _read_indented(source) if first.strip() == b"{" else source.read_json_values()
 
 
 def _read_indented(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Yield indented objects; each ends at an unindented closing bracket."""
+    """Yield the indented objects of a file. Each object ends at an unindented closing brace."""
     with open_file(source.path) as file:
         lines: list[bytes] = []
         begun = 1

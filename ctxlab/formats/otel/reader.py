@@ -1,15 +1,17 @@
 """Read model calls from OpenTelemetry spans.
 
-A span is a model call according to ``gen_ai.operation.name`` (``chat``, ``text_completion``,
-``generate_content``), ``openinference.span.kind`` (``LLM``) or ``llm.request.type``. If it has none
-of them, it is a model call if it holds messages. All other spans (tools, agents, embeddings,
-retrieval) are counted by kind. Messages are read in all generations of conventions
-(``conventions``). Calls repeat the conversation so far, so they are joined into conversations.
+The kind of a span is in its attribute ``gen_ai.operation.name``, ``openinference.span.kind`` or
+``llm.request.type``. Spans of the kinds ``chat``, ``text_completion``, ``generate_content`` and
+``LLM`` are model calls. A span without such an attribute is a model call if it contains messages.
+All other spans (tools, agents, embeddings, retrieval) are skipped and counted by kind. The module
+``otel/conventions`` reads the messages of a span. Each call repeats the conversation so far, so the
+calls are joined into conversations.
 
-- Calls are grouped by ``gen_ai.conversation.id``, else by ``session.id``, else by trace.
-- ``gen_ai.usage.input_tokens`` includes cached tokens, as the conventions say. If there are more
-  cached than input tokens, the instrumentation counted them separately.
-- Log records (``resourceLogs``) are not read, only spans.
+- Calls are grouped by ``gen_ai.conversation.id``. If it is missing, they are grouped by the session
+  id (``session.id`` and others), or by the trace id if there is no session id.
+- ``gen_ai.usage.input_tokens`` includes cached tokens, as the conventions require. If a span has
+  more cached tokens than input tokens, ctxlab assumes that cached tokens were counted separately.
+- Log records (``resourceLogs``) are not read.
 
 References
 ----------
@@ -40,7 +42,7 @@ _MODEL_KEYS = ("gen_ai.request.model", "gen_ai.response.model", *_LLM_MODEL_KEYS
 
 
 def sniff(head: FileHead) -> bool:
-    """Return whether a file begins with spans that use one of the conventions.
+    """Check whether a file starts with spans that follow a convention for model calls.
 
     Parameters
     ----------
@@ -50,13 +52,13 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if a span or an event has such an attribute.
+        True if a span has an attribute or event of a convention, such as ``gen_ai.system``.
     """
     return any(_is_genai_span(span) for row in head.rows for span in iter_spans(row))
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read one conversation per thread id, or per trace if the spans have no thread id.
+    """Read the conversations from the model calls in a file.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def read(source: Source) -> Iterator[Recording]:
     Returns
     -------
     iterator of Recording
-        The conversations.
+        The conversations. Only calls with the same conversation, session or trace id are joined.
     """
     return group_calls(_read_calls(source), source)
 
@@ -94,7 +96,7 @@ def _read_calls(source: Source) -> Iterator[TracedCall]:
 
 
 def _span_kind(span: Span) -> str:
-    """Return ``chat`` for a model call, else the kind of the span."""
+    """Return ``"chat"`` if a span is a model call, and the kind of the span otherwise."""
     said = span.attributes.get
     if operation := get_text(said("gen_ai.operation.name")):
         return "chat" if operation.partition(".")[0] in _CHAT_OPERATIONS else operation

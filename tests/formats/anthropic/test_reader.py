@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: bodies and logs, read and written."""
+"""Tests of the format of Anthropic's Messages API: bodies and logs, read and written."""
 
 from __future__ import annotations
 

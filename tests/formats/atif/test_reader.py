@@ -1,4 +1,4 @@
-"""ATIF: a step is a message with what was observed, and what is written is read again."""
+"""Tests of the ATIF format, read and written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(*steps: Any, **fields: Any) -> list[Recording]:
 
 
 def again(recording: Recording) -> tuple[Recording, list[str]]:
-    """A recording written and read, and what was said to be lost."""
+    """Write and read a recording; return it with the warnings about lost data."""
     lost: list[str] = []
     written = dump(recording, lost.append)
     assert written.endswith("}\n")
@@ -239,7 +239,7 @@ CONTENTS = st.sampled_from([None, "", "text", (), (IMAGE,), (DETAIL, {"type": "o
 
 @st.composite
 def recordings(draw: st.DrawFn) -> Recording:
-    """Conversations with whatever a recording may hold beside them, also where it makes no sense."""
+    """Recordings with arbitrary values in all fields, including implausible ones."""
     messages = list(draw((conversations() | strange_conversations()).filter(bool)))
     for _ in range(draw(st.integers(0, 6))):
         place = draw(st.integers(0, len(messages) - 1))

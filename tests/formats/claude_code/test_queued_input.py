@@ -1,4 +1,4 @@
-"""Claude Code: prompts that were queued are read where the model got them, turns taken back are not."""
+"""Tests of Claude Code logs with queued prompts and with turns that were taken back."""
 
 from __future__ import annotations
 
@@ -163,5 +163,5 @@ def test_links_that_are_no_text_link_nothing(read: Read, odd: Any) -> None:
 
 
 def message_of(row: tuple[str, str | None, Row]) -> str:
-    """Rows of one answer are one message."""
+    """Return the message that a row belongs to."""
     return row[2]["message"].get("id") or row[0]

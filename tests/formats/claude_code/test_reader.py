@@ -1,4 +1,4 @@
-"""Claude Code: rows become messages, side chains stand apart, compactions are marked."""
+"""Tests of the Claude Code format: messages, side chains and compactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codex: the items of a rollout become answers with their calls, and compactions say what they kept."""
+"""Tests of the Codex format: items of a rollout, tool calls and compactions."""
 
 from __future__ import annotations
 

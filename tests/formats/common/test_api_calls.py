@@ -1,4 +1,4 @@
-"""A logged call reads the same, whichever API it was made to and whatever is around it."""
+"""Tests of logged API calls, which read the same for each API and each kind of log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message of LangChain is the same message in each of its forms, and nothing of it counts twice."""
+"""Tests that a LangChain message reads the same in each of its serialized forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that repeat what was said become one conversation, said once, with its compactions."""
+"""Tests of stitching: requests that repeat earlier messages become one conversation."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_request_without_messages_is_counted() -> None:
 
 
 def the_same_calls(task: str, results: Sequence[str], id: str = "read") -> tuple[Message, ...]:
-    """One tool, whose calls all have one id, as in logs of ``function_call``."""
+    """Return calls of one tool with the same id, as in logs of ``function_call``."""
     looked = [m for text in results for m in (call(id), result(id, text))]
     return (Message("system", "s"), user(task), *looked, said(f"done: {task}"))
 
@@ -233,7 +233,7 @@ TALK = tuple(
 
 
 def masked(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Every observation but the task and the newest one is removed."""
+    """Remove all observations except the task and the newest one."""
     old = range([m.role for m in messages].index("user") + 1, len(messages) - 1)
     return tuple(
         user("[old output removed]") if i in old and m.role == "user" else m
@@ -254,14 +254,14 @@ def windowed(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def above_a_window(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A summary that stays, and a window that slides below it."""
+    """Return a fixed summary and a sliding window after it."""
     if len(messages) < 6:
         return tuple(messages)
     return (messages[0], user("SUMMARY"), *messages[-3:])
 
 
 def summed_up_again(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A summary that is written anew every other request."""
+    """Return a summary that changes in every second request."""
     done = len(messages) // 4 * 4
     return (
         (messages[0], user(f"SUMMARY {done}"), *messages[done - 2 :]) if done > 3 else (*messages,)
@@ -331,7 +331,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("uac"), WORDS), min_size=1, max_size=
 
 
 def conversation(task: str, steps: list[tuple[str, str]]) -> tuple[Message, ...]:
-    """All calls are alike but for their results, and what is said comes again and again."""
+    """Return a conversation with equal calls, different results and repeated texts."""
     messages = [Message("system", "s"), user(task)]
     for kind, word in steps:
         if kind == "c":

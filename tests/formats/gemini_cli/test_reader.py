@@ -1,4 +1,4 @@
-"""Gemini CLI: an object or a log of changes becomes one conversation, said once."""
+"""Tests of the Gemini CLI format, which is one object or a log of changes."""
 
 from __future__ import annotations
 
@@ -268,10 +268,10 @@ def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
     [
         ('{"id": "g", "ty', "not JSON"),
         ([1], "a record must be an object, got list"),
-        (user("x", [7]), "content must be text, a part, or a list of them"),
+        (user("x", [7]), "content must be a string, a part or a list of both"),
         (gemini("g", "", {"id": "c"}), "the name of a tool call must be a string, got None"),
-        (gemini("g", "a", "call"), "toolCalls must be objects"),  # type: ignore[arg-type]
-        (gemini("g", "", call("c", result=3)), "content must be text, a part, or a list of them"),
+        (gemini("g", "a", "call"), "toolCalls must be a list of objects"),  # type: ignore[arg-type]
+        (gemini("g", "", call("c", result=3)), "content must be a string, a part or a list"),
     ],
 )
 def test_a_broken_record_says_why_and_costs_only_itself(read: Read, row: Any, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Named data sets are what was published, arrive whole or not at all, and are found again."""
+"""Tests of named data sets: checksums, complete downloads, and the folders in which they are found."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PLAIN = re.compile(r"Traceback|HTTPConnectionPool|Errno|object at 0x")
 
 @pytest.fixture(autouse=True)
 def alone(home: Path) -> None:
-    """Every test has a folder of data sets of its own."""
+    """Use a separate folder of data sets for each test."""
 
 
 def a_dataset(*bodies: bytes, sha256: str | None = "") -> Dataset:
-    """A data set of files ``0.jsonl``, … ; ``sha256`` takes the place of the true hashes."""
+    """Return a data set of files ``0.jsonl``, …; ``sha256`` replaces the correct hashes."""
     files = tuple(
         DatasetFile(
             name=f"{number}.jsonl",
@@ -153,7 +153,7 @@ def test_a_file_of_ones_own_is_not_written_over(server: Server, home: Path) -> N
     serve(server, dataset, b"one\n")
     (home / "tiny").mkdir(parents=True)
     (home / "tiny" / "0.jsonl").write_bytes(b"mine\n")
-    with pytest.raises(DataMissing, match="move it away"):
+    with pytest.raises(DataMissing, match="delete or move the file"):
         fetch_dataset(dataset, home)
     assert server.asked == []
     assert (home / "tiny" / "0.jsonl").read_bytes() == b"mine\n"
@@ -166,7 +166,7 @@ def test_a_wrong_hash_is_refused_and_nothing_is_kept(server: Server, home: Path)
         fetch_dataset(dataset, home)
     for body in (b"as published", b"as tampered!"):
         assert hashlib.sha256(body).hexdigest() in str(error.value)
-    assert "etch it again" in str(error.value)
+    assert "Run the same command again" in str(error.value)
     assert left(home) == []
 
 
@@ -222,7 +222,7 @@ def test_a_part_that_belongs_to_nothing_does_not_stand_in_the_way(
 
 
 def test_what_is_not_there_is_said_plainly(server: Server, home: Path) -> None:
-    with pytest.raises(DataMissing, match=r"0\.jsonl: the server answers 404 Not Found$"):
+    with pytest.raises(DataMissing, match=r"0\.jsonl: the server returned status 404 Not Found$"):
         fetch_dataset(a_dataset(BODY), home)
     assert left(home) == []
 

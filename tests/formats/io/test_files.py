@@ -1,4 +1,4 @@
-"""Files are found and opened alike, packed or not, here or at an address."""
+"""Tests of finding and opening files: plain or compressed, local or at a URL."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_path_is_refused_and_not_the_current_folder() -> None:
-    with pytest.raises(SpecError, match="the path is empty"):
+    with pytest.raises(SpecError, match="got an empty string"):
         load("")
 
 

@@ -1,4 +1,4 @@
-"""A file is known by what it begins with, wherever its beginning is cut."""
+"""Tests of format detection from the first bytes of a file, wherever they are cut."""
 
 from __future__ import annotations
 

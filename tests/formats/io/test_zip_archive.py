@@ -1,4 +1,4 @@
-"""A zip archive is read in memory, and what cannot or must not be unpacked is told."""
+"""Tests of zip archives, which are read in memory, and of their errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pack(path: Path, content: bytes = CONTENT, method: int = zipfile.ZIP_DEFLATE
 
 
 def claim(path: Path, **fields: int) -> None:
-    """Writes what the entry of the one member says of it, in both places where it is said."""
+    """Change fields of the only member in both headers of the archive."""
     data = bytearray(path.read_bytes())
     places = {"method": ("<H", 8, 10), "crc": ("<I", 14, 16), "size": ("<I", 22, 24)}
     for name, value in fields.items():
@@ -41,7 +41,7 @@ def claim(path: Path, **fields: int) -> None:
 
 
 def zstd(path: Path, *frames: bytes) -> Path:
-    """An archive of one member in frames of Zstandard, which ``zipfile`` does not write."""
+    """Write an archive of one member compressed with Zstandard, which ``zipfile`` cannot write."""
     library = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     compress = import_module(library).compress
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,4 +1,4 @@
-"""OpenHands' logged calls: the files of an instance are one conversation, in the order of time."""
+"""Tests of OpenHands' logged calls: the files of an instance become one conversation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def user(*texts: str) -> dict[str, Any]:
 
 
 def step(id: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A call of a tool and its result."""
+    """Return a tool call and its result."""
     function = {"name": "bash", "arguments": '{"command": "ls"}'}
     calls = [{"id": id, "type": "function", "function": function}]
     said = {"content": f"step {id}", "role": "assistant", "tool_calls": calls}

@@ -1,4 +1,4 @@
-"""OpenHands' events: rows of an evaluation, and saved trajectories."""
+"""Tests of OpenHands' events: rows of an evaluation, and saved trajectories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def observation(id: int, kind: str, content: str = "ok", **more: Any) -> Event:
 
 
 def metadata(response: str, id: str, *ids: str, name: str = "bash", said: str = "") -> Event:
-    """What links an event to call ``id`` of a response that made all of ``ids``."""
+    """Return the metadata that links an event to call ``id`` of a response with the calls ``ids``."""
     calls = [
         {"id": each, "type": "function", "function": {"name": name, "arguments": '{"a": 1}'}}
         for each in ids or (id,)
@@ -290,7 +290,7 @@ def test_rows_without_a_conversation_are_counted(write_lines: WriteLines) -> Non
     (recording,) = load(path, on_error="skip")
     assert recording.skipped == {
         "row without messages (2)": 1,
-        "broken line: expected a list of events in history of the row (3)": 1,
+        "broken line: expected a list of events in history, got NoneType (3)": 1,
     }
 
 

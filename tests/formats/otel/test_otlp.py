@@ -1,4 +1,4 @@
-"""OTLP: spans are the same, whether a collector or an SDK wrote them."""
+"""Tests of OTLP: files of a collector and of an SDK give the same spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: model calls in the conventions of every generation, stitched by conversation."""
+"""Tests of the OpenTelemetry format with all versions of its conventions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def openinference() -> list[Any]:
 
 
 def events_of(*rows: dict[str, Any], answer: dict[str, Any], wrap: bool) -> Events:
-    """Azure puts a message into one attribute; others spread it."""
+    """Return events of messages; ``wrap`` puts each message into one attribute, as Azure does."""
     sent = [(f"gen_ai.{row['role']}.message", row) for row in rows]
     made = [*sent, ("gen_ai.choice", {"message": answer, "index": 0})]
     if wrap:

@@ -1,4 +1,4 @@
-"""pi: entries become messages, the active branch is the conversation, compactions are marked."""
+"""Tests of the pi format: messages, the active branch, and compactions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compaction(**fields: Any) -> Row:
 
 
 def tree(*rows: tuple[str, str | None, Row]) -> list[Row]:
-    """Entries with their own id and their parent's."""
+    """Return entries with the given ids and parent ids."""
     return [row | {"id": id, "parentId": parent} for id, parent, row in rows]
 
 
