@@ -1,6 +1,7 @@
-"""Stores of live sessions, with tables of contents, titles and search.
+"""Store, list, search and resume sessions, which are the conversations of ctxlab's own agent.
 
-Each public name is imported on first access.
+``LogLibrary`` also lists and searches recordings from log files. Each public name is imported when
+it is first accessed.
 """
 
 import lazy_loader

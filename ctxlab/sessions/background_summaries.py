@@ -5,7 +5,7 @@ threads, and their errors do not interrupt it.
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries".
+Design document "Session Table of Contents and Interaction Summaries" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_CONCURRENT_CALLS = 5
 """Maximum number of concurrent model calls for summaries and titles in this process."""
 
 MAX_BACKLOG = 20
-"""Maximum number of earlier interactions that are summarized when a turn ends."""
+"""Maximum number of interactions without a summary that are summarized when a turn ends."""
 
 _LOG = logging.getLogger("ctxlab.sessions")
 _CALL_SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT_CALLS)
@@ -63,13 +63,13 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """Turn with a prompt, and the turns without a prompt that follow it."""
+    """Interaction to summarize: a turn with a prompt and the following turns without a prompt."""
 
     number: int
     turns: Sequence[Sequence[Message]]
     "messages of the turn with the prompt and of the last turns that follow it"
     omitted_turns: int
-    "number of turns between the prompt's turn and the last turns; they are left out"
+    "number of turns between the turn with the prompt and the last turns; ``turns`` omits them"
 
     @property
     def prompt(self) -> str:
@@ -140,14 +140,14 @@ class BackgroundSummarizer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the summarizer; after an error in the ``with`` block, do not wait for its threads."""
+        """Close the summarizer. After an error in the ``with`` block, do not wait for its threads."""
         self.close(5.0 if kind is None else 0.0)
 
     def turn_completed(self, id: str) -> None:
         """Schedule the missing summaries and the title of a session, and return immediately.
 
-        Call this method when a turn has ended. At most the last ``MAX_BACKLOG`` turns with a prompt
-        are summarized.
+        Call this method when a turn has ended. A call summarizes at most ``MAX_BACKLOG`` turns, the
+        newest first.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class BackgroundSummarizer:
         Returns
         -------
         bool
-            True if all scheduled work is done; False if the timeout ended first.
+            True if all scheduled work is done, False if ``timeout`` was exceeded.
         """
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._condition:
@@ -246,7 +246,10 @@ class BackgroundSummarizer:
             self._write_title(id)
 
     def _missing_interactions(self, id: str) -> Iterator[_PromptedInteraction]:
-        """Yield the completed interactions that have no summary, newest first."""
+        """Yield the completed interactions that have no summary, newest first.
+
+        The search stops after ``RECENT_TURNS`` consecutive interactions that have a summary.
+        """
         known = self.store.turn_summaries(id).keys() | self._extracted.setdefault(id, {}).keys()
         in_a_row = 0
         for each in self._iter_newest_first(id):
@@ -257,7 +260,10 @@ class BackgroundSummarizer:
                 return
 
     def _iter_newest_first(self, id: str) -> Iterator[_PromptedInteraction]:
-        """Yield completed interactions, newest first; long ones without turns that no model is shown."""
+        """Yield the completed interactions of a session, newest first.
+
+        In a long interaction, turns in the middle are omitted, because they are not sent to a model.
+        """
         later, left_out, over = list[Sequence[Message]](), 0, True
         newest = self.store.count_turns(id)
         for number in range(newest, 0, -1):
@@ -274,7 +280,11 @@ class BackgroundSummarizer:
                 left_out += 1
 
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
-        """Ask the model to summarize an interaction; return None if no summary is to be stored."""
+        """Ask the model to summarize an interaction.
+
+        If the model's reply is not usable, return a line extracted from the interaction. Return None
+        if the model call failed, so that no summary is stored.
+        """
         plain, about = headline(each.turns[0]), f"turn {each.number} of session {id}"
         prompt = Message("system", _SUMMARY_PROMPT), Message("user", _format_interaction(each))
         line = self._ask_line(prompt, MAX_HEADLINE_CHARS, f"{about}: the model's summary")
@@ -356,7 +366,7 @@ def _format_interaction(each: _PromptedInteraction) -> str:
 
 
 def _clip_middle(text: str, limit: int) -> str:
-    """Shorten a string by cutting out its middle: the start and the end usually matter most."""
+    """Shorten a string to about ``limit`` characters by replacing its middle with ``…``."""
     text = text.strip()
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
@@ -373,7 +383,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def _is_titled_by_hand(session: Session) -> bool:
-    """Return True if a user set the session's title."""
+    """Return True if the newest title in the title history was set by a user, not by a model."""
     return bool(session.titles) and session.titles[0].turn == 0
 
 
@@ -390,10 +400,10 @@ def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
 
 
 def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    """Return a function that asks a model to extend a summary.
+    """Create a function that asks a model to extend a summary by further messages.
 
-    The function returns after the model has replied. If the model call fails, no error is raised,
-    and the summary is extracted from the messages without a model.
+    The function waits for the model's reply. If the model call fails, no error is raised, and the
+    summary is extracted from the messages without a model.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Base classes for reading and storing sessions, and their data types.
 
-``SessionLibrary`` is the read-only interface. Both session stores and the library of imported logs
-implement it. ``SessionStore`` adds the methods with which a live agent writes.
+``SessionLibrary`` is the read-only interface. It is implemented by both session stores and by
+``LogLibrary``, which reads log files. ``SessionStore`` adds the methods that an agent calls to store
+its conversation.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _LOG = logging.getLogger("ctxlab.sessions")
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """Plan of an agent: the steps and how far the agent has come."""
+    """Plan of an agent: the steps, and the index of the current step."""
 
     steps: tuple[str, ...] = ()
     "descriptions of the steps, in order"
     current: int | None = None
     "index of the current step, from 0; None if no step has begun"
     awaiting_continuation: bool = False
-    "True if the agent stopped within the plan and waits to be continued"
+    "True if the agent reached its maximum number of steps and waits for the user to continue"
     paused: bool = False
     "True if the plan is paused"
 
@@ -90,7 +91,10 @@ class Session:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """State of limited size from which a session is resumed."""
+    """State to resume a session from: a summary, the newest messages and the plan.
+
+    Its size is limited, however long the session is.
+    """
 
     summary: str = ""
     "summary of the messages before ``recent``"
@@ -124,13 +128,13 @@ class SessionLibrary(ABC):
         query : str, optional
             Words that the title must contain, in any case.
         since : float, optional
-            Keep sessions that were updated at this time or later, in seconds since 1970.
+            Return only sessions updated at this time or later, in seconds since 1970.
         before : float, optional
-            Keep sessions that were updated at this time or earlier, in seconds since 1970.
+            Return only sessions updated at this time or earlier, in seconds since 1970.
         status : {'active', 'closed', 'archived'}, optional
-            Keep sessions with this status. By default, archived sessions are left out.
+            Return only sessions with this status. By default, archived sessions are left out.
         agent : str, optional
-            Keep sessions of this agent.
+            Return only sessions of the agent with this name.
 
         Returns
         -------
@@ -158,11 +162,14 @@ class SessionLibrary(ABC):
 
     @abstractmethod
     def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
-        """Yield the sessions; those that do not match ``status`` may be included or left out."""
+        """Yield the sessions. A subclass may leave out sessions that ``status`` excludes.
+
+        ``status`` is the argument of ``sessions``, which filters the result again.
+        """
 
     @abstractmethod
     def get(self, id: str) -> Session:
-        """Return one session.
+        """Return the description of a session.
 
         Parameters
         ----------
@@ -172,7 +179,7 @@ class SessionLibrary(ABC):
         Returns
         -------
         Session
-            The session without its messages.
+            Title, status, times and other values of the session, without its messages.
 
         Raises
         ------
@@ -247,7 +254,7 @@ class SessionLibrary(ABC):
         Returns
         -------
         int
-            Number of turns.
+            Number of turns, as ``ctxlab.context.turns`` counts them.
 
         Raises
         ------
@@ -307,20 +314,23 @@ class SessionLibrary(ABC):
         return self._search(query, id, limit, check_not_negative("offset", offset))
 
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
-        """Search without an index, by reading all messages."""
+        """Search with validated arguments. This implementation reads all messages.
+
+        A subclass that has a full-text index overrides it.
+        """
         if id is not None:
             return search_messages([(id, self.read_messages(id))], query, limit, offset)
         ids = (session.id for session in self.sessions() if not session.system)
         return search_messages(((id, self._iter_readable(id)) for id in ids), query, limit, offset)
 
     def _iter_readable(self, id: str) -> Iterator[Message]:
-        """Yield the messages of a session; at a malformed message, log a warning and stop."""
+        """Yield the messages of a session. Stop with a logged warning at a malformed message."""
         try:
             yield from self.read_messages(id)
         except UnknownSession:
             pass  # deleted in the meantime
         except (ReadError, SessionError) as error:
-            _LOG.warning("session %r: not searched after a malformed message: %s", id, error)
+            _LOG.warning("session %r: search stopped at a malformed message: %s", id, error)
 
     def recording(self, id: str) -> Recording:
         """Return a whole session as a recording, for replay.
@@ -384,7 +394,8 @@ class SessionStore(SessionLibrary):
         strategy : str, optional
             Specification of the context strategy.
         system : bool, default False
-            Create a system session: a session of a program, which gets no summaries and no titles.
+            Create a system session, which a program uses internally. It gets no summaries and no
+            titles, and searches of all sessions leave it out.
         tools : tuple of dict, optional
             Tool definitions in OpenAI's format.
         meta : dict, optional
@@ -424,7 +435,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _create(self, session: Session) -> None:
-        """Store a new session with validated values; raise ``SessionError`` if its id is in use."""
+        """Store a new session whose values are validated. Raise ``SessionError`` if its id is in use."""
 
     @abstractmethod
     def open(self, id: str) -> ResumeState:
@@ -496,7 +507,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _save(self, id: str, plan: AgentPlan | None) -> None:
-        """Store the resume state and the plan, whose strings contain no lone surrogates."""
+        """Store the resume state and a plan, in which lone surrogates have been replaced."""
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.
@@ -532,7 +543,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _retitle(self, id: str, title: str, turn: int) -> None:
-        """Store a validated title: a single line that is not empty."""
+        """Set the title of a session to a single line that is not empty."""
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
         """Close, archive or reactivate a session.
@@ -562,7 +573,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _set_status(self, id: str, status: SessionStatus) -> None:
-        """Store a validated status."""
+        """Set the status of a session to one of the three valid values."""
 
     @abstractmethod
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks of session ids and settings, JSON encoding and file errors, shared by all stores."""
+"""Helpers of all session stores: check ids and settings, encode JSON, convert file errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import SessionError, SpecError
 
 Fsync: TypeAlias = Literal["always", "never"]
-"""With ``always``, writes survive a power failure; with ``never``, only a kill of the process."""
+"""With ``always``, writes survive a power failure. With ``never``, they survive a process kill."""
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 

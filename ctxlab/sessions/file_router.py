@@ -1,11 +1,11 @@
 """Choose the session for a message by the file that the user has open.
 
-Each file has its own session, and so has the state in which no file is open. When the user opens a
-file again, its session is continued.
+Each file has its own session. There is one more session for messages that the user sends while no
+file is open. When the user opens a file again, its session is continued.
 
 References
 ----------
-Seed design "Hybrid Session Management".
+Design document "Hybrid Session Management" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_CACHED_FILES = 256
 class FileRouter:
     """Router that finds the session of an open file, or creates a session for it.
 
-    Several threads may use a router at once. The router finds the same sessions in other processes
-    and after a restart, because they are found in the store. If a file has several sessions, the
-    router chooses the most recently updated one. Closed sessions are resumed. Archived sessions and
-    system sessions are ignored. If no file is open, the router chooses only among sessions that a
-    router created, since sessions created by other programs may have no file either.
+    Several threads may use a router at once. The router searches the store for sessions, so routers
+    in other processes and after a restart find the same sessions. If a file has several sessions,
+    the router chooses the most recently updated one. Closed sessions are resumed. Archived sessions
+    and system sessions are ignored. If no file is open, the router chooses only among sessions that
+    a router created, because sessions created in other ways may have no file either.
 
     If the store allows only one active session, switching to another file closes the previous
     session.
@@ -46,7 +46,7 @@ class FileRouter:
         self._session_ids: dict[str | None, str] = {}
 
     def route(self, file: str | None, create: Callable[..., Session] | None = None) -> Session:
-        """Return the session of a file and make it active; create the session if necessary.
+        """Return the session of a file and make it active. If there is none, create a session.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Index of log files: detect formats, reread changed files and cache recordings up to a size limit."""
+"""Find log files, detect their formats, and cache their recordings up to a size limit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LogFile:
 
     @property
     def modified(self) -> float:
-        """Latest modification time of the files, in seconds since 1970; 0 if unknown."""
+        """Latest modification time of the files, in seconds since 1970, or 0 if it is unknown."""
         return max(nanoseconds for nanoseconds, _ in self.stamps) / 1e9
 
     @property
@@ -67,7 +67,7 @@ class _RecognizedFile(NamedTuple):
 
 
 class LogIndex:
-    """Index of the log files at the given paths.
+    """Index of the log files at the given paths, with a cache of their recordings.
 
     Parameters
     ----------
@@ -78,20 +78,20 @@ class LogIndex:
     def __init__(self, paths: Sequence[PathOrUrl]) -> None:
         self.paths = tuple(paths)
         self.skipped_files: dict[str, str] = {}
-        "reason for each file without a readable recording, by path; filled by ``scan``"
+        "path of each file that ``scan`` could not use → reason"
         self._recognized: dict[str, tuple[FileStamp, _RecognizedFile | None]] = {}
         self._cache: OrderedDict[LogFile, list[Recording]] = OrderedDict()
         self._cached_bytes = 0
 
     def scan(self) -> list[LogFile]:
-        """Find all log files; open only files that are new or changed since the last scan.
+        """Find all log files. Only files that are new or changed since the last scan are opened.
 
-        Files without a recording are added to ``skipped_files``.
+        Files that cannot be read or have an unknown format are added to ``skipped_files``.
 
         Returns
         -------
         list of LogFile
-            Files with recordings, in the order of ``paths``.
+            Files in a known format, in the order of ``paths``.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class LogIndex:
         return [_make_log_file(these) for these in groups.values()]
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
-        """Yield the recordings of a file in order; skip and count malformed lines.
+        """Yield the recordings of a file in order. Malformed lines are skipped and counted.
 
         Parameters
         ----------
@@ -154,7 +154,11 @@ class LogIndex:
             raise ReadError(first, None, f"{reason} ({why})" if why else reason)
 
     def _recognize_file(self, each: FoundFile) -> _RecognizedFile | None:
-        """Detect the format of a file; for an unknown one, update ``skipped_files`` and return None."""
+        """Detect the format of a file.
+
+        If the file cannot be read or has an unknown format, add it to ``skipped_files`` and return
+        None.
+        """
         key, stamp = str(each.path), _file_stamp(each.path)
         known = self._recognized.get(key)
         if known is None or known[0] != stamp:
@@ -170,7 +174,7 @@ class LogIndex:
             looked = _RecognizedFile(stamp, format, group) if format else None
             known = self._recognized[key] = stamp, looked
         if known[1] is None:
-            self._skip_file(each, UnknownFormat(each.path, None, "no reader recognises it"))
+            self._skip_file(each, UnknownFormat(each.path, None, "unknown format"))
         return known[1]
 
     def _skip_file(self, each: FoundFile, why: ReadError) -> None:

@@ -53,13 +53,14 @@ class LogLibrary(SessionLibrary):
     On first use, an index of ids, titles and times is built in memory. Changed files are read again.
     The recordings of up to 64 MiB of files are cached. New and removed files are noticed when
     sessions are listed or when all sessions are searched. Malformed lines of a file are skipped.
-    Files without a readable recording are listed in ``skipped_files``.
+    Files that could not be read, or only in part, are listed in ``skipped_files``.
 
     The id of a recording is its path relative to the given folder. Characters that are unsafe in
     file names and URLs are replaced. A checksum is appended if a character was replaced, if the path
     is too long, or if the id is already in use. The title is the beginning of the first user
-    message. If no message has a time, the modification time of the file is used. Recordings of
-    stored sessions keep their own title and creation time. The status is always ``closed``.
+    message. The times of a session are those of its messages, or the modification time of the file
+    if no message has a time. Recordings that store a title and a creation time, such as sessions of
+    ctxlab's agent, keep them. The status is always ``closed``.
 
     Parameters
     ----------
@@ -96,13 +97,13 @@ class LogLibrary(SessionLibrary):
 
     @property
     def _location(self) -> str:
-        """Description of the paths for error messages: the only path, or the number of paths."""
+        """The path of the library for error messages, or the number of paths if there are several."""
         paths = self._files.paths
         return str(paths[0]) if len(paths) == 1 else f"{len(paths):,} paths"
 
     @property
     def skipped_files(self) -> dict[str, str]:
-        """Reason for each file without a readable recording, by path."""
+        """Files that could not be read completely: path → reason."""
         broken = {file.key: it.problem for file, it in self._indexed_files.items() if it.problem}
         return {**self._files.skipped_files, **broken}
 

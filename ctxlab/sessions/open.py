@@ -18,10 +18,11 @@ def open_library(path: str | Path, *, allow_empty: bool = False) -> SessionLibra
 
     The class of the result depends on the path:
 
-    - a workspace (a folder with the file ``.ctxlab/sessions.db``) or that file: ``SqliteStore``
-    - a folder of chunks (``session-ID.N.jsonl``): ``JsonlStore``
-    - any other path that ``ctxlab.load`` accepts (files, folders, globs, URLs, ``bundled:NAME``):
-      ``LogLibrary``
+    - ``SqliteStore`` for a workspace, which is a folder with the file ``.ctxlab/sessions.db``, or for
+      this file itself
+    - ``JsonlStore`` for a folder of chunks (``session-ID.N.jsonl``)
+    - ``LogLibrary`` for any other path that ``ctxlab.load`` accepts (files, folders, globs, URLs,
+      ``bundled:NAME``)
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Build the messages with which a session is resumed: a summary, then the newest messages."""
+"""Build the first messages of the context when a session is resumed.
+
+These are a message with a summary of the conversation, then the newest messages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ INTERRUPTED_RESULT = "[Interrupted before it finished: there is no result]"
 
 
 def interrupted_result(call: ToolCall) -> Message:
-    """Create the result of a tool call that was interrupted.
+    """Create the tool message for a call that was interrupted before it returned a result.
 
     Parameters
     ----------
@@ -33,7 +36,7 @@ def interrupted_result(call: ToolCall) -> Message:
 
 
 class MessageUnit:
-    """Message and the results of its tool calls, which must stay together in a context.
+    """Message with the results of its tool calls. They must stay together in a context.
 
     Parameters
     ----------
@@ -58,11 +61,11 @@ class MessageUnit:
         self.messages.append(result)
 
     def __len__(self) -> int:
-        """Return the number of messages, including an interrupted result for each open call."""
+        """Return the number of messages, counting one result for each call without a result."""
         return len(self.messages) + len(self.open_calls)
 
     def __iter__(self) -> Iterator[Message]:
-        """Iterate over the messages, and over an interrupted result for each open call."""
+        """Yield the messages, then an interrupted result for each call without a result."""
         yield from self.messages
         yield from map(interrupted_result, self.open_calls.values())
 
@@ -158,7 +161,7 @@ def window_row_from_message(message: Message) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON object whose ``content`` is always a string, never null.
+        The message in OpenAI's chat format. Missing content becomes an empty string.
     """
     row = message.to_dict()
     row["content"] = row["content"] or ""
@@ -196,7 +199,10 @@ def _content_text(message: Message) -> str:
 
 
 def _trim_arguments(arguments: str, limit: int) -> str:
-    """Cut arguments to JSON of at most ``limit`` characters; return ``{}`` if that is impossible."""
+    """Shorten tool call arguments to at most ``limit`` characters of valid JSON.
+
+    Return ``{}`` if the limit is too small.
+    """
     if len(arguments) <= limit:
         return arguments
     try:
@@ -242,8 +248,8 @@ def build_resume_message(resume: ResumeState) -> Message | None:
     Returns
     -------
     Message or None
-        Resume message. None if it is not needed: there is no summary and no current step, and the
-        recent messages are empty or begin with a user message.
+        The resume message. None if there is neither a summary nor a current step, and the recent
+        messages are empty or begin with a user message.
 
     Examples
     --------
@@ -273,7 +279,8 @@ def build_resume_message(resume: ResumeState) -> Message | None:
 def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
     """Build the first messages of the context of a resumed session.
 
-    The messages are the system messages, then the resume message, then the other recent messages.
+    These are the system messages at the start of ``resume.recent``, then the resume message (see
+    ``build_resume_message``), then the other recent messages.
 
     Parameters
     ----------
@@ -299,7 +306,10 @@ def build_resumed_messages(resume: ResumeState) -> tuple[Message, ...]:
 
 
 def _plan_step_text(plan: AgentPlan | None) -> str:
-    """Describe the current step of a plan in one sentence; return "" if there is no current step."""
+    """Describe the current step of a plan in one sentence.
+
+    Return an empty string if there is no plan or no current step.
+    """
     if plan is None or plan.current is None or not 0 <= plan.current < len(plan.steps):
         return ""
     said = f"Current step of the plan ({plan.current + 1} of {len(plan.steps)}): "

@@ -5,7 +5,8 @@ one. The window does no I/O: a session store adds messages to the window and sav
 
 References
 ----------
-Seed design "Workspace-scoped sessions" (``recent_messages``, rolling summary, retention).
+Design document "Workspace-scoped sessions" (``recent_messages``, rolling summary, retention; see
+``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MIN_BATCH = 64
 
 @dataclass(frozen=True)
 class ResumeCaps:
-    """Maximum sizes of a resume window.
+    """Size limits of a resume window, in messages and characters.
 
     Examples
     --------
@@ -157,7 +158,7 @@ class ResumeWindow:
 
     @property
     def summary(self) -> str:
-        """Summary of all messages before ``recent``; reading it may call ``write_summary``."""
+        """Summary of all messages before ``recent``. Reading it may call ``write_summary``."""
         if self._dropped:
             said = self._write_summary(self._summary, tuple(self._dropped), self.caps.summary_chars)
             self._summary = repair_surrogates(_clip_summary(said, self.caps.summary_chars))
@@ -166,12 +167,15 @@ class ResumeWindow:
 
     @property
     def recent(self) -> tuple[Message, ...]:
-        """Newest messages; each tool call has a result, if necessary one that says "interrupted"."""
+        """Newest messages. A tool call without a result gets a result that says "interrupted"."""
         return tuple(message for unit in self._units for message in unit)
 
     @property
     def recent_json(self) -> str:
-        """``recent`` as a JSON array in OpenAI's chat format, no longer than ``total_chars``."""
+        """The newest messages as a JSON array in OpenAI's chat format.
+
+        It has at most ``ResumeCaps.total_chars`` characters.
+        """
         rows = (dump_json(window_row_from_message(message)) for message in self.recent)
         return f"[{','.join(rows)}]"
 
@@ -214,7 +218,10 @@ class ResumeWindow:
         self._queue_for_summary(unit.messages)
 
     def _shrink_unit(self, unit: _SizedUnit) -> None:
-        """Shorten a message and its tool results, which alone exceed ``total_chars``."""
+        """Shorten a message and its tool results until they fit into ``total_chars``.
+
+        This is needed if they are the only messages of the window and still exceed the limit.
+        """
         limit, self._size = self.caps.message_chars // 2, self._size - unit.json_size
         while unit.json_size + self._size > self.caps.total_chars and limit >= _MIN_BATCH:
             unit.shorten(limit)
@@ -232,7 +239,7 @@ class ResumeWindow:
 
 
 class _SizedUnit(MessageUnit):
-    """Message with its tool results, as an entry of the window, and its size as JSON."""
+    """Message of the window with its tool results, and their total size as JSON."""
 
     def __init__(self, first: Message) -> None:
         super().__init__(first)
@@ -249,7 +256,7 @@ class _SizedUnit(MessageUnit):
 
 
 def _json_size(message: Message) -> int:
-    """Return the number of characters of a message in a JSON array, including the comma."""
+    """Return the number of characters that a message takes in a JSON array, including the comma."""
     return len(dump_json(window_row_from_message(message))) + 1
 
 

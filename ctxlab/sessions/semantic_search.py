@@ -2,7 +2,8 @@
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries", "Future Enhancements".
+Design document "Session Table of Contents and Interaction Summaries", section "Future Enhancements"
+(see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def search_semantically(
 
 
 def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[SearchHit, str]]:
-    """Yield each turn as a search hit without a score, with the text to embed."""
+    """Yield a search hit without a score for each turn of the sessions, and the text to embed."""
     for id in ids:
         with suppress(UnknownSession):  # the session was deleted in the meantime
             lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
@@ -105,7 +106,7 @@ def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[S
 
 
 def _turn_text(messages: Sequence[Message]) -> str:
-    """Return the first 1,500 characters of a turn, without formatting all of its messages."""
+    """Return the first 1,500 characters of the text of a turn."""
     said = ""
     for message in messages:
         said += message_text(message)[:_MAX_TURN_CHARS] + "\n"

@@ -1,11 +1,11 @@
 """Table of contents of a session, with one line per turn, and access to each turn in full.
 
-The fields of the result types have the names and plain values that the seed design specifies for
-JSON output.
+The result types contain only values that can be written as JSON. Their field names are those of the
+design document.
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries".
+Design document "Session Table of Contents and Interaction Summaries" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ContentsEntry:
 
 @dataclass(frozen=True)
 class Contents:
-    """Table of contents of a session, or one page of the table."""
+    """Table of contents of a session, or a page of it with only some of the turns."""
 
     session_id: str
     "session id"
@@ -62,7 +62,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class InteractionBrief:
-    """Short description of a turn: its number, id and one-line summary."""
+    """Short description of a turn or interaction: its number, id and one-line summary."""
 
     turn: int
     "turn number, from 1"
@@ -74,7 +74,7 @@ class InteractionBrief:
 
 @dataclass(frozen=True)
 class Interaction:
-    """One turn, or several turns: one with a prompt and all turns up to the next prompt."""
+    """A single turn, or a turn with a prompt and the following turns without a prompt."""
 
     id: str
     "interaction id, ``SESSION:TURN``, with the number of the first turn"
@@ -104,7 +104,7 @@ class Interaction:
 
 @dataclass(frozen=True)
 class InteractionWithContext:
-    """Interaction, with short descriptions of the interactions before and after it."""
+    """Turn or interaction, with short descriptions of the previous and the next one."""
 
     turn: int
     "number of the interaction's first turn"
@@ -213,8 +213,8 @@ def get_interaction(
 ) -> InteractionWithContext:
     """Return an interaction, with short descriptions of the interactions before and after it.
 
-    An interaction consists of a turn with a prompt and all turns up to the next prompt. Turns before
-    the first prompt of a session form an interaction too.
+    An interaction consists of a turn with a prompt and the following turns without a prompt. If a
+    session starts with turns without a prompt, these turns also form an interaction.
 
     Parameters
     ----------
@@ -341,7 +341,10 @@ def _build_interaction(
     start: int,
     limit: int | None,
 ) -> Interaction:
-    """Combine turns into an interaction with one page of their messages."""
+    """Combine turns into an interaction that contains one page of their messages.
+
+    The page begins after the first ``start`` messages and has at most ``limit`` messages.
+    """
     check_not_negative("start", start)
     stop = math.inf if limit is None else start + check_not_negative("limit", limit)
     first = last = total = 0

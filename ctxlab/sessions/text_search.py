@@ -27,7 +27,10 @@ _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 
 @dataclass(frozen=True)
 class SearchHit:
-    """Search result: a message that contains the words of a query, with a snippet and a score."""
+    """Search result: location of a matching message, with a snippet of its text and a score.
+
+    In a search by meaning, it describes a turn, and the location is that of the turn's first message.
+    """
 
     session_id: str
     "id of the message's session"
@@ -209,7 +212,10 @@ _Match = tuple[float, int, int, int, str, Message]
 def _iter_matches(
     sessions: Iterable[tuple[str, Iterable[Message]]], words: Sequence[str]
 ) -> Iterator[_Match]:
-    """Yield every message that contains all words, as tuples whose sort order is best match first."""
+    """Yield a tuple for every message that contains all words.
+
+    The first elements of a tuple are the sort key. The smallest tuple is the best match.
+    """
     patterns = [(word, _word_pattern(word)) for word in words]
     for number, (id, messages) in enumerate(sessions):
         turns = TurnCounter()

@@ -1,9 +1,9 @@
-"""Session titles: their history, titles derived from messages, and the prompt for a model's title.
+"""Derive session titles from messages, build the prompt for a model's title, keep a title history.
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries", "Session Title Update Logic" and
-"Title History Tracking".
+Design document "Session Table of Contents and Interaction Summaries", sections "Session Title Update
+Logic" and "Title History Tracking" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def single_line(text: str, max_chars: int = MAX_TITLE_LENGTH) -> str:
 def title_from_prompt(text: str) -> str:
     """Derive a session title from the first 50 characters of a user message.
 
-    If the message begins with the prefix that names the open file, the prefix is removed first.
+    A prefix such as ``[file: a.py]``, which names the file that the user has open, is removed first.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def title_from_prompt(text: str) -> str:
 
     References
     ----------
-    Seed design "Robustness", 10.9 (``_update_title``).
+    Design document "Robustness", section 10.9, ``_update_title`` (see ``tests/SEEDS.md``).
 
     Examples
     --------

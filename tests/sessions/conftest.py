@@ -1,4 +1,4 @@
-"""What the tests of stores begin with."""
+"""Fixtures for tests of session stores."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace in which every example of a property has a session of its own."""
+    """Return a workspace for property tests; each example uses a new session in it."""
     return tmp_path_factory.mktemp("workspace")

@@ -1,4 +1,4 @@
-"""Lines and titles are made in the background, each once, and never get in anybody's way."""
+"""Tests of lines and titles that a model writes in the background, each once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_title(request: Request) -> bool:
 
 
 def writer(request: Request) -> str:
-    """A model that writes lines and titles as it should."""
+    """Scripted model that writes valid lines and titles."""
     if is_title(request):
         return "Parsing"
     asked = request.messages[-1].text.partition("\n")[0].removeprefix("User: ")

@@ -1,4 +1,4 @@
-"""Both stores behave alike: whatever is done to them, they answer the same and refuse the same."""
+"""Tests that both stores give the same results and the same errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _times = st.none() | st.sampled_from([0.0, 4e9])
 
 
 def told(answer: Any) -> Any:
-    """What two stores have to agree on: all but the time of day, and how well a hit was found."""
+    """Return an answer without times and search scores, which may differ between the stores."""
     if isinstance(answer, Session):
         titles = [(t.title, t.turn, t.interaction_id) for t in answer.titles]
         return {
@@ -60,7 +60,7 @@ def told(answer: Any) -> Any:
 
 
 class BothStores(RuleBasedStateMachine):
-    """The same is done to a folder of chunks and to a workspace."""
+    """Random operations on a JSONL store and a SQLite store, with the same results expected."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class BothStores(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def both(self, act: Callable[[SessionStore], Any]) -> Any:
-        """What both answer; None where both refuse."""
+        """Run an operation on both stores and return the common answer; None if both refuse it."""
         answers: list[Any] = []
         for store in self.stores:
             try:
@@ -205,7 +205,7 @@ class BothStores(RuleBasedStateMachine):
                     assert store.read_turn(id, number) == (numbers.index(number), wanted)
 
     def _one_active(self, id: str) -> None:
-        """A workspace has one active session, a folder of chunks as many as there are."""
+        """Close other sessions of the JSONL store; the SQLite store allows one active session."""
         chunks, workspace = self.stores
         for session in chunks.sessions(status="active"):
             if workspace.get(session.id).status == "closed":

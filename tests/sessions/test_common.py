@@ -1,4 +1,4 @@
-"""What was once true of one store alone is true of both."""
+"""Tests that run with each of the two stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file has a session; what belongs to a file is found again in the store."""
+"""Tests of the file router, which gives each file a session and finds it again."""
 
 from __future__ import annotations
 

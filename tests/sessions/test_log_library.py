@@ -1,4 +1,4 @@
-"""Imported logs are a library: whatever ctxlab reads can be listed, shown and searched."""
+"""Tests of logs as sessions: all formats that ctxlab reads can be listed, shown and searched."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(*texts: str, at: float | None = None) -> tuple[Message, ...]:
 
 
 def logged(path: Path, *texts: str, at: float | None = None) -> Path:
-    """A file without a meta line: its recording is called like the file."""
+    """Write a file without a metadata line, so that its recording is named after the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [row_from_message(message) for message in said(*texts, at=at)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""Where sessions lie says how they are opened."""
+"""Tests of how a path determines the kind of session store."""
 
 from __future__ import annotations
 

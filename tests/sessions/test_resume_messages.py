@@ -1,4 +1,4 @@
-"""A resumed context begins with one message of the engine's that says where things stand."""
+"""Tests of the message at the start of a resumed context, which describes its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A window is bounded by its caps, whatever is said, and what falls out of it is summed up."""
+"""Tests of the resume window: it stays within its limits, and older messages are summarised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns are found by meaning where an embedding model says what is near."""
+"""Tests of the search for turns with an embedding model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents list turns in a line each, and give any of them in full."""
+"""Tests of the table of contents: a line for each turn, and the full text of any turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words are found wherever they stand, and a query is words and nothing else."""
+"""Tests of text search: queries match words anywhere and have no syntax."""
 
 from __future__ import annotations
 

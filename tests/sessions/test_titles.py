@@ -1,4 +1,4 @@
-"""A title follows what is worked on, and the titles before it are kept."""
+"""Tests of session titles and of the list of earlier titles."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Session store of JSONL chunks: each file has a limited number of messages; only the last grows."""
+"""Session store that splits each session into JSONL files with a limited number of messages."""

@@ -1,4 +1,4 @@
-"""Read and write chunks batch by batch, ignoring an unfinished batch at the end.
+"""Read and write chunks, the JSONL files of a session. An unfinished batch at the end is ignored.
 
 A batch is a group of messages that were appended together. Each row of a batch stores how many rows
 of the batch follow (``more``). A reader can therefore detect that a process was killed while it
@@ -40,7 +40,7 @@ class ChunkLine(NamedTuple, Generic[_T]):
 
 
 class _RowBrief(msgspec.Struct):
-    """Fields of a message row that a writer needs to count messages and turns."""
+    """The fields of a message row that are needed to count messages and turns."""
 
     role: Role
     more: int = 0
@@ -133,7 +133,8 @@ def encode_chunk(
 ) -> bytes:
     """Encode a complete chunk: its header and the rows of its messages.
 
-    The rows store no ``more``, since a complete chunk contains no unfinished batch.
+    The rows do not store ``more``, the number of rows that follow in the same batch. It is used only to
+    detect unfinished batches, and a complete chunk contains none.
 
     Parameters
     ----------
@@ -172,9 +173,9 @@ def encode_chunk(
 
 @dataclass
 class ChunkTail:
-    """State of the newest chunk: counts of messages and turns up to the last finished batch.
+    """State at the end of the newest chunk, which a writer needs to append messages.
 
-    A writer needs these counts to append messages.
+    It consists of the counts of messages and turns up to the last finished batch.
     """
 
     chunk: int = 1
@@ -313,7 +314,7 @@ def read_batches(
     if sealed and broken is not None:
         raise ReadError(path, *broken)
     if sealed and batch:
-        raise ReadError(path, batch[-1].number, "the messages appended with this one are missing")
+        raise ReadError(path, batch[-1].number, "the batch of this message is incomplete")
 
 
 def parse_message_row(text: bytes) -> tuple[Message, int]:

@@ -101,7 +101,7 @@ class SessionFiles:
         Returns
         -------
         Path
-            Path of the chunk.
+            Path ``session-ID.NUMBER.jsonl`` in the folder.
         """
         return self.folder / f"session-{id}.{number}.jsonl"
 
@@ -227,7 +227,10 @@ class SessionFiles:
         self.sync_folder()
 
     def sync_folder(self) -> None:
-        """Force created, renamed and removed file names of the folder to the disk."""
+        """Write the directory entries of the folder to the disk.
+
+        This makes the creation, renaming and removal of files survive a power failure.
+        """
         if self._fsync and os.name == "posix":
             handle = os.open(self.folder, os.O_RDONLY)
             try:
@@ -298,7 +301,7 @@ class SessionFiles:
                 self.truncate(path, path.read_bytes().rfind(b"\n") + 1, id)
 
     def remove_chunk(self, id: str, number: int) -> None:
-        """Remove a chunk that an interrupted write left, and save its content to a backup file.
+        """Remove a chunk left behind by an interrupted write, and save its content to a backup file.
 
         If the chunk does not exist, nothing is done.
 
@@ -315,7 +318,7 @@ class SessionFiles:
             self.sync_folder()
 
     def list_files(self, id: str) -> list[Path]:
-        """Return all files of a session, including temporary files that killed processes left.
+        """Return all files of a session, including temporary files left behind by killed processes.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """Metadata of a session: the content of ``session-ID.meta.json``."""
 
     born: str
-    "unique value set at creation; it differs if a session is deleted and its id is used again"
+    "unique value set at creation; a later session with the same id has another value"
     created: float
     "time of creation, in seconds since 1970"
     updated: float
@@ -59,7 +59,8 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         Returns
         -------
         SessionMeta
-            Metadata with the values of ``session`` and a new value of ``born``.
+            Metadata with the values of ``session``. ``born`` is a new unique value, by which this
+            session can be told from a later session with the same id.
         """
         return cls(born=uuid4().hex, **{name: getattr(session, name) for name in _SESSION_FIELDS})
 

@@ -64,7 +64,7 @@ class MigratedSession(NamedTuple):
 
 
 class UnreadableLine(NamedTuple):
-    """Line of an old file that could not be read; its text is saved in a backup file."""
+    """Line of an old file that could not be read. Its text is saved in a backup file."""
 
     file: str
     "name of the old file"
@@ -113,7 +113,7 @@ class MigrationReport:
 def migrate_folder(
     folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
 ) -> MigrationReport:
-    """Convert the old session files of a folder to chunks; subfolders are not searched.
+    """Convert the old session files of a folder to chunks. Subfolders are not searched.
 
     The session id is taken from the metadata line or, if that has no id, from the file name. An old
     file is removed after the new files are on disk and contain the same messages. Lines that cannot
@@ -199,7 +199,7 @@ class _Migration:
         return [MigratedSession(self.id, tuple(names), tail.next_position, tail.chunk)], broken
 
     def _rename_legacy_file(self, path: Path) -> Path:
-        """Rename an old file if it has the name of a chunk, and return its current path."""
+        """Rename an old file if its name is that of a chunk. Return the path of the file."""
         if not CHUNK_PATTERN.fullmatch(path.name):
             return path
         apart = path.with_suffix(".old")
@@ -208,7 +208,10 @@ class _Migration:
         return apart
 
     def _remove_partial_files(self) -> None:
-        """Remove new files of an interrupted migration; keep the old files and the metadata."""
+        """Remove the chunks and other new files of an interrupted migration.
+
+        The old files and the metadata file are kept.
+        """
         keep = {*self.paths, self.files.sidecar_path(self.id, "meta")}
         for path in self.files.list_files(self.id):
             if path not in keep:
@@ -283,7 +286,7 @@ class _Migration:
 
 
 def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
-    """Find the old files of a folder; return them by session id, in the order of their messages."""
+    """Map session ids to their old files in a folder, in the order of the messages."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".jsonl", ".old") or not path.is_file():
@@ -304,7 +307,7 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
-    """Find the first chunk of each session in a folder; return the paths by session id."""
+    """Map session ids to the path of their first chunk in a folder."""
     return {
         path.name.removeprefix("session-").removesuffix(".1.jsonl"): path
         for path in sorted(folder.glob("session-?*.1.jsonl"))
@@ -364,7 +367,7 @@ def read_legacy_rows(path: Path) -> Iterator[LegacyRow]:
     Yields
     ------
     LegacyRow
-        Next line, parsed; a line that cannot be read has ``broken`` set.
+        The next line, parsed. If the line cannot be read, ``broken`` contains the reason.
     """
     with path.open("rb") as file:
         for line, raw in enumerate(file, start=1):

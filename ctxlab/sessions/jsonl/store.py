@@ -16,7 +16,8 @@ is found by reading its newest chunk. ``ctxlab.load`` reads the folder as one re
 
 References
 ----------
-Seed designs "Session Chunking" and "Robustness", 10.9 and 10.10.
+Design documents "Session Chunking" and "Robustness", sections 10.9 and 10.10 (see
+``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -198,9 +199,9 @@ class JsonlStore(SessionStore):
                 try:
                     row = parse_json(text)
                     if number > 1:
-                        found[int(row["turn"])] = str(row["line"])  # the last line of a turn counts
+                        found[int(row["turn"])] = str(row["line"])  # a later summary replaces it
                 except (ValueError, TypeError, KeyError):
-                    raise ReadError(path, number, "invalid turn summary") from None
+                    raise ReadError(path, number, f"invalid turn summary {text[:60]!r}") from None
         return found
 
     def _list_ids(self) -> list[str]:
@@ -211,7 +212,7 @@ class JsonlStore(SessionStore):
         return sorted(id for id in ids if is_session_id(id) and f"{start}{id}{end}" in names)
 
     def _load_meta(self, id: str) -> SessionMeta:
-        """Return the metadata of an existing session; raise ``UnknownSession`` if there is none."""
+        """Return the metadata of a session. Raise ``UnknownSession`` if the session does not exist."""
         meta = self._find_meta(id)
         if meta is None or meta.deleted:
             raise UnknownSession(id, self.folder)
@@ -234,7 +235,10 @@ class JsonlStore(SessionStore):
     def _find_chunk(
         self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
     ) -> ChunkHeader:
-        """Return the header of the last chunk for which ``holds`` returns True, by binary search."""
+        """Find the last chunk whose header meets the condition ``holds``, by binary search.
+
+        Return its header. If no chunk meets the condition, return the header of the first chunk.
+        """
         with self._file_errors(id):
             low, high = 1, self._newest_chunk(id, meta)
             while low < high:
@@ -248,8 +252,9 @@ class JsonlStore(SessionStore):
     def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
         """Yield the messages of chunk ``number`` and of all later chunks.
 
-        Messages appended during the iteration are included. ``born`` is the expected value in the
-        metadata: if the session is deleted and its id is used again, ``UnknownSession`` is raised.
+        Messages appended during the iteration are included. ``born`` is the value of
+        ``SessionMeta.born`` for this session. If the session is deleted and a new session gets its id,
+        ``born`` is different and ``UnknownSession`` is raised.
         """
         yielded = 0
         while True:
@@ -274,14 +279,18 @@ class JsonlStore(SessionStore):
 
     @contextmanager
     def _file_errors(self, id: str) -> Iterator[None]:
-        """Convert file errors; if the metadata file is missing too, raise ``UnknownSession``."""
+        """Convert file errors of a ``with`` block to errors about a session.
+
+        If a file and the metadata file are missing, the session was deleted: raise
+        ``UnknownSession``. If only another file is missing, raise ``ReadError``.
+        """
         with file_errors(self.folder):
             try:
                 yield
             except FileNotFoundError as error:
                 if not self._files.sidecar_path(id, "meta").exists():
                     raise UnknownSession(id, self.folder) from None
-                raise ReadError(error.filename, None, "this file of a session is missing") from None
+                raise ReadError(error.filename, None, "session file missing; restore it") from None
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -383,7 +392,11 @@ class JsonlStore(SessionStore):
 
     @contextmanager
     def _session_lock(self, id: str, *, new: bool = False) -> Iterator[None]:
-        """Hold the write lock of a session; after an error, drop the cached state of the session."""
+        """Hold the write lock of a session during a ``with`` block.
+
+        After an error in the block, the cached state of the session is dropped. ``new`` allows
+        sessions that do not exist yet.
+        """
         if not (new or (is_session_id(id) and self.folder.is_dir())):
             raise UnknownSession(id, self.folder)  # before the lock creates a folder
         with self._files.locked(id):
@@ -394,7 +407,10 @@ class JsonlStore(SessionStore):
                 raise
 
     def _ensure_id_free(self, id: str) -> None:
-        """Raise ``SessionError`` if an id is in use; remove files that a killed process left."""
+        """Raise ``SessionError`` if a session has this id.
+
+        Otherwise, remove files of this id that were left behind by a killed process.
+        """
         meta = self._find_meta(id)
         if meta is None and self._files.chunk_path(id, 1).exists():
             chunks = [self._files.chunk_path(id, number) for number in (1, 2)]
@@ -422,7 +438,7 @@ class JsonlStore(SessionStore):
         self._files.replace(self._files.sidecar_path(id, kind), row)
 
     def _load_tail(self, id: str, meta: SessionMeta) -> ChunkTail:
-        """Return the state of the newest chunk, after cutting off an unfinished batch at its end."""
+        """Return the state of the newest chunk. An unfinished batch at its end is cut off first."""
         born, tail = self._tails.get(id, ("", None))
         newest = self._newest_chunk(id, meta)
         path = self._files.chunk_path(id, newest)
@@ -437,7 +453,10 @@ class JsonlStore(SessionStore):
     def _apply_first_title(
         self, id: str, meta: SessionMeta, tail: ChunkTail, messages: Sequence[Message]
     ) -> SessionMeta:
-        """Derive the title from the first user message, and store it before the message is stored."""
+        """Derive a title from the first user message in ``messages``, and store it.
+
+        This is called before the messages are stored. Return the metadata with the title.
+        """
         turns = TurnCounter(tail.turn, tail.replied)
         for message in messages:
             turn = turns.add(message)
@@ -450,8 +469,8 @@ class JsonlStore(SessionStore):
     ) -> None:
         """Write messages to one or more new chunks.
 
-        The last chunk is written first. Readers do not find the new chunks until the first of them
-        exists, so that all messages become visible at the same time.
+        The chunks are written in reverse order. Readers do not find any of them until the first one
+        exists, so all messages become visible at the same time.
         """
         files, first = self._files, tail.chunk + 1
         made: list[tuple[ChunkTail, bytes]] = []

@@ -35,7 +35,7 @@ _LOCK_ERRORS = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 class Database:
-    """SQLite file shared by the threads of a process; each process opens its own connection.
+    """SQLite database with one connection per process, which the threads of the process share.
 
     Errors of SQLite are raised as ``SessionError`` with the name of the file.
 
@@ -103,7 +103,10 @@ class Database:
             yield connection
 
     def truncate_log(self) -> None:
-        """Empty the write-ahead log, which may contain deleted data, unless a reader is using it."""
+        """Empty the write-ahead log, because it may still contain deleted data.
+
+        If a reader is using the log, it is emptied by a later call.
+        """
         with self._lock, self._wrap_errors():
             if self._connection is not None:
                 # Do not wait for a long read: the next call empties the log.
@@ -120,13 +123,19 @@ class Database:
                 self._connection = None
 
     def before_fork(self) -> None:
-        """Close the connection before ``os.fork``: a child process must not inherit it."""
+        """Close the connection before ``os.fork``, because a child process must not inherit it.
+
+        The lock is held until ``after_fork``, so that no other thread opens the database again.
+        """
         self._lock.acquire()
         if self._connection is not None and not self._connection.in_transaction:
             self.close()
 
     def after_fork(self) -> None:
-        """Release the lock after ``os.fork``; parent and child reopen the file when they use it."""
+        """Release the lock after ``os.fork``.
+
+        Both processes open the database again when they use it.
+        """
         self._lock.release()
 
     @contextmanager
@@ -183,7 +192,10 @@ class Database:
         return connection
 
     def _make_files(self) -> None:
-        """Create the folder and an empty private database; SQLite copies its file mode to the log."""
+        """Create the folder and an empty database file that only its owner can read.
+
+        SQLite creates the write-ahead log with the same file mode.
+        """
         folder = self.path.parent
         try:
             make_folder(folder)

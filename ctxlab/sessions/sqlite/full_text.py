@@ -58,7 +58,7 @@ def create_index(connection: sqlite3.Connection) -> None:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Return True if the database has a full-text index that this build of SQLite can query.
+    """Return True if the database has a full-text index that the installed SQLite can query.
 
     Parameters
     ----------
@@ -172,7 +172,11 @@ def search_index(
 def _iter_matches(
     connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
 ) -> Iterator[tuple[tuple[str, int, int], Message, str, float]]:
-    """Yield each match as (session, turn, position), message, text and BM25 rank, best match first."""
+    """Yield the messages that contain all words, best match first.
+
+    Each match is a tuple of its location (session id, turn, position), the message, its text and its
+    BM25 rank. A lower rank is better.
+    """
     asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_WORDS])
     others = [w for n, w in enumerate(words) if n >= _MAX_WORDS or len(split_for_index(w)) > 1]
     found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})

@@ -1,7 +1,7 @@
 """Convert rows of the database to sessions, titles, plans and resume windows, and back.
 
-Other programs may write to the database too. A malformed value is logged to ``ctxlab.sessions``. It
-is then ignored or, in the case of the resume window, rebuilt from the stored messages.
+Other programs may write to the database, too. If a value is malformed, a warning is logged to
+``ctxlab.sessions`` and the value is ignored. A malformed resume window is rebuilt from the messages.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def parse_stored_message(id: str, position: int, text: str) -> Message:
 
 
 class StoredSession:
-    """Session of the database, readable and writable within an open transaction.
+    """Stored session, which can be read and changed within an open transaction.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ class StoredSession:
         write_summary : SummaryWriter, optional
             Function that extends the summary. By default, the summary is extracted without a model.
         min_dropped : int, default 1
-            Number of messages to drop at a time; see ``ResumeWindow``.
+            Minimum number of messages to drop at a time; see ``ResumeWindow``.
 
         Returns
         -------
@@ -277,7 +277,7 @@ class StoredSession:
         self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])
 
     def read_page(self, start: int, stop: int) -> list[tuple[int, str]]:
-        """Read the first 100 of the messages at positions ``[start, stop)``.
+        """Read up to 100 messages, starting at position ``start`` and ending before ``stop``.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class StoredSession:
         return self.connection.execute(_SELECT_PAGE, (self.id, start, stop)).fetchall()
 
     def _iter_readable_messages(self, start: int, stop: int) -> Iterator[Message]:
-        """Yield the messages at positions ``[start, stop)``; log and skip malformed messages."""
+        """Yield the messages at positions ``[start, stop)``. Malformed ones are logged and skipped."""
         while rows := self.read_page(start, stop):
             for position, text in rows:
                 try:
@@ -305,7 +305,7 @@ class StoredSession:
 
 
 def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
-    """Parse the column ``recent_messages``; return None if its content is malformed."""
+    """Parse the column ``recent_messages``. Return None if its content is malformed."""
     rows = _parse_json_column(row, "recent_messages", list)
     if rows is None:
         return None
@@ -317,7 +317,7 @@ def _parse_recent_messages(row: sqlite3.Row) -> list[Message] | None:
 
 
 def _parse_json_column(row: sqlite3.Row, column: str, kind: type) -> Any:
-    """Parse a JSON column; return None if it is NULL or malformed."""
+    """Parse a JSON column of a row. Return None if the value is NULL or malformed."""
     text = row[column]
     if text is None:
         return None

@@ -1,9 +1,9 @@
 """Versioned schema of a workspace's database, with migrations from older versions.
 
-The version is stored in ``PRAGMA user_version``. Version 1 has a single table without a transcript,
-as in the seed design "Workspace-scoped sessions". Version 2 adds the transcript of each session, so
-that the session can be replayed, and the other fields of ``Session``. Times are stored as
-milliseconds since 1970.
+The version is stored in ``PRAGMA user_version``. Version 1 has a single table with the newest messages
+of each session, as in the design document "Workspace-scoped sessions" (see ``tests/SEEDS.md``).
+Version 2 adds all messages of each session, so that the session can be replayed, and the other fields
+of ``Session``. Times are stored as milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def _convert_seconds(connection: sqlite3.Connection) -> None:
 
 
 def _create_transcripts(connection: sqlite3.Connection) -> None:
-    """Create the transcripts of version 1 sessions from their recent messages.
+    """Fill the table ``messages`` for sessions that version 1 stored.
 
-    Version 1 stored no other messages.
+    Version 1 stored only the recent messages of a session, in one column.
     """
     kept = connection.execute("SELECT session_id, recent_messages FROM chat_sessions").fetchall()
     for id, text in kept:

@@ -2,7 +2,7 @@
 
 References
 ----------
-Seed design "Workspace-scoped sessions".
+Design document "Workspace-scoped sessions" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class SqliteStore(SessionStore):
     """Session store of one workspace, safe for several processes and threads at once.
 
     The database is created with the first session. Only one session of a workspace is active at a
-    time, not counting system sessions. If the process of an active session has ended, that session
-    is closed when another one becomes active.
+    time, not counting system sessions.
 
     Parameters
     ----------
@@ -93,13 +92,14 @@ class SqliteStore(SessionStore):
         a kill of the process.
     when_active : {'close', 'refuse'}, default 'close'
         What happens if a session is started or opened while another one is active: ``close`` closes
-        the other session, ``refuse`` raises ``SessionActive``.
+        the other session, ``refuse`` raises ``SessionActive``. If the process of the other session
+        has ended, the other session is closed in both cases.
     client : Client, optional
         Client that calls ``model``. By default, a ``LiteLLMClient``.
     model : str, optional
-        Model that writes the summary of messages dropped from the resume window. It is called at
-        the end of a turn, once for each half window of dropped messages. By default, the summary is
-        extracted without a model.
+        Model that summarizes the messages dropped from the resume window. It is called at the end of
+        a turn if messages were dropped. To make these calls rare, at least half of the window is
+        dropped at a time. By default, the summary is extracted without a model.
     index : bool, default True
         Search with a full-text index if SQLite supports FTS5. Otherwise a search reads all messages.
 
@@ -221,7 +221,10 @@ class SqliteStore(SessionStore):
 
     @override
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
-        """Search with the index, after adding missing messages; without an index, read all messages."""
+        """Search with the full-text index, or by reading all messages if there is no index.
+
+        Messages that are missing in the index are added first.
+        """
         if id is not None:
             self.get(id)
         with self._database.read_transaction() as connection:
@@ -323,10 +326,12 @@ class SqliteStore(SessionStore):
             )
 
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
-        """Build a window with a summary by the model, outside of a write transaction.
+        """Build the resume window with a summary that the model writes.
 
-        Return the numbers of messages that the window was built from, and the window. The window is
-        None without a model.
+        The model is called outside of a write transaction, so that other writers do not wait. Return
+        two values. The first contains the number of messages of the session and the position up to
+        which the stored window covers them, to detect changes by other writers. The second is the new
+        window, or None if no model is set.
         """
         if self._write_summary is None:
             return (0, 0), None
@@ -378,7 +383,11 @@ class SqliteStore(SessionStore):
         session.update(status="active", owner=current_process(), updated_at=now)
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
-        """Close other active sessions; under the policy ``refuse``, raise ``SessionActive``."""
+        """Close the active sessions other than ``id``.
+
+        If ``when_active`` is ``refuse`` and the process of such a session is still running, raise
+        ``SessionActive``.
+        """
         for row in connection.execute(_SELECT_OTHER_ACTIVE, (id,)).fetchall():
             updated = from_milliseconds(row["updated_at"])
             if self._refuse_when_active and is_process_alive(row["owner"], updated):

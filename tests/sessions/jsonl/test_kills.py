@@ -1,6 +1,6 @@
-"""A process that writes to chunks is killed at any moment: what it was told is stored stays stored.
+"""Tests that acknowledged writes to the JSONL store survive when the process is killed.
 
-``CTXLAB_KILLS`` says how often; 5 where it says nothing.
+The environment variable ``CTXLAB_KILLS`` sets the number of kills (default: 5).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def live(folder, acks, number):
 
 
 class Known:
-    """What all writers were told, and what the last one was about."""
+    """The acknowledged writes of all writers, and the unfinished write of the last one."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -86,7 +86,7 @@ class Known:
         self.title = self.plan = ""
 
     def agree(self, store: JsonlStore, said: list[dict[str, Any]]) -> None:
-        """What is stored is what was acknowledged, and the batch in flight whole or not at all."""
+        """Assert that the store has all acknowledged writes, and all or none of the unfinished batch."""
         open_batch: list[str] = []
         titles, plans = {self.title}, {self.plan}
         for each in said:

@@ -1,4 +1,4 @@
-"""Old session files become chunks, and nothing that they said is lost."""
+"""Tests of the migration of old session files to chunks."""
 
 from __future__ import annotations
 

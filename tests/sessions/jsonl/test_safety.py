@@ -1,4 +1,4 @@
-"""Chunks survive torn writes, full disks, wrong input, and several processes at once."""
+"""Tests of the JSONL store with torn writes, full disks, wrong input, and several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunked store: files of so many messages, of which an append touches the newest alone."""
+"""Tests of the JSONL store: chunks have a maximum length, and an append changes only the newest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No close of the database by anybody takes away what is written to it afterwards."""
+"""Tests of connections: closing one of them loses no later writes of another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ store.close()
 
 
 def in_a_child(act: Callable[[], None]) -> int:
-    """What a forked process ends with; it ends without closing anything."""
+    """Run ``act`` in a forked process and return its exit status; the process closes nothing."""
     pid = os.fork()
     if not pid:
         try:
@@ -92,7 +92,7 @@ def test_who_reads_the_file_in_this_process_takes_no_lock_away(tmp_path: Path) -
 
 @contextmanager
 def sealed(store: SqliteStore, within: Path) -> Iterator[None]:
-    """Nobody may write the database of a store or beside it."""
+    """Make the database of a store and its folder read-only."""
     above = [each for each in within.parents if each.name.startswith(("pytest-", "popen-"))]
     folders = above if os.getuid() == 0 else []  # who reads below is another, and must get there
     before = [(each, each.stat().st_mode) for each in folders]

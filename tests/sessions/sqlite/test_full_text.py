@@ -1,4 +1,4 @@
-"""Whatever is typed is searched for as words: nothing in a query is syntax, and nothing is changed."""
+"""Tests of full-text search: a query is only words, never query syntax."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A process that writes to a workspace is killed at any moment: what it was told is stored stays stored.
+"""Tests that acknowledged writes to the SQLite store survive when the process is killed.
 
-``CTXLAB_KILLS`` says how often; 5 where it says nothing.
+The environment variable ``CTXLAB_KILLS`` sets the number of kills (default: 5).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def live(folder, acks, life):
 
 
 class Known:
-    """What all writers were told, and what the last one was about."""
+    """The acknowledged writes of all writers, and the unfinished write of the last one."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -92,7 +92,7 @@ class Known:
         self.title = self.plan = ""
 
     def agree(self, folder: Path, said: list[list[Any]]) -> None:
-        """What is stored is what was acknowledged, and what was in flight whole or not at all."""
+        """Assert that the store has all acknowledged writes, and all or none of the unfinished one."""
         in_flight: list[str] = []
         titles, plans = {self.title}, {self.plan}
         for kind, *what in said:

@@ -1,4 +1,4 @@
-"""A session is resumed from a bounded part of it, whatever happened to the database."""
+"""Tests of resuming a session: it reads a bounded part, also after damage to the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An older database is brought up to date, a newer one is refused, and neither loses anything."""
+"""Tests of schema versions: older databases are migrated, newer ones are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECENT = [
 
 
 def old(folder: Path, version: int = 1) -> Path:
-    """A database of version 1 with three sessions, two of them active, as a crash left them."""
+    """Create a database of an old version with three sessions; two are active, as after a crash."""
     path = folder / ".ctxlab" / "sessions.db"
     path.parent.mkdir(parents=True)
     connection = sqlite3.connect(path)
@@ -113,7 +113,7 @@ def test_a_newer_database_is_refused_with_a_clear_sentence(tmp_path: Path) -> No
     before = path.read_bytes()
     with pytest.raises(SessionError, match=r"version of at most \d+, got 99; upgrade ctxlab"):
         SqliteStore(tmp_path).sessions()
-    with pytest.raises(ReadError, match="version 99"):
+    with pytest.raises(ReadError, match="got 99; upgrade ctxlab"):
         list(ctxlab.load(path))
     assert path.read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""The sessions of a workspace are kept by their records: made, listed, titled, ended and removed."""
+"""Tests of the SQLite store: sessions are created, listed, titled, closed and deleted."""
 
 from __future__ import annotations
 

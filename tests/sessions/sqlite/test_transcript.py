@@ -1,4 +1,4 @@
-"""The transcript of a session is whole, for any number of processes and threads."""
+"""Tests that a transcript is complete with any number of processes and threads."""
 
 from __future__ import annotations
 
