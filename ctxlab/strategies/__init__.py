@@ -1,4 +1,4 @@
-"""Context strategies. To add one, write a module in this folder and list it in ``registry.py``."""
+"""Context strategies. A new strategy is a module in this folder that is listed in ``registry.py``."""
 
 from ctxlab.strategies.base import (
     BaseStrategy,

@@ -53,11 +53,11 @@ class BaseStrategy:
                 raise SpecError(f"{name}: expected 0 or more for {field.name}, got {value!r}")
 
     def __or__(self, other: Strategy | Callable[..., Any]) -> Pipeline:
-        """Return a pipeline that runs this strategy and then the other one."""
+        """Return a pipeline that runs this strategy first and then ``other``."""
         return Pipeline((*_pipeline_steps(self), *_pipeline_steps(as_strategy(other))))
 
     def __ror__(self, other: Callable[..., Any]) -> Pipeline:
-        """Return a pipeline that runs a plain function and then this strategy."""
+        """Return a pipeline that runs the plain function ``other`` first and then this strategy."""
         return Pipeline((*_pipeline_steps(as_strategy(other)), *_pipeline_steps(self)))
 
     def __repr__(self) -> str:
@@ -93,10 +93,10 @@ class Pipeline(BaseStrategy):
 class FunctionStrategy(BaseStrategy):
     """Strategy that calls a plain function with the messages and sends the messages it returns.
 
-    Messages that the function returns unchanged are recognised by identity or equality. All other
-    messages are treated as rewritten versions of the input messages that are missing at the same
-    place. Each result is used for one request only, because the function receives the whole
-    conversation each time.
+    The function may leave out, change and add messages. A returned message that equals a message of
+    the input counts as unchanged. New messages count as rewritten versions of the input messages that
+    are missing between the same unchanged messages. The result is used for one request. For the next
+    request, the function receives the whole conversation again.
     """
 
     function: Callable[[list[Message]], Sequence[Message]]
@@ -140,7 +140,8 @@ def as_strategy(value: Any) -> Strategy:
         return FunctionStrategy(value)
     if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"expected a strategy, got {value!r}; pass tool_stubs(), 'tool_stubs()' or a function"
+            f"expected a strategy, got {value!r}; pass an instance such as tool_stubs(), "
+            "an expression such as 'tool_stubs()', or a function"
         )
     return value  # type: ignore[no-any-return]
 
@@ -174,7 +175,7 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:
-    """Return the models that strategies call, as named by their ``model`` and ``embedding`` fields.
+    """Return the names of the models that strategies call: values of ``model`` and ``embedding`` fields.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
 
 
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
-    """Return a copy of a context with other messages, for one request.
+    """Return a copy of a context whose next request consists of the given messages.
 
     Messages that are also in the context keep their form and their positions in the history. New
     messages have the form ``rewritten``.
@@ -208,12 +209,12 @@ def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context
     context : Context
         The context to copy.
     messages : sequence of Message
-        Messages of the copy.
+        All messages of the next request.
 
     Returns
     -------
     Context
-        The copy, made by ``Context.fork``.
+        Fork of the context: its edits last for one request.
     """
     fork = context.fork()
     for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
@@ -237,7 +238,8 @@ def tool_result_positions(context: Context) -> Sequence[int]:
     Parameters
     ----------
     context : Context
-        The context. For a ``Branch``, only the results that were added to the branch are returned.
+        Context of a conversation. For a ``Branch``, only the results that were added to the branch
+        are returned.
 
     Returns
     -------
@@ -258,14 +260,16 @@ def rewrite_tool_results(
 ) -> Context:
     """Rewrite the older tool results of a context, and keep the newest ones.
 
-    The number of processed results is stored in the context, so that each result is processed once.
+    Each tool result is processed once, at the first request at which it is not among the ``keep``
+    newest results.
 
     Parameters
     ----------
     context : Context
         The context to edit.
     strategy : BaseStrategy
-        Strategy that makes the edit. It is the key of the progress in ``context.strategy_state``.
+        Strategy that makes the edit. The number of processed results is stored in
+        ``context.strategy_state`` with the strategy as its key.
     function : Rewrite
         Function that returns the new message, or None to leave the message unchanged.
     form : Form
@@ -300,7 +304,7 @@ def summaries_end(context: Context) -> int:
     Parameters
     ----------
     context : Context
-        The context to search.
+        Context after any number of edits.
 
     Returns
     -------
@@ -318,7 +322,7 @@ _PLAIN_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool,
 
 
 def _matches_annotation(value: Any, annotation: str) -> bool:
-    """Return True if a value has the annotated type; only annotations with plain types are checked."""
+    """Return False if a value does not have the annotated type. Only simple annotations are checked."""
     names = annotation.split(" | ")
     if not {*names} <= {*_PLAIN_TYPES, "None"}:
         return not isinstance(value, BaseStrategy) or "Strategy" in annotation
@@ -330,7 +334,7 @@ def _pipeline_steps(strategy: Any) -> tuple[Strategy, ...]:
 
 
 def _changed_ranges(old: _Messages, new: _Messages) -> Iterator[tuple[int, int, _Messages]]:
-    """Yield the edits that turn one list of messages into another.
+    """Yield the edits that turn the list ``old`` into the list ``new``, in order of position.
 
     Each edit ``(start, stop, messages)`` replaces ``old[start:stop]`` by ``messages``.
     """

@@ -1,8 +1,8 @@
 """Control strategies, whose scores are lower and upper bounds in a comparison.
 
-Controls are meant for evaluations, not for agents. ``random_drop`` is a lower bound: a strategy
-with the same budget and no higher score does not select relevant messages. ``oracle`` is an upper
-bound: it knows the next action of the recording.
+Controls are meant for evaluations, not for agents. ``random_drop`` gives a lower bound: a strategy that
+scores no higher with the same budget does not select relevant messages. ``oracle`` gives an upper
+bound, because it knows the next action of the recording.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class full(BaseStrategy):
 class nothing(BaseStrategy):
     """Keeps only the system prompt, the first user message, and the newest message.
 
-    If the newest message is a tool result, its call and the other results of that call's message
-    are kept too.
+    If the newest message is a tool result, the assistant message with its tool call and all results
+    of that message are kept too.
 
     Source: ctxlab; the smallest request that can be sent.
 
@@ -71,7 +71,7 @@ class random_drop(BaseStrategy):
 
     A tool call and its results are dropped together.
 
-    Source: ctxlab; the score that a strategy with the same budget must beat.
+    Source: ctxlab; a lower bound for strategies with the same budget.
 
     Examples
     --------
@@ -107,9 +107,9 @@ class oracle(BaseStrategy):
     """Keeps a recent window and the older lines that the next action will use.
 
     The strategy reads the next action from the recording, so it works only in a replay. Its recall
-    is an upper bound for all strategies with the same budget. For a probe, it keeps as much of the
-    evidence as fits, so that its evidence recall is an upper bound too. It does not know which
-    answer to a probe is correct.
+    is an upper bound for all strategies with the same budget. For a probe, which is a question about
+    the recording, it keeps as many of the messages with the answer as fit. It does not know which
+    answer is correct.
 
     Source: ctxlab; the idea is Belady's optimal cache replacement.
 
@@ -156,9 +156,10 @@ class oracle(BaseStrategy):
 
 
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
-    """Return the start of the largest window of newest entries that fits ``room`` tokens.
+    """Return the index at which the largest window of newest entries that fits ``room`` tokens begins.
 
-    The result is a safe cut between ``start`` and ``tail``; ``tail`` is returned if nothing fits.
+    The index is at least ``start``, and does not separate a tool call from its results. If no such
+    window fits, ``tail`` is returned.
     """
     if not context.version:  # no edits, so the token sums of the history apply
         before = context.history.tokens_before

@@ -62,7 +62,7 @@ class file_sessions(BaseStrategy):
     "True: tool calls and user messages set the active file; False: only user messages set it"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return the session of the active file, as a context of its own."""
+        """Return the context with the session of the active file."""
         sessions: _FileSessions | None = context.strategy_state.get(self)
         if sessions is None:
             sessions = context.strategy_state[self] = _FileSessions()
@@ -70,7 +70,7 @@ class file_sessions(BaseStrategy):
 
 
 class _FileSessions:
-    """Sessions of one conversation by file, with the progress of routing messages to them."""
+    """Sessions of one conversation, one per file, and the number of messages added to them so far."""
 
     def __init__(self) -> None:
         self.branches: dict[str | None, Branch] = {}
@@ -81,7 +81,7 @@ class _FileSessions:
         self.routed_length = 0
 
     def route(self, context: Context, carry: int, follow: bool) -> Branch:
-        """Route new messages to their sessions and return the session of the active file."""
+        """Add new messages to the sessions of their files and return the session of the active file."""
         head = context.history.head_length if follow else _shared_head(context)
         for position in range(self.routed_length, context.history_length):
             if follow:
@@ -116,7 +116,7 @@ class _FileSessions:
             branch.head_end = position + 1
 
     def _active_branch(self, context: Context, head: int) -> Branch:
-        """Return the session of the active file; create it with the first ``head`` messages if new."""
+        """Return the session of the active file. A new session gets the first ``head`` messages."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)
@@ -124,10 +124,10 @@ class _FileSessions:
         return branch
 
     def _carried_positions(self, context: Context, position: int, carry: int) -> list[int]:
-        """Return the positions of the earlier messages to copy into a session with a new message.
+        """Return the positions of earlier messages that a session needs with a new message.
 
-        These are the newest user messages, the ``carry`` steps before the message at ``position``,
-        and the earlier messages of its own step.
+        The new message is at ``position``. The result contains the newest user messages, the
+        ``carry`` steps before the new message, and the earlier messages of the same step.
         """
         starts = context.history.unit_starts
         start = starts[position]
@@ -141,7 +141,7 @@ class _FileSessions:
 def _shared_head(context: Context) -> int:
     """Return the number of leading messages that all sessions share if ``follow`` is False.
 
-    The first message that the user wrote is not shared.
+    These are the system messages, and a first user message only if ctxlab wrote it and not the user.
     """
     history = context.history
     if not history.user_positions or history.user_positions[0] >= history.head_length:
@@ -151,7 +151,7 @@ def _shared_head(context: Context) -> int:
 
 
 def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) -> None:
-    """Append messages to a branch, in the form that they have in a context.
+    """Append messages of a context to a branch, in the same form, such as verbatim or as a stub.
 
     Positions that the branch already contains are skipped.
     """

@@ -89,7 +89,7 @@ def strategy_info(name: str) -> StrategyInfo:
     Returns
     -------
     StrategyInfo
-        Its kind, summary, parameters, source and docstring.
+        Kind, summary, parameters, source and docstring of the strategy.
 
     Raises
     ------
@@ -161,6 +161,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _source_section(text: str) -> str:
-    """Return the text of the ``Source:`` paragraph of a docstring; empty if there is none."""
+    """Return the text of the ``Source:`` paragraph of a docstring, or an empty string."""
     found = re.search(r"^Sources?: (.*?)(?=\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].replace("``", "").split()).rstrip(".") if found else ""

@@ -13,7 +13,7 @@ from ctxlab.strategies.base import BaseStrategy
 
 @dataclass(frozen=True, repr=False)
 class first_and_last(BaseStrategy):
-    """Keeps a fixed number of the oldest and of the newest messages, and drops those between them.
+    """Keeps a fixed number of oldest messages and of newest messages, and drops all others.
 
     A tool call and its results are kept or dropped together. The oldest messages never change, so a
     prompt cache can always serve them.
@@ -72,7 +72,7 @@ class middle_out(BaseStrategy):
     """
 
     tokens: int | None = None
-    "maximum tokens of all messages of the request; None: what the budget allows"
+    "maximum tokens of all messages of the request; None: as many as the budget allows"
 
     def __call__(self, context: Context, /) -> Context:
         """Return a copy of the context without the steps in the middle, if the request is too large."""
@@ -102,7 +102,8 @@ class middle_out(BaseStrategy):
 class _UnitSums:
     """Start indices of the steps of a context, and cumulative sums of their tokens.
 
-    ``sums[i]`` is the number of tokens of the first ``i`` steps.
+    A step is a tool call with its results, or any other message. ``sums[i]`` is the number of tokens
+    of the first ``i`` steps.
     """
 
     def __init__(self, context: Context) -> None:

@@ -39,7 +39,7 @@ class observation_mask(BaseStrategy):
         Parameters
         ----------
         message : Message
-            Tool result.
+            Message with the tool result.
         _ : ToolCall or None
             Tool call that produced the result; not used.
 

@@ -74,7 +74,7 @@ def _count_images(message: Message) -> int:
 
 
 def _remove_images(message: Message, count: int) -> Message | None:
-    """Replace the first ``count`` images of a message by placeholders; None if it has no images."""
+    """Replace the first ``count`` images of a message. Return None if the message has no images."""
     if not isinstance(message.content, tuple) or not _count_images(message):
         return None
     parts = list(message.content)

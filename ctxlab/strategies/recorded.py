@@ -17,8 +17,8 @@ class recorded(BaseStrategy):
     """Repeats the compactions that the recorded product wrote into its log.
 
     Claude Code, pi, Codex and OpenHands log their compactions. Each compaction drops, summarises or
-    clears messages. It is applied before the first request after it, with the recorded summary. The
-    limit has no effect. A recording without compactions is sent in full.
+    clears messages. The strategy applies a compaction, with the recorded summary, before the next
+    request. The limit has no effect. A recording without compactions is sent in full.
 
     The requests approximate those of the recorded agent. Content that the product restored after a
     compaction, or cleared without logging it, is not known. Where the product sent an invalid
@@ -62,7 +62,7 @@ def _clear_text(message: Message, call: ToolCall | None) -> Message:
 
 
 def _apply_summary(context: Context, compaction: Compaction) -> None:
-    """Replace the messages that a compaction dropped by its summary.
+    """Drop the messages that a compaction dropped, and put its summary in their place.
 
     Ranges of messages are replaced from the newest to the oldest, so that earlier indices stay
     valid.
@@ -86,7 +86,10 @@ def _is_summary(entry: Entry) -> bool:
 
 
 def _compacted_end(context: Context, compaction: Compaction) -> int:
-    """Return the index of the first entry after a compaction, or the number of entries."""
+    """Return the index of the first entry whose message was recorded after a compaction.
+
+    If there is no such entry, return the number of entries.
+    """
     for index, entry in enumerate(context.entries):
         if entry.start >= compaction.position and not entry.is_aggregate:
             return index

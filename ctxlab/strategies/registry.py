@@ -102,7 +102,7 @@ def parse_strategy(text: str) -> Strategy:
 
     An expression consists of strategy names, literal parameters and ``|``. It is not evaluated as
     Python code. A dotted path, such as ``mypackage.tricks.last_ten``, imports a strategy class or a
-    plain function. ``repr`` of the result is the expression in its normalised spelling.
+    plain function. ``repr`` of the result is an equal expression in normalised form.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
         factory = _import_strategy(name)
         if not (isinstance(factory, type) and issubclass(factory, BaseStrategy)):
             if call:  # an expression must not be able to call arbitrary imported objects
-                raise SpecError(f"{name} is not a BaseStrategy subclass; remove its parentheses")
+                raise SpecError(f"{name} is not a strategy class; omit the parentheses after it")
             return as_strategy(factory)
     given = call.keywords if call else []
     try:
@@ -186,7 +186,7 @@ def _build_step(node: ast.expr, text: str) -> Strategy:
     except (ValueError, TypeError, RecursionError, MemoryError):
         raise SpecError(f"expected literals or strategies as parameters in {text!r}") from None
     if len(keywords) < len(given):
-        raise SpecError(f"a parameter is given twice in {text!r}; remove one of its values")
+        raise SpecError(f"a parameter has two values in {text!r}; remove one of them")
     try:
         return as_strategy(factory(*args, **keywords))
     except TypeError as error:

@@ -89,7 +89,7 @@ class retrieval(BaseStrategy):
         return fork
 
     def _older_positions(self, context: Context, window_start: int) -> range:
-        """Return the history positions of the messages before the window that are searched."""
+        """Return the history positions of up to ``look_back`` messages directly before the window."""
         in_window = context.entries[window_start : window_start + 1]
         first = in_window[0].start if in_window else context.history_length
         return range(max(context.history.head_length, first - self.look_back), first)

@@ -93,14 +93,14 @@ class _StaleIndex:
         self._seen_results: dict[tuple[str, str, str], int] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _StaleIndex:
-        """Return a copy that shares the immutable items."""
+        """Return a copy with its own lists and dicts, which share their immutable items."""
         other = copy(self)
         other.stale = self.stale.copy()
         other._reads, other._seen_results = self._reads.copy(), self._seen_results.copy()
         return other
 
     def update(self, context: Context) -> None:
-        """Scan the tool results that were appended since the last call."""
+        """Scan the results appended since the last call, and record the earlier results they outdate."""
         history, results = context.history, tool_result_positions(context)
         upto = bisect_left(results, context.history_length)
         for position in results[self._scanned : upto]:

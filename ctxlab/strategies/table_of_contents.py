@@ -169,7 +169,8 @@ class contents(BaseStrategy):
     def _turn_lines(self, context: Context, numbers: list[int], stop: int, ask: bool) -> _Lines:
         """Return a numbered line for each turn.
 
-        If ``ask`` is True and a model is set, the model writes the lines. Other lines are extracted.
+        If ``ask`` is True and a model is set, the model writes the lines. Lines that it does not
+        return are extracted from the turns.
         """
         spans = {number: turn_span(context.history, number) for number in numbers}
         turns = {n: context.history[start : min(end, stop)] for n, (start, end) in spans.items()}
@@ -179,7 +180,7 @@ class contents(BaseStrategy):
         return {n: f"{n}. {written.get(n) or headline(turn)}" for n, turn in turns.items()}
 
     def _request_lines(self, context: Context, model: str, turns: _Turns) -> _Lines:
-        """Return the lines that a model writes, without those that are too long or unknown."""
+        """Let a model write the lines. Drop lines that are too long or have an unknown turn number."""
         request = self._build_request(context, model, turns)
         if request is None:
             context.report(f"contents fallback: {len(turns)} turns are too many for {model}")
@@ -199,7 +200,7 @@ class contents(BaseStrategy):
     def _build_request(self, context: Context, model: str, turns: _Turns) -> Request | None:
         """Return the request to the model, with turns clipped so that they fit its context window.
 
-        None if there are too many turns.
+        Return None if there are too many turns for one request.
         """
         known, each = find_model(model), _MAX_TURN_CHARS
         wanted = _LINE_TOKENS * len(turns) + _REASONING_TOKENS

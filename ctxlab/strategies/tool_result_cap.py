@@ -42,7 +42,7 @@ class tool_result_cap(BaseStrategy):
         Parameters
         ----------
         message : Message
-            Tool result.
+            Message with the tool result.
         _ : ToolCall or None
             Tool call that produced the result; not used.
 

@@ -65,7 +65,7 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
     Parameters
     ----------
     message : Message
-        Tool result.
+        Message with the tool result.
     call : ToolCall or None
         Tool call that produced the result, if it is known.
 
@@ -122,7 +122,7 @@ def _error_text(message: Message, text: str, value: Any) -> str | None:
 def _count_results(value: Any) -> int | None:
     """Return the length of a list, or of the only list among the values of an object.
 
-    None if the object has no list or several lists.
+    Return None if the value is an object without a list or with several lists.
     """
     if isinstance(value, list):
         return len(value)

@@ -33,7 +33,7 @@ class sliding_window(BaseStrategy):
     """
 
     tokens: int | None = None
-    "maximum tokens of all messages of the request; None: what the budget allows"
+    "maximum tokens of all messages of the request; None: as many as the budget allows"
     messages: int | None = None
     """maximum number of newest messages to keep, not counting the system prompt and the first user
     message; None: no maximum"""
@@ -88,7 +88,7 @@ class chunked_window(BaseStrategy):
             raise SpecError("chunked_window: expected a max_history of 1 or more, got 0")
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest chunks."""
+        """Drop the oldest chunks, and keep at least the ``max_history`` newest messages."""
         # The oldest chunk to keep starts at the last boundary that leaves max_history messages.
         taken = context.positions if isinstance(context, Branch) else range(context.history_length)
         first = (len(taken) // self.max_history - 1) * self.max_history

@@ -1,4 +1,4 @@
-"""Rules of pipelines and of plain functions as strategies."""
+"""Tests of pipelines, and of functions as strategies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rules of every named baseline: it is data that can be written, and it runs as its product would.
+"""Tests for all baselines: their data is complete, and they run with their parameters.
 
-Whether it does what the product does is compared by ``nox -s peers``, where there is a package, and is
-a rule of ``tests/strategies/baselines`` where there is none.
+``nox -s peers`` compares baselines with their upstream packages. The tests of products without a
+package are in ``tests/strategies/baselines``.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def acting(name: str) -> str:
 
 
 def another(value: Any) -> Any:
-    """A value of the same kind."""
+    """Return another value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -273,7 +273,7 @@ JUDGING = {
 
 
 def asked(name: str, prepared: PreparedRecording, answer: Any) -> tuple[Trace, list[Sent]]:
-    """A replay in which a model answers every request in the same way."""
+    """Replay a baseline with a model that always gives the same answer."""
     options = ", ".join(filter(None, (ACTING.get(name), "model='gpt-4o'")))
     client = ScriptedClient(lambda _: answer)
     trace, requests = run(

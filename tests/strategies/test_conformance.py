@@ -1,6 +1,6 @@
-"""A baseline sends what the package that it imitates sends, where the package is installed.
+"""Tests that baselines send the same requests as their upstream packages, if these are installed.
 
-``nox -s peers`` installs them all and compares on real recordings; this is the same on bundled ones.
+The tests use bundled recordings. ``nox -s peers`` installs all packages and uses real recordings.
 """
 
 from __future__ import annotations

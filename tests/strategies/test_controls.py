@@ -1,4 +1,4 @@
-"""Rules of the controls: nothing is least, chance is repeatable, the oracle knows."""
+"""Tests of the controls ``nothing``, ``random_drop``, ``oracle`` and ``full``."""
 
 from __future__ import annotations
 

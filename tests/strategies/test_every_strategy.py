@@ -1,4 +1,4 @@
-"""Rules that every strategy keeps, alone and in pipelines, on valid and on strange conversations."""
+"""Tests for all strategies, alone and in pipelines, on valid and invalid conversations."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_strange_conversations_are_survived_and_their_whole_pairs_stay_whole(
 
 
 def whole_units(messages: Sequence[Message]) -> list[list[int]]:
-    """Positions of a call and its results, where every call is answered right after it, once."""
+    """Return the positions of calls with results if each call is answered once, directly after it."""
     units = []
     for start, message in enumerate(messages):
         size = len(message.tool_calls)

@@ -27,7 +27,7 @@ SYSTEM = Message("system", "You help with notes.")
 
 
 def ask(text: str, file: str | None) -> list[Message]:
-    """A user's message with the file that was open, and the agent's turn."""
+    """Return a user message with the path of the open file, and the agent's reply."""
     call = ToolCall("c1", "search_vault", json.dumps({"query": text}))
     hits = [{"path": f"{text} {i}.md", "text": "found " * 30} for i in range(5)]
     return [

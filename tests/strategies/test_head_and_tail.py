@@ -1,4 +1,4 @@
-"""Rules of keeping the oldest and the newest messages."""
+"""Tests of ``first_and_last``, which keeps the oldest and the newest messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of dropping the middle until the rest fits."""
+"""Tests of ``middle_out``, which drops messages in the middle until the rest fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``observation_mask``: the newest results stay, the others are a line."""
+"""Tests of ``observation_mask``: older results are replaced by one line."""
 
 from __future__ import annotations
 

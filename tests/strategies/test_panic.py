@@ -19,7 +19,7 @@ SHORT = HUGE[:1000] + "\n...[truncated]...\n" + HUGE[:500]
 
 
 def steps(*results: str) -> list[Message]:
-    """A task, then a call for each result, then the agent's answer."""
+    """Return a task, a call for each result, and the final answer of the agent."""
     talk = [Message("system", "You are a test agent."), Message("user", "go")]
     for number, text in enumerate(results):
         talk.append(Message("assistant", None, tool_calls=(ToolCall(f"c{number}", "read"),)))

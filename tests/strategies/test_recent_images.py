@@ -1,4 +1,4 @@
-"""Rules of ``recent_images``: the newest images stay, the others are lines, and texts stay."""
+"""Tests of ``recent_images``: older images are replaced by lines, and texts stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clicks(count: int, images: int = 1) -> list[Message]:
 
 
 def standing(messages: list[Message]) -> list[int]:
-    """How many images each message with content parts has."""
+    """Return the number of images of each message with content parts."""
     return [m.content.count(SHOT) for m in messages if isinstance(m.content, tuple)]
 
 

@@ -1,4 +1,4 @@
-"""Rules of ``recorded``: what the recording system did, where it did it, and nothing of its own."""
+"""Tests of ``recorded``, which repeats the compactions of the recording."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CHAT = (
 
 
 def sent(*compactions: Compaction, counter: TokenCounter) -> list[list[str]]:
-    """The texts of each request."""
+    """Replay ``recorded`` and return the texts of each request."""
     prepared = PreparedRecording(Recording("r", CHAT, compactions=compactions), counter)
     return [[m.text for m in request.messages] for request in run(prepared, "recorded", 10_000)[1]]
 

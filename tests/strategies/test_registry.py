@@ -1,4 +1,4 @@
-"""Rules of the text form: Python, files and the command line write a strategy alike."""
+"""Tests of the text form of strategies in Python, in files and on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``retrieval``: what is quoted, where it stands, what it may take, what vectors cost."""
+"""Tests of ``retrieval``: which messages it quotes, their position, the size, and calls for vectors."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_it_quotes_from_before_a_summary_and_leaves_the_summary(counter: TokenCo
 
 
 class Counting:
-    """Vectors by one word, and what was asked for."""
+    """Embedding model with vectors by one word, which keeps the texts it got."""
 
     def __init__(self, fails: Exception | None = None) -> None:
         self.asked: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Rules of ``rolling_summary``: bounded, extended, counted, and rejected where it saves nothing."""
+"""Tests of ``rolling_summary``: bounded, extended, counted, and rejected if it saves nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_target_holds_in_every_script(letter: str, counter: TokenCounter) ->
 
 
 def trace_tail(messages: Sequence[Message]) -> int:
-    """Where the newest unit of a request begins."""
+    """Return the index at which the newest unit of a request begins."""
     last = len(messages) - 1
     while messages[last].role == "tool":
         last -= 1

@@ -1,4 +1,4 @@
-"""Rules of ``stale_results``: the newest copy of a file stays whole, and what is not a copy stays."""
+"""Tests of ``stale_results``: only the newest copy of a file stays whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rolling summary by a model that misbehaves finishes and loses nothing; its calls are recorded."""
+"""Tests of ``rolling_summary`` with a model that misbehaves; no messages may be lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TROUBLE: tuple[Action, ...] = (
 
 
 def answer(call: Call) -> Action:
-    """A summary of what was asked, or trouble: as often the one as the other."""
+    """Script that answers with a summary or a failure, with equal probability."""
     chance = Random(call.number)
     if call.number in HANGS:
         return Fault.HANG
@@ -78,7 +78,7 @@ def answer(call: Call) -> Action:
 
 @dataclass
 class Requests:
-    """What a replay did, request by request."""
+    """Data of a replay for each request."""
 
     summaries: int = 0
     events: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Requests:
 
 
 def replayed(prepared: PreparedRecording, limit: int, prompt: str) -> Requests:
-    """Replays ``rolling_summary | panic`` and holds every request to the rules."""
+    """Replay ``rolling_summary | panic`` and check all rules on each request."""
     strategy = rolling_summary(tokens=600, model=MODEL, prompt=prompt)
     context = Context(prepared.make_budget(limit), prepared.history)
     summaries = 0
@@ -103,7 +103,7 @@ def replayed(prepared: PreparedRecording, limit: int, prompt: str) -> Requests:
 
 
 def nothing_is_lost(context: Context) -> bool:
-    """Each message is there word for word or stood for by the one summary; says whether there is one."""
+    """Assert that each message is unchanged or part of the summary; True if there is a summary."""
     history, entries = context.history, context.entries
     covered = [place for entry in entries for place in range(entry.start, entry.stop)]
     assert covered == list(range(context.history_length))
@@ -127,7 +127,7 @@ def nothing_is_lost(context: Context) -> bool:
 def fitting(
     recordings: Iterable[Recording], counter: TokenCounter, limit: int
 ) -> Iterator[PreparedRecording]:
-    """Those that do not fit into the limit, so that there is something to be summarized."""
+    """Return the recordings that exceed the limit and therefore need a summary."""
     for recording in recordings:
         prepared = PreparedRecording(Recording(recording.id, recording.messages[:LONGEST]), counter)
         if prepared.valid and prepared.longest_request_tokens > limit:
@@ -149,7 +149,7 @@ def no_request_was_the_clients_fault(server: Talker) -> None:
 
 
 def hold(prepared_recordings: list[tuple[PreparedRecording, int]]) -> None:
-    """Everything that is said at the top of this file, on recordings with their limits."""
+    """Replay recordings with their limits and check all rules of this file."""
     with talking(answer, window=WINDOW) as server:
         client = LiteLLMClient(
             server.address, "sk-test", timeout=TIMEOUT, retries=2, delay=0.001, backoff=1.0

@@ -1,4 +1,4 @@
-"""Rules of ``contents``: what is listed, that blocks stay, how the oldest go, what a model may write."""
+"""Tests of ``contents``: listed turns, stable blocks, removal of the oldest, and lines by a model."""
 
 from __future__ import annotations
 

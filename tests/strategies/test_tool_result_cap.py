@@ -1,4 +1,4 @@
-"""Rules of ``tool_result_cap``: results are cut once, when they arrive, at the stated length."""
+"""Tests of ``tool_result_cap``: results are cut once, when they arrive, at the given length."""
 
 from __future__ import annotations
 

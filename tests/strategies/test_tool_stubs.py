@@ -1,4 +1,4 @@
-"""Rules of ``tool_stubs``: what a stub says, when it comes, and that its mark is never sent."""
+"""Tests of ``tool_stubs``: the text of stubs, and when results are replaced."""
 
 from __future__ import annotations
 

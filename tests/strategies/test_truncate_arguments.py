@@ -1,4 +1,4 @@
-"""Rules of ``shorten_arguments``: old and long arguments are cut, and a call stays a call."""
+"""Tests of ``shorten_arguments``: old and long arguments are cut, and calls stay valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the windows: what is kept is what a search over all safe suffixes would keep."""
+"""Tests of the windows against a search over all valid suffixes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def head_of(messages: Sequence[Message]) -> int:
 
 
 def longest_suffix(history: History, length: int, room: int, most: int | None) -> int:
-    """The earliest safe cut whose suffix fits beside the head; else the newest unit."""
+    """Return the earliest safe cut whose suffix fits together with the head, or the newest unit."""
     head, before = history.head_length, history.tokens_before
     cuts = [c for c in safe_cuts(list(history)[:length]) if c >= head]
     for cut in cuts:

@@ -59,9 +59,9 @@ class adk_current_turn(BaseStrategy):
 class adk_compaction(BaselineStrategy):
     """Replaces every ``compaction_interval`` completed turns by a summary.
 
-    The summary also covers the last ``overlap_size`` turns before them. The summariser gets the text
-    of user and assistant messages, without tool calls and tool results. Each compaction adds another
-    summary message. The task is in the first turn and is summarised like other messages.
+    The summary also covers the ``overlap_size`` turns before these turns. The summariser gets the
+    text of user and assistant messages, without tool calls and tool results. Each compaction adds
+    another summary message. The task is in the first turn and is summarised like other messages.
 
     Source: Google ADK, ``EventsCompactionConfig``.
 
@@ -81,7 +81,7 @@ class adk_compaction(BaselineStrategy):
     compaction_interval: int = 3
     "number of completed turns that one summary replaces"
     overlap_size: int = 1
-    "number of turns before these that the summary also covers"
+    "number of earlier turns that the summary also covers"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 

@@ -1,4 +1,4 @@
-"""Baselines of AG2's assembly policies: a window of events, and a budget of characters.
+"""Baselines of AG2's assembly policies: a window of events, and a token budget.
 
 The event stream of a live AG2 agent has more events than the conversation has messages. A step with
 n tool calls produces 2n + 3 events: the model's response, a list of the calls, n calls, n results,
@@ -94,9 +94,9 @@ class token_budget(BaselineStrategy):
 
 
 def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Context:
-    """Keep the newest events with a total cost of at most ``limit``, at least one; drop orphans.
+    """Keep the newest events with a total cost of at most ``limit``, and drop orphans.
 
-    An orphan is a tool result whose call was dropped.
+    An orphan is a tool result whose call was dropped. At least one event is kept.
     """
     entries, floor = context.entries, system_prompt_end(context.entries)
     start, stop, room, retained = len(entries), len(entries), limit, 0
@@ -133,7 +133,7 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
 
 
 def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
-    """Return True if all entries from ``first`` on are orphans that have a call id."""
+    """Return True if each entry from ``first`` on has a call id and is in one of the ``orphans``."""
     if sum(b - a for a, b in orphans) < len(entries) - first:
         return False
     return all(entry.message.tool_call_id for entry in entries[first:])
@@ -142,8 +142,8 @@ def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
     """Return the ranges of tool results in ``entries[first:]`` that have no matching tool call.
 
-    A range is one block of results. It is returned if any of its ids matches no call in
-    ``entries[first:]``.
+    Each range is a block of consecutive results. A block is returned if the id of at least one of its
+    results matches no call in ``entries[first:]``.
     """
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}
@@ -197,7 +197,7 @@ def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
 
 
 def _format_inputs(message: Message) -> str:
-    """Return the ``repr`` of the parts of a message, as AG2 prints it."""
+    """Return the ``repr`` of the text and image parts of a message, as AG2 prints them."""
     kinds = "TextInput(content=", "UrlInput(kind=<BinaryType.IMAGE: 'image'>, url="
     parts = split_parts(message) or [Part(False, "")]
     return ", ".join(f"{kinds[part.is_image]}{_format_text(part.value)})" for part in parts)

@@ -17,7 +17,7 @@ from ctxlab.strategies.helpers import message_blocks
 
 @dataclass(frozen=True, repr=False)
 class buffered(BaselineStrategy):
-    """Keeps the newest ``buffer_size`` messages and drops tool results at their start.
+    """Keeps the newest ``buffer_size`` messages, without tool results at the beginning.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
 
@@ -35,7 +35,7 @@ class buffered(BaselineStrategy):
     "number of messages to keep; the tool results of a step count as one message"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest ``buffer_size`` messages and drop tool results at their start."""
+        """Keep the newest ``buffer_size`` messages, but drop leading tool results."""
         entries, first = context.entries, message_blocks.system_prompt_end(context.entries)
         start = message_blocks.newest_blocks_start(entries, first, self.buffer_size)
         if start < len(entries) and entries[start].message.role == "tool":

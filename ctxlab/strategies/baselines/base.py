@@ -26,7 +26,7 @@ class BaselineStrategy(BaseStrategy):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The default strategy of a product. Calling a baseline returns it with changed parameters."""
+    """Default strategy of a product. Calling a baseline returns its strategy with other parameters."""
 
     name: str
     "name of the baseline in an experiment: ``product`` or ``product.method``"

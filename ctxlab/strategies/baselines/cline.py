@@ -36,8 +36,8 @@ class user_digest(compaction.CompactingStrategy):
 
     The newest turn keeps its newest messages, and each earlier turn keeps its last reply, if they fit
     the target size. The other messages of a turn are replaced by one digest: a user message with the
-    files and commands of the tool calls, and the last three texts of the assistant. No model is
-    called.
+    files and commands of the tool calls, and the text of the last three assistant messages. No model
+    is called.
 
     Examples
     --------
@@ -87,10 +87,10 @@ class user_digest(compaction.CompactingStrategy):
         return context
 
     def _open_turns(self, context: Context) -> tuple[list[_Turn], int]:
-        """Return the turns that can be shortened, oldest first, and the tokens of fixed messages.
+        """Return the turns that can be shortened, oldest first, and the total tokens of fixed messages.
 
-        Fixed messages are user messages and digests. A turn that consists only of a digest is not
-        returned again.
+        Fixed messages are user messages and digests. A turn that already consists of a digest only
+        is not returned.
         """
         state = context.strategy_state.get((self, "turns"))
         if state is None or state[0] != context.version:  # another strategy has edited the context
@@ -109,7 +109,10 @@ class user_digest(compaction.CompactingStrategy):
         return turns, fixed_tokens
 
     def _save_turns(self, context: Context, left: Sequence[tuple[_Turn, int]], fixed: int) -> None:
-        """Save the new indices of the turns. ``left`` pairs a turn with its number of lost entries."""
+        """Save the entry ranges of the turns after older messages were replaced.
+
+        ``left`` contains each turn with the number of its entries that were removed.
+        """
         turns: list[_Turn] = []
         shift = 0
         for turn, gone in left:
@@ -125,7 +128,11 @@ class user_digest(compaction.CompactingStrategy):
 
 
 def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
-    """Return the end of the entries of a turn to replace (0: none), and the tokens left over."""
+    """Find the entries of a turn to replace by a digest, so that the other entries fit in ``room``.
+
+    Returns the end index of the entries to replace (0 if there are none), and the tokens of
+    ``room`` that are still free.
+    """
     entries, begin, end = context.entries, turn.begin, turn.end
     while begin < end and entries[begin].form is Form.SUMMARY:
         begin += 1  # digest of an earlier compaction
@@ -141,10 +148,11 @@ def _find_gap(context: Context, turn: _Turn, room: float) -> tuple[int, float]:
 
 
 def build_activity_digest(entries: Sequence[Entry]) -> Message:
-    r"""Return a digest of an agent's messages: files, commands, and the last three texts.
+    r"""Return a digest of an agent's messages, made without a model.
 
-    The contents of earlier digests among the entries are included. At most the newest 50 files and
-    the newest 50 commands are listed.
+    The digest lists the newest 50 files and the newest 50 commands in the arguments of tool calls.
+    It also contains the text of the last three assistant messages. The contents of earlier digests
+    among the entries are included.
 
     Parameters
     ----------
@@ -186,10 +194,10 @@ def build_activity_digest(entries: Sequence[Entry]) -> Message:
 
 @dataclass(frozen=True, repr=False)
 class earlier_turns(compaction.CompactingStrategy):
-    """Summarises the messages before the last user message, except the newest tokens.
+    """Summarises earlier turns, except the newest ``preserve_recent_tokens`` tokens.
 
-    The kept messages always start with a user message. During the first turn there is no other user
-    message to start with, so nothing is summarised.
+    The kept messages always start with a user message. During the first turn there is only one user
+    message, so nothing is summarised.
 
     Examples
     --------
@@ -214,7 +222,7 @@ class earlier_turns(compaction.CompactingStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the messages before the last user message, except the newest tokens."""
+        """Summarise earlier turns, except the newest ``preserve_recent_tokens`` tokens."""
         trigger = self.threshold_ratio * INPUT_SHARE * compaction.window_tokens(context)
         start = compaction.body_start(context)
         newest = bisect_left(context.history.user_positions, context.history_length) - 1

@@ -13,7 +13,7 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class user_messages(compaction.CompactingStrategy):
-    """Replaces the conversation by its newest user messages and a summary near the token limit.
+    """Replaces a conversation near the token limit by its newest user messages and a summary.
 
     Tool calls, tool results and assistant messages are dropped, even the newest. User messages at
     the end that have no reply yet stay after the summary.
@@ -67,7 +67,10 @@ class user_messages(compaction.CompactingStrategy):
         return context
 
     def _select_kept(self, context: Context, start: int, stop: int) -> tuple[list[int], int]:
-        """Return the indices of user messages to keep, and the new size of the oldest (0: uncut)."""
+        """Return the indices of the user messages to keep, and the new size of the oldest one.
+
+        The size is a number of tokens; 0 means that the message is not cut.
+        """
         kept: list[int] = []
         left = self.user_tokens
         for index in range(stop - 1, start - 1, -1):

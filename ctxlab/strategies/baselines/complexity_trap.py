@@ -1,4 +1,4 @@
-"""Baselines of The Complexity Trap (JetBrains, 2025): masking, periodic summaries, and both."""
+"""Baselines of the paper The Complexity Trap (2025): masking, periodic summaries, and a combination."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _VERSION_PREFIX = "The Complexity Trap, arXiv 2508.21433; a fork of JetBrains' c
 
 @dataclass(frozen=True, repr=False)
 class turn_summary(BaselineStrategy):
-    """Adds the oldest turns to a rolling summary every ``summarize_every`` turns.
+    """Adds the oldest turns to a rolling summary, ``summarize_every`` turns at a time.
 
-    A turn is a message of the model with the messages that answer it. The budget has no effect.
+    A turn is an assistant message and all messages up to the next assistant message. Turns are
+    counted regardless of their tokens, so the budget has no effect.
 
     Examples
     --------
@@ -34,7 +35,7 @@ class turn_summary(BaselineStrategy):
 
     positive = ("summarize_every",)
     summarize_every: int = 21
-    "number of turns that go into the summary at a time"
+    "number of turns that are added to the summary at a time"
     keep_last_m_turns: int = 10
     "number of newest turns to keep"
     summary_tokens: int = MAX_SUMMARY_TOKENS
@@ -43,7 +44,7 @@ class turn_summary(BaselineStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Add the oldest turns to a rolling summary every ``summarize_every`` turns."""
+        """Add the oldest turns to a rolling summary, ``summarize_every`` turns at a time."""
         looked, turns, due = context.strategy_state.get(self, (0, (), self._max_turns))
         new = context.history.entries[looked : context.history_length]
         turns = (*turns, *(e.start for e in new if e.message.role == "assistant"))
@@ -70,25 +71,26 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_observations(n=10),
         _VERSION_PREFIX + "configuration N=1, M=10",
         _SOURCE_URL,
-        "SWE-agent's LastNObservations with 10, the paper's best setting for that agent; it may "
-        "not suit other agents.",
+        "Masks all tool results except the newest 10, like SWE-agent's LastNObservations. In the "
+        "paper, 10 was the best value for SWE-agent; it may not suit other agents.",
     ),
     Baseline(
         "complexity_trap.summary",
         turn_summary(),
         _VERSION_PREFIX + "static checkpointing, N=21, M=10",
         _SOURCE_URL,
-        "When there are 31 turns after the summary, the oldest 21 go into it. In the paper the "
-        "summary is a message of the assistant without a size limit; here it is a bounded user "
-        "message. A turn in the paper is one call with one result, and other messages between "
-        "turns are dropped; here they are summarised too, and calls stay with their results.",
+        "When there are 31 turns after the summary, the oldest 21 are added to it. In the paper, "
+        "the summary is an assistant message of any length; in ctxlab it is a user message of "
+        "limited length. In the paper, a turn is one call with one result, and other messages "
+        "between turns are dropped. ctxlab summarises these messages too and keeps calls with "
+        "their results.",
     ),
     Baseline(
         "complexity_trap.hybrid",
         turn_summary() | last_observations(n=10),
         _VERSION_PREFIX + "static checkpointing, N=21, M=10, then LastNObservations 10",
         _SOURCE_URL,
-        "Every 21 turns are summarised; in the other turns all but the last 10 observations are "
-        "masked. The paper's other setting is summarize_every=43.",
+        "Adds the oldest turns to a summary, 21 at a time, and masks all tool results except the "
+        "newest 10. The paper's second setting is summarize_every=43.",
     ),
 )

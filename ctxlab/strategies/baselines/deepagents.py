@@ -1,4 +1,4 @@
-"""Baseline of deepagents: truncated arguments and a summary near the end of the window."""
+"""Baseline of deepagents, which truncates arguments, then summarises, when the window is nearly full."""
 
 from __future__ import annotations
 
@@ -51,19 +51,22 @@ first 100 lines, call read_file with file_path='{path}', offset=0, limit=100.]"
 
 
 def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
-    r"""Return a result as a stub: its first and last lines, or the beginning of a file that was read.
+    r"""Replace a tool result by a stub that names a file with the full result.
+
+    The stub contains the first and last five lines of the result. If the result is that of a
+    ``read_file`` call, the stub contains its first 4,000 characters and names the file that was read.
 
     Parameters
     ----------
     message : Message
-        A tool result.
+        Tool result to replace.
     call : ToolCall or None
-        The call that it answers.
+        Tool call that the result answers; None if it is unknown.
 
     Returns
     -------
     Message
-        The stub.
+        Tool result with the stub as its text.
 
     Examples
     --------
@@ -95,19 +98,19 @@ def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
 
 
 def find_call(messages: Sequence[Message], call_id: str | None) -> ToolCall | None:
-    """Return the newest call with an id.
+    """Return the newest tool call with a given id.
 
     Parameters
     ----------
     messages : sequence of Message
-        Messages to search.
+        Messages to search, in order.
     call_id : str or None
-        The id.
+        Id of the call. None and the empty string match no call.
 
     Returns
     -------
     ToolCall or None
-        The call; None if there is none.
+        Newest call with this id; None if there is none.
     """
     calls = (call for message in reversed(messages) for call in reversed(message.tool_calls))
     return next((call for call in calls if call_id and call.id == call_id), None)
@@ -121,7 +124,7 @@ def _safe_file_name(call_id: str) -> str:
 
 
 def _preview_lines(lines: list[str]) -> tuple[str, str]:
-    """Return the sentence that introduces the preview, and the numbered lines."""
+    """Return the sentence that introduces a preview, and the numbered lines of the preview."""
     gap = len(lines) - 2 * _PREVIEW_LINES
     head, tail = (lines, []) if gap <= 0 else (lines[:_PREVIEW_LINES], lines[-_PREVIEW_LINES:])
     shown = _number_lines(head, 1)
@@ -159,12 +162,14 @@ _SUMMARY_SUFFIX = "\n</summary>"
 
 @dataclass(frozen=True, repr=False)
 class summarize_near_the_end(BaseStrategy):
-    """Truncates arguments of old writes at 0.85 of the window, then summarises if that is not enough.
+    """Truncates arguments of older file writes, then summarises, when the window is nearly full.
 
-    Arguments are truncated anew for each request; the conversation keeps them. The summary is a
-    user message that names the file of the full history. If more than 0.95 of the window remains in
-    use, the newest results are replaced by stubs from which they can be read again. If the request
-    still does not fit, the product fails; here it is sent unchanged.
+    Arguments are truncated in each request; the stored conversation keeps them in full. If the
+    request then still reaches ``trigger``, everything except the newest messages is replaced by a
+    summary. The summary is a user message that names a file with the full conversation. If the
+    request still takes more than 0.95 of the window, the newest tool results are replaced by stubs
+    that name a file with the full result. If the request still does not fit, deepagents fails, and
+    ctxlab sends the request unchanged.
 
     Source: deepagents, ``SummarizationMiddleware`` as ``create_deep_agent`` sets it up.
 
@@ -181,22 +186,22 @@ class summarize_near_the_end(BaseStrategy):
     """
 
     trigger: ContextSize | tuple[ContextSize, ...] = ("fraction", 0.85)
-    "size, with the system prompt, from which messages are summarised"
+    "size of the request at which messages are summarised; if there are several, any one is enough"
     keep: ContextSize = ("fraction", 0.1)
-    "size of the newest part to keep"
+    "size of the newest messages, which are not summarised"
     truncate_trigger: ContextSize = ("fraction", 0.85)
-    "size from which arguments are truncated"
+    "size of the request at which arguments are truncated"
     truncate_keep: ContextSize = ("fraction", 0.1)
-    "size of the newest part whose arguments are kept"
+    "size of the newest messages, whose arguments are not truncated"
     max_length: int = 2000
-    "an argument with more characters than this is truncated"
+    "maximum number of characters of an argument that is not truncated"
     summary_tokens: int = 1000
-    "tokens that a summary should have; a longer reply of a model is used as it is"
+    "target number of tokens of the summary; a longer summary of a model is used unchanged"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Truncate arguments of old writes, then summarise if that is not enough."""
+        """Truncate arguments of older file writes, then summarise if that is not enough."""
         limit, entries = context.available, context.entries
         head = body_start(context)
         before = sum(entry.tokens for entry in entries[:head])
@@ -225,7 +230,7 @@ class summarize_near_the_end(BaseStrategy):
         small = self._stub_newest_results(context, made) if room < 0 else {}
         room -= sum(entry.tokens - made[index].tokens for index, entry in small.items())
         if room < 0:
-            context.report("deepagents refuses: neither a summary nor saving results makes it fit")
+            context.report("deepagents fails: the request is too long even after the compaction")
             return context
         for index, entry in small.items():
             where = head + (cut - 1 if cut else 0) + index
@@ -241,7 +246,7 @@ class summarize_near_the_end(BaseStrategy):
         return sizes.is_triggered(self.trigger, count, tokens, limit)
 
     def _stub_newest_results(self, context: Context, entries: Sequence[Entry]) -> dict[int, Entry]:
-        """Return stubs of the newest tool results, by index."""
+        """Return stubs of the tool results at the end of ``entries``, by index."""
         messages, small = [entry.message for entry in entries], {}
         index = len(entries) - 1
         while index >= 0 and messages[index].role == "tool":
@@ -253,7 +258,10 @@ class summarize_near_the_end(BaseStrategy):
         return small
 
     def _fork_if_changed(self, context: Context, start: int, rest: Sequence[Entry]) -> Context:
-        """Return a fork with the shortened arguments, or the context if there are none."""
+        """Return a copy of the context whose entries from ``start`` on are replaced by ``rest``.
+
+        If the entries are already the same, the context itself is returned.
+        """
         if all(new is old for new, old in zip(rest, context.entries[start:], strict=True)):
             return context
         return context.fork_with(start, len(context.entries), rest)
@@ -279,19 +287,19 @@ class summarize_near_the_end(BaseStrategy):
         return newest_that_fit(rest, max(1, int(sizes.size_tokens(self.truncate_keep, limit))))
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a message with the long arguments of its file writes truncated.
+        """Truncate long arguments of the file writes of a message.
 
         Parameters
         ----------
         message : Message
-            A message with tool calls.
+            Message with tool calls.
         _ : ToolCall or None
             Not used.
 
         Returns
         -------
         Message or None
-            The changed message; None if no argument is long.
+            Message with truncated arguments; None if no argument is too long.
         """
         return rewrite_calls(message, self._shorten_call)
 
@@ -317,12 +325,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarize_near_the_end(),
         "deepagents 0.7.32",
         _REPOSITORY_URL + "/libs/deepagents/deepagents/middleware/summarization.py",
-        "At 0.85 of the window, arguments over 2,000 characters of older write_file and "
-        "edit_file calls are truncated to 20. If that is not enough, all but 0.1 of the window "
-        "is summarised. If more than 0.95 is still in use, the newest tool results are saved "
-        "to files and only their ends are shown. If that is still too much the product fails; "
-        "here the request is sent unchanged. Other tools, prompts and result limits of the "
-        "product are not imitated.",
+        "At 0.85 of the window, arguments of more than 2,000 characters in older write_file and "
+        "edit_file calls are truncated to 20 characters. If that is not enough, everything except "
+        "the newest 0.1 of the window is summarised. If more than 0.95 of the window is still in "
+        "use, the newest tool results are saved to files, and only their first and last lines are "
+        "sent. If that is not enough, deepagents fails; ctxlab sends the request unchanged. Not "
+        "implemented: other tools, prompts and result limits of deepagents.",
         (
             "model='gpt-5-mini'",
             "trigger=('tokens', 6000), keep=('messages', 6), truncate_trigger=('messages', 20), "

@@ -1,4 +1,4 @@
-"""Baseline of Gemini CLI: a summary of the older 70 % once half the window is used."""
+"""Baseline of Gemini CLI, which summarises the older 70 % of the conversation at half of the window."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 @dataclass(frozen=True, repr=False)
 class older_share(compaction.CompactingStrategy):
-    """Summarises the older share of the characters, cut at the next user message.
+    """Summarises the older part of the conversation up to a user message.
 
-    The newest user message and the newest results are left out of account. If no user message
-    follows the share, the cut is at the last user message. So a run with a single user message is
-    never compacted while the agent works.
+    The cut is at the first user message after ``1 - preserve`` of the characters. If there is no
+    such message, the cut is after the last assistant message if this message calls no tools, and at
+    the last user message otherwise. A conversation with a single user message is therefore not
+    compacted while the agent works. Messages after the last assistant message are kept.
 
     Examples
     --------
@@ -38,24 +39,24 @@ class older_share(compaction.CompactingStrategy):
     compression_threshold: float = 0.5
     "share of the context window at which compaction starts"
     preserve: float = 0.3
-    "share of the characters to keep"
+    "share of the characters of the conversation to keep"
     tool_tokens: int = 50_000
-    "tokens of the newest tool results that stay whole, at four characters per token"
+    "tokens of the newest tool results that are not shortened, at four characters per token"
     tool_chars: int = 40_000
-    "characters to which older results are cut: a fifth from the beginning, the rest from the end"
+    "characters of a shortened tool result: a fifth from its beginning, the rest from its end"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if ``preserve`` is not between 0 and 1."""
         super().__post_init__()
         if not 0 < self.preserve < 1:
             raise SpecError(f"older_share: preserve must be between 0 and 1, got {self.preserve!r}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the older share of the characters, cut at the next user message."""
+        """Summarise the older part of the conversation up to a user message."""
         users = bisect_left(context.history.user_positions, context.history_length)
         tried, failed = context.strategy_state.get(self, (0, False))
         full = self.compression_threshold * compaction.window_tokens(context)
@@ -65,9 +66,9 @@ class older_share(compaction.CompactingStrategy):
         while stop > start and entries[stop - 1].message.role != "assistant":
             stop -= 1
         if compaction.prompt_tokens(context) - sum(entry.tokens for entry in entries[stop:]) < full:
-            return context  # the product knows only the tokens of the last request
+            return context  # Gemini CLI knows only the tokens of the last request
         cut = self._find_cut(context, start, stop)
-        # A second attempt within a turn would find the same cut and summarise the summary.
+        # Another compaction in the same turn would have the same cut and summarise the summary.
         context.strategy_state[self] = users, failed
         if failed:
             self._shorten_older_results(context, start, stop)
@@ -94,7 +95,7 @@ class older_share(compaction.CompactingStrategy):
         return stop if ended else last
 
     def _shorten_older_results(self, context: Context, start: int, stop: int) -> None:
-        """Shorten large results that are older than the newest ``tool_tokens`` tokens of results."""
+        """Shorten large tool results, except the newest ``tool_tokens`` tokens of tool results."""
         tokens = 0
         for index in range(stop - 1, start - 1, -1):
             message = context.entries[index].message
@@ -107,19 +108,19 @@ class older_share(compaction.CompactingStrategy):
             tokens += size
 
     def shorten(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Return a large result without its middle.
+        """Remove the middle of a tool result of more than ``tool_chars`` characters.
 
         Parameters
         ----------
         message : Message
-            A tool result.
+            Tool result to shorten.
         _ : ToolCall or None
-            The call of the result; not used.
+            Not used.
 
         Returns
         -------
         Message or None
-            The shortened message; None if it is not large.
+            Shortened tool result; None if the result is not too long.
         """
         text = message.text
         if len(text) <= self.tool_chars:
@@ -136,11 +137,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         older_share(),
         "Gemini CLI, chatCompressionService at 02b2885",
         "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
-        "At half of the window, the older 70 % of the characters become a summary and an "
-        "acknowledgement. The cut is at a user message, so less may be summarised, or everything "
-        "but a new message if the agent has just finished. If the only user message is the first "
-        "one, nothing is done, so a long run after one request overflows. A summary that is not "
-        "shorter is rejected and not tried again. Not imitated: the second call, in which the "
-        "model checks its summary, and the file that holds a shortened result in full.",
+        "At half of the window, the older 70 % of the characters are replaced by a summary and an "
+        "acknowledgement of the assistant. The share varies, because the cut is at a user message: "
+        "if the agent has just finished, everything except the new message may be summarised. If "
+        "there is a single user message, nothing is summarised, so a long turn overflows. After a "
+        "summary that is not shorter than the messages, only tool results are shortened. Not "
+        "implemented: the second call, in which the model checks its summary, and the file with "
+        "the full text of a shortened result.",
     ),
 )

@@ -15,10 +15,10 @@ _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I
 
 @dataclass(frozen=True, repr=False)
 class last_request(compaction.CompactingStrategy):
-    """Summarises everything, adds a note of the assistant, and repeats the last user message.
+    """Replaces the conversation by a summary, a note of the assistant, and the last user message.
 
-    After a user message, it checks how many tokens the last request took. Within an agent's turn it
-    acts only when a request no longer fits.
+    When a user message arrives, compaction starts if the last request and its reply exceeded
+    ``threshold``. Later in the turn, compaction starts only if a request exceeds the window.
 
     Examples
     --------
@@ -33,14 +33,14 @@ class last_request(compaction.CompactingStrategy):
     """
 
     threshold: float = 0.8
-    "share of the window above which compaction starts; 0 and 1 disable it until a request overflows"
+    "share of the window above which compaction starts; 0 or 1: only if a request overflows"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise everything but the last user message, which is repeated."""
+        """Replace the conversation by a summary, a note, and the last user message."""
         entries, size = context.entries, compaction.window_tokens(context)
         asked = bool(entries) and compaction.is_user_message(entries[-1]) and 0 < self.threshold < 1
         due = asked and compaction.last_request_tokens(context) > self.threshold * size
@@ -77,8 +77,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_request(),
         "goose, context_mgmt at 331a842 and agent.rs at 0086ae6",
         "https://github.com/block/goose/blob/331a842972378d642bb39bd800a8514b25ae3a70/crates/goose/src/context_mgmt/mod.rs",
-        "A summary, a note of the assistant, and the last user message, at 0.8 of the window after "
-        "a user message, else on overflow. Not imitated: if a summary request overflows, goose "
-        "repeats it with 10, 20, 50 and 100 % of the tool responses left out, from the middle.",
+        "Replaces the conversation by a summary, a note of the assistant, and the last user "
+        "message. This happens when a user message arrives and the last request took more than 0.8 "
+        "of the window, or when a request overflows. Not implemented: if the request for a summary "
+        "overflows, goose repeats it without 10, 20, 50 and 100 % of the tool results, which it "
+        "removes from the middle.",
     ),
 )

@@ -1,8 +1,9 @@
-"""Baselines of Inspect AI, which clears results, trims, or summarises at a share of the window.
+"""Baselines of Inspect AI: clearing, trimming or summarising when the window is nearly full.
 
-The three strategies compare the tokens of a request with a threshold and make up to four passes. If
-the last pass leaves too much, inspect_ai ends the run with an error and discards the compaction.
-Here the conversation is sent unchanged, and the failure is reported.
+Each strategy starts when the tokens of a request exceed a threshold. inspect_ai compacts a request
+in up to four passes. If the request still exceeds the threshold, inspect_ai discards the compacted
+conversation and ends the run with an error. ctxlab sends the conversation unchanged and reports the
+failure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ctxlab.strategies.baselines.common import summaries
 from ctxlab.strategies.baselines.common.compaction import drop_between
 from ctxlab.strategies.helpers.text import with_text
 
-_INSUFFICIENT = "compaction insufficient: inspect_ai ends the run here"
+_INSUFFICIENT = "compaction insufficient: inspect_ai would end the run with an error"
 _REMOVED_TEXT = "(Tool result removed)"
 _NEVER_CLEARED_TOOL = "tool_search"
 _MAX_PASSES = 4
@@ -31,29 +32,32 @@ _SUMMARY_SUFFIX = "\n\nPlease continue working on this task from where you left 
 
 
 def _threshold_tokens(context: Context, threshold: float) -> int:
-    """Return a threshold in tokens; a fraction is a share of the available tokens."""
+    """Convert a threshold to tokens. A float up to 1 is a share of the available tokens."""
     whole = isinstance(threshold, int) or threshold > 1
     return int(threshold) if whole else int(threshold * context.available)
 
 
 @dataclass
 class _ToolUses:
-    """Tool uses in the order of their calls, and the results that are due to be cleared."""
+    """Tool calls of a conversation in order, with their results, and the results to clear."""
 
     scanned: int = 0
     results: list[int | None] = field(default_factory=list)
-    "history position of the result of each use; None while there is none"
+    "history position of the result of each call; None if the call has no result yet"
     pending: dict[str, list[int]] = field(default_factory=dict)
-    "uses that wait for a result, by call id"
+    "indices in ``results`` of the calls that have no result yet, by call id"
     processed: int = 0
-    "number of oldest uses that are no longer kept"
+    "number of oldest calls whose results may be cleared"
     to_clear: dict[int, None] = field(default_factory=dict)
-    "positions of results to clear"
+    "history positions of the results to clear"
     saved_tokens: int = 0
-    "tokens that clearing these results would save"
+    "number of tokens that clearing these results would save"
 
     def update(self, context: Context, excluded: tuple[str, ...], keep: int) -> None:
-        """Add new messages; a result answers every open use of its id, however old."""
+        """Add the messages that were appended since the last call.
+
+        A tool result is assigned to all earlier calls with its id that have no result yet.
+        """
         for position in range(self.scanned, context.history_length):
             message = context.history[position]
             for call in message.tool_calls:
@@ -85,7 +89,7 @@ class _ToolUses:
             self.saved_tokens += entry.tokens - cache.apply(entry)[1]
 
     def discard_calls(self, calls: tuple[ToolCall, ...]) -> None:
-        """Forget the open uses of a message that was dropped."""
+        """Remove the calls of a dropped message from the calls that have no result yet."""
         for call in reversed(calls):
             if self.pending.get(call.id):
                 self.pending[call.id].pop()
@@ -97,10 +101,11 @@ def _clear_text(message: Message, _: ToolCall | None) -> Message | None:
 
 @dataclass(frozen=True, repr=False)
 class inspect_edit(BaseStrategy):
-    """Clears the results of all but the newest tool uses when the window is nearly full.
+    """Clears all tool results except the newest when the window is nearly full.
 
-    Trailing assistant messages are dropped too, because some providers require the last message to
-    have another role. If that is not enough nothing is done, and the failure is reported.
+    Assistant messages at the end are dropped too, because some providers require the last message
+    to have another role. If the request would still exceed ``threshold``, it is sent unchanged, and
+    the failure is reported.
 
     Source: inspect_ai, ``CompactionEdit``.
 
@@ -120,14 +125,14 @@ class inspect_edit(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens above which compaction starts; a fraction is a share of the available tokens"
+    "tokens above which compaction starts; a float up to 1 is a share of the available tokens"
     keep_tool_uses: int = 3
-    "number of newest tool uses whose results stay"
+    "number of newest tool results to keep"
     exclude_tools: tuple[str, ...] = ()
-    "tools whose results are never cleared and not counted"
+    "names of tools whose results are never cleared and not counted"
 
     def __call__(self, context: Context, /) -> Context:
-        """Clear the results of all but the newest tool uses when the window is nearly full."""
+        """Clear all tool results except the newest when the window is nearly full."""
         uses: _ToolUses = context.strategy_state.setdefault(self, _ToolUses())
         uses.update(context, self.exclude_tools, self.keep_tool_uses)
         limit, entries = _threshold_tokens(context, self.threshold), context.entries
@@ -156,8 +161,9 @@ class inspect_edit(BaseStrategy):
 class inspect_trim(BaseStrategy):
     """Drops the oldest fifth of the messages after the task when the window is nearly full.
 
-    It repeats this up to four times until the rest is below the threshold. Results without a call
-    and calls without a result are removed, and so is a trailing assistant message.
+    The task is everything up to the first user message. Up to four passes are made, until the
+    request no longer exceeds ``threshold``. Each pass also removes tool results without a call,
+    calls without a result, and an assistant message at the end.
 
     Source: inspect_ai, ``CompactionTrim``.
 
@@ -174,9 +180,9 @@ class inspect_trim(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens above which compaction starts; a fraction is a share of the available tokens"
+    "tokens above which compaction starts; a float up to 1 is a share of the available tokens"
     preserve: float = 0.8
-    "share of the messages after the task that one pass keeps"
+    "share of the messages after the task that each pass keeps"
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest fifth of the messages after the task when the window is nearly full."""
@@ -202,7 +208,10 @@ class inspect_trim(BaseStrategy):
 
 
 def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tuple[int, Message]]:
-    """Make one pass and return the remaining messages with their indices."""
+    """Make one pass: drop the oldest messages after the task.
+
+    Return the other messages with their indices.
+    """
     roles = [message.role for _, message in messages]
     task = roles.index("user") + 1 if "user" in roles else len(messages)
     rest = [pair for pair in messages[task:] if pair[1].role != "system"]
@@ -230,7 +239,8 @@ def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tup
 class inspect_summary(BaseStrategy):
     """Replaces everything after the task by one summary when the window is nearly full.
 
-    The newest messages are summarised too. The next compaction extends the summary.
+    The task is everything up to the first user message. The newest messages are summarised too. A
+    later compaction includes the earlier summary.
 
     Source: inspect_ai, ``CompactionSummary``.
 
@@ -247,7 +257,7 @@ class inspect_summary(BaseStrategy):
     """
 
     threshold: float = 0.9
-    "tokens above which compaction starts; a fraction is a share of the available tokens"
+    "tokens above which compaction starts; a float up to 1 is a share of the available tokens"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
@@ -278,8 +288,9 @@ _PRODUCT_VERSION = "inspect-ai 0.3.285"
 _REPOSITORY_URL = "https://github.com/UKGovernmentBEIS/inspect_ai/blob/0.3.285"
 _SOURCE_URL = f"{_REPOSITORY_URL}/src/inspect_ai/model/_compaction/"
 _SHARED_DESCRIPTION = (
-    " If the result stays above the threshold, inspect_ai raises and the run ends; here that is "
-    "reported and the conversation is sent unchanged. The window is what the messages may take."
+    " If the request still exceeds the threshold, inspect_ai ends the run with an error; ctxlab "
+    "reports this and sends the conversation unchanged. The window is counted without the tokens "
+    "reserved for tool definitions and the reply."
 )
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
@@ -288,9 +299,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         inspect_edit(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "edit.py",
-        "Clears the results of all but the newest 3 tool uses when 0.9 of the window is used."
+        "Clears all tool results except the newest 3 when 0.9 of the window is used."
         + _SHARED_DESCRIPTION
-        + " Thinking is not sent here, so it is not cleared; calls of a memory tool keep theirs.",
+        + " Not implemented: clearing thinking, which ctxlab never sends, and clearing the "
+        "contents of calls of a memory tool.",
         (
             "threshold=6000",
             "threshold=4000, keep_tool_uses=1",
@@ -302,10 +314,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         inspect_trim(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "trim.py",
-        "Keeps the task and the newest 80 % of the other messages when 0.9 of the "
-        "window is used, in up to 4 passes."
-        + _SHARED_DESCRIPTION
-        + " A late system message stays in its place.",
+        "When 0.9 of the window is used, keeps the task and the newest 80 % of the other messages, "
+        "in up to 4 passes." + _SHARED_DESCRIPTION + " System messages after the task are kept.",
         ("threshold=8000", "threshold=5000, preserve=0.6", "threshold=0.5"),
     ),
     Baseline(
@@ -313,10 +323,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         inspect_summary(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "summary.py",
-        "Replaces everything after the task by one summary when 0.9 of the window is "
-        "used, even the newest messages."
+        "Replaces everything after the task, even the newest messages, by one summary when 0.9 of "
+        "the window is used."
         + _SHARED_DESCRIPTION
-        + " A late system message is summarised with the rest.",
+        + " System messages after the task are summarised too.",
         (
             "threshold=8000, model='scripted'",
             "threshold=5000, model='scripted'",

@@ -20,12 +20,13 @@ _SUMMARY_PREFIX = "Summary of the conversation so far: "
 
 @dataclass(frozen=True, repr=False)
 class running_summary(BaseStrategy):
-    r"""Adds the oldest messages to a running summary once there are enough of them.
+    r"""Adds the oldest messages to a running summary when unsummarised messages have enough tokens.
 
-    The cut is the first place with ``max_tokens_before_summary`` tokens before it and no more
-    tokens after it than fit beside the system prompt and the summary. A call is summarised with its
-    results. If the cut is after the first of several results, the others stay without their call.
-    The summary is a system message.
+    The cut is the earliest one that satisfies two conditions: the messages before it have at least
+    ``max_tokens_before_summary`` tokens, and the messages after it fit into the request together
+    with the system prompt and the summary. If the last message before the cut calls tools, the
+    results of these calls are summarised too. If the cut lies between the results of one message,
+    the results after the cut stay without their call. The summary is a system message.
 
     Source: langmem, ``summarize_messages``.
 
@@ -43,16 +44,16 @@ class running_summary(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "target tokens, which also limit the summariser's input; None: what the budget allows"
+    "maximum tokens of the request and of the summariser's input; None: the available tokens"
     max_tokens_before_summary: int | None = None
-    "tokens not yet summarised from which messages are summarised; None: as ``max_tokens``"
+    "number of tokens not yet summarised at which summarising starts; None: ``max_tokens``"
     max_summary_tokens: int = 256
-    "tokens reserved for the summary"
+    "number of tokens reserved for the summary"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Add the oldest messages to a running summary once there are enough of them."""
+        """Add the oldest messages to the summary if the unsummarised messages have enough tokens."""
         most = context.available if self.max_tokens is None else self.max_tokens
         if self.max_summary_tokens >= most:
             given = f"max_summary_tokens ({self.max_summary_tokens})"
@@ -65,7 +66,7 @@ class running_summary(BaseStrategy):
         first = head
         if upto:
             first, stop = head + 1, context.index_at_or_after(upto)
-            if stop > first:  # results that were summarised out of order
+            if stop > first:  # results that were summarised together with their call
                 context.drop(first, stop)
         tokens = context.tokens - sum(entry.tokens for entry in entries[:first])
         before = self.max_tokens_before_summary
@@ -91,7 +92,11 @@ class running_summary(BaseStrategy):
 
 
 def _find_older(entries: Sequence[Entry], tokens: int, room: int, before: int) -> list[Entry]:
-    """Return the entries to summarise now, in the order in which the summariser sees them."""
+    """Return the entries to summarise now, in the order of the summariser's input.
+
+    They have at least ``before`` tokens. ``tokens`` is the total of ``entries``, and the entries that
+    are not summarised must fit in ``room`` tokens.
+    """
     used = 0
     for count, entry in enumerate(entries, 1):
         used += entry.tokens
@@ -111,9 +116,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         running_summary(),
         "langmem 0.0.30",
         "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/summarization.py",
-        "Adds the oldest messages to a running summary of 256 tokens when the tokens not yet "
-        "summarised reach max_tokens, which has no default. It may cut between parallel results. "
-        "If results come in another order than their calls the product fails; here it goes on.",
+        "Adds the oldest messages to a running summary of 256 tokens when the messages not yet "
+        "summarised have max_tokens tokens. LangMem has no default for max_tokens; ctxlab uses the "
+        "available tokens. A cut may separate results of one message. If results are in another "
+        "order than their calls, LangMem fails and ctxlab continues.",
         (
             "max_tokens=6000, model='gpt-5-mini'",
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",

@@ -1,4 +1,4 @@
-"""Baseline of Letta, which evicts a growing share of the oldest messages."""
+"""Baseline of Letta, which replaces a growing share of the oldest messages by a summary."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ctxlab.strategies.baselines.common import compaction
 
 @dataclass(frozen=True, repr=False)
 class evict_share(compaction.CompactingStrategy):
-    """Evicts 40 % of the messages, or 50 % and so on, until the rest is small enough.
+    """Summarises the oldest 40 % of the messages, or 50 % and so on, until the rest is small enough.
 
-    The cut moves back to a message of the assistant. If no cut is possible, everything is evicted.
-    Evicted messages are summarised.
+    The cut moves back to an assistant message. If there is no valid cut, or if the request is still
+    too large, all messages except the system prompt are summarised.
 
     Examples
     --------
@@ -30,14 +30,15 @@ class evict_share(compaction.CompactingStrategy):
     trigger: float = 1.0
     "share of the window at which compaction starts; Letta uses 0.9 for GPT-5"
     sliding_window_percentage: float = 0.30
-    "first share to evict, less a tenth; the remaining messages may take the rest of the window"
+    """share of the messages to summarise, increased by 0.1 before each attempt; the remaining
+    messages may take ``1 - sliding_window_percentage`` of the window"""
     clip_chars: int = 50_000
-    "characters of the summary at most, at four per token; never more than a tenth of the window"
+    "maximum characters of the summary, at four per token, limited to a tenth of the window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Evict 40 % of the messages, or 50 % and so on, until the rest is small enough."""
+        """Summarise a growing share of the oldest messages until the rest is small enough."""
         limit = self.trigger * compaction.window_tokens(context)
         start = compaction.body_start(context)
         if not self.should_compact(context, limit) or start == len(context.entries):
@@ -75,9 +76,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         evict_share(),
         "Letta, summarizer at 63d3146 (sliding window) and 1a4b119 (compact)",
         "https://github.com/letta-ai/letta/blob/63d3146fdca2815b21a0f4f21675740a7a797a36/letta/services/summarizer/summarizer_sliding_window.py",
-        "When the window is full, 40 % or more of the messages become a summary, so that the rest "
-        "takes under 70 % of it. The share is raised before the first attempt, so the configured "
-        "30 % is never tried. Letta's memory blocks and its search of evicted messages are not "
-        "imitated.",
+        "When the window is full, the oldest 40 % or more of the messages are replaced by a "
+        "summary, so that the other messages take less than 70 % of the window. Letta increases the "
+        "configured share of 30 % before the first attempt, so 30 % is never tried. Not "
+        "implemented: Letta's memory blocks, and its search of the replaced messages.",
     ),
 )

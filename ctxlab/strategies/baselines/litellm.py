@@ -1,4 +1,4 @@
-"""litellm's ``trim_messages``, with its faults: the result is seldom a valid request."""
+"""Baseline of litellm's ``trim_messages``, including its faults: most trimmed requests are invalid."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ctxlab.tokens.images import count_image_tokens
 
 _Entries: TypeAlias = Sequence[Entry]
 _MESSAGE_TOKENS, _REQUEST_TOKENS = 3, 3
-"Tokens of a message and of a request besides their texts."
+"Number of tokens that litellm adds for each message, and for a request."
 
 _PIECE_CHARS = 1024
-"Characters counted at a time; a token that spans two pieces is counted twice."
+"Number of characters that are counted at a time; a token at a boundary is counted twice."
 
 _MAX_ATTEMPTS = 10
-"Attempts to shorten a message before it is left out."
+"Maximum number of attempts to shorten a message before it is left out."
 
 _SMALL_ROOM = 64
-"Room in tokens below which few older messages fit, so that they are looked up by size."
+"Number of remaining tokens up to which messages are looked up by size, because few of them fit."
 
 
 @dataclass(frozen=True, repr=False)
 class trim_messages(BaseStrategy):
-    """Keeps the newest messages that fit, then shortens others in the middle to fill the room left.
+    """Keeps the newest messages, and cuts the middle out of older messages that do not fit.
 
-    It looks at the whole conversation before each request. All system messages become one. The
-    newest tool results are sent whatever their size. If a message without text would have to be
-    shortened, litellm fails and everything is sent.
+    Messages are selected from the whole conversation before each request. All system messages are
+    joined into one. The tool results at the end are sent even if they do not fit. If a message
+    without text would have to be shortened, litellm fails and the whole conversation is sent.
 
     Source: litellm, ``litellm.utils.trim_messages``.
 
@@ -54,12 +54,12 @@ class trim_messages(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens of the request; None: ``trim_ratio`` of what the budget allows"
+    "maximum number of tokens of the request; None: ``trim_ratio`` of the available tokens"
     trim_ratio: float = 0.75
     "share of the available tokens to use if ``max_tokens`` is None"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest messages that fit, and shorten others to fill the room left."""
+        """Keep the newest messages, and cut the middle out of older messages that do not fit."""
         share = int(context.available * self.trim_ratio)
         room, entries = share if self.max_tokens is None else self.max_tokens, context.entries
         # Sizes are cached only while no other strategy has edited the context.
@@ -77,20 +77,20 @@ class trim_messages(BaseStrategy):
         try:
             kept = sizes.select_entries(entries, tail, room, context.request_index)
         except TypeError:
-            context.report("litellm gives up: a message has no text to shorten")
+            context.report("litellm fails: a message that must be shortened has no text")
             return context
         same = int(bool(kept) and kept[0] is entries[0])
         fork = context.fork_with(same, len(entries), kept[same:])
-        fork.maybe_invalid = True  # the remaining messages may come in any combination
+        fork.maybe_invalid = True  # calls may be separated from their results
         return fork
 
 
 class _MessageSizes:
-    """litellm's token counts of the messages, and the indices of small messages."""
+    """Token counts of messages as litellm computes them, and the indices of small messages."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        # in less room nothing is shortened
+        # litellm does not shorten a message to this number of tokens or fewer.
         self._min_shortening_room = 10 if "gpt" in counter.model else 0
         self.cumulative_tokens = [0]
         self.system_indexes: list[int] = []
@@ -99,7 +99,7 @@ class _MessageSizes:
         self._by_size: dict[int, list[int]] = defaultdict(list)
 
     def extend(self, entries: _Entries) -> None:
-        """Add the entries appended since the last call."""
+        """Count the tokens of the entries that were appended since the last call."""
         for index in range(len(self.cumulative_tokens) - 1, len(entries)):
             message = entries[index].message
             frame = self._frame_tokens(message)
@@ -116,7 +116,7 @@ class _MessageSizes:
                 self._by_size[size].append(index)
 
     def select_entries(self, entries: _Entries, tail: int, room: int, turn: int) -> list[Entry]:
-        """Return the entries to send; raise ``TypeError`` where litellm fails."""
+        """Return the entries to send. Raise ``TypeError`` if a message to shorten has no text."""
         first: list[Entry] = []
         if self.system_indexes:
             first.append(self._system_entry(entries, room, turn))
@@ -154,7 +154,11 @@ class _MessageSizes:
         return Entry(message, tokens, Form.TRUNCATED, old.start, old.stop, turn)
 
     def _next_candidate(self, index: int, left: int) -> int:
-        """Return the newest index before ``index`` that may be sent or that makes litellm fail."""
+        """Return the index of the next older message to try, or -1.
+
+        Messages that are certainly too large are skipped, except those without text, because litellm
+        fails at them.
+        """
         if left <= self._min_shortening_room:
             return _newest_before(self._by_size, index, left)
         if left > _SMALL_ROOM:
@@ -175,7 +179,7 @@ class _MessageSizes:
                 break
             text = _require_text(message)
             half = max(0, int(len(text) * (room / size)) - 1) // 2
-            # If half is 0, text[-half:] is the whole text, as in litellm.
+            # If ``half`` is 0, ``text[-half:]`` is the whole text. litellm has the same fault.
             message = with_text(message, text[:half] + ".." + text[-half:])
         return message
 
@@ -183,7 +187,7 @@ class _MessageSizes:
         return self._frame_tokens(message) + self._content_tokens(message)
 
     def _frame_tokens(self, message: Message) -> int:
-        """Return the tokens of a message without its content; tool names are not counted."""
+        """Count the tokens of a message without its content. Tool names are not counted."""
         size = _MESSAGE_TOKENS + self._text_tokens(message.role)
         size += sum(self._text_tokens(call.arguments) for call in message.tool_calls)
         if message.tool_call_id:
@@ -210,7 +214,7 @@ class _MessageSizes:
 
 
 def _newest_before(indexes_by_size: dict[int, list[int]], index: int, max_size: int) -> int:
-    """Return the last index before ``index`` of a message of at most ``max_size``, or -1."""
+    """Return the last index before ``index`` of a message with up to ``max_size`` tokens, or -1."""
     newest = -1
     for size in range(_MESSAGE_TOKENS, max_size + 1):
         if indexes := indexes_by_size.get(size):
@@ -221,7 +225,7 @@ def _newest_before(indexes_by_size: dict[int, list[int]], index: int, max_size: 
 
 def _require_text(message: Message) -> str:
     if not isinstance(message.content, str):
-        raise TypeError("no text")
+        raise TypeError(f"expected text as content, got {type(message.content).__name__}")
     return message.content
 
 
@@ -231,11 +235,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         trim_messages(),
         "litellm 1.106.2",
         "https://github.com/BerriAI/litellm/blob/v1.106.2/litellm/utils.py",
-        "Keeps the newest messages in 0.75 of the window, shortens those that do not fit in the "
-        "middle, continues with older messages that fit, and separates calls from results. A call "
-        "without text that does not fit raises an error, and then everything is sent untrimmed. It "
-        "counts tokens as its tokenizer for OpenAI's models does, in pieces of 1,024 characters; "
-        "for other models ctxlab's vocabulary is used, and images are counted by ctxlab.",
+        "Keeps the newest messages in 0.75 of the window. The middle of messages that do not fit is "
+        "removed, and older messages that fit are added. This may separate calls from results. If a "
+        "call without text does not fit, litellm raises an error, and the whole conversation is "
+        "sent. Tokens are counted like litellm does for OpenAI's models, in pieces of 1,024 "
+        "characters. For other models, the vocabulary of ctxlab is used. Images are counted by "
+        "ctxlab.",
         ("", "max_tokens=4000", "max_tokens=1500"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Baseline of LlamaIndex: a memory that drops the oldest turns when its queue is full."""
+"""Baseline of LlamaIndex: a memory that drops the oldest turns when it exceeds a token limit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _IMAGE_TOKENS = 256
 
 @dataclass(frozen=True, repr=False)
 class memory(BaseStrategy):
-    """Drops the oldest messages above a limit, a number of tokens at a time, up to a user message.
+    """Drops the oldest messages up to a user message when the conversation exceeds a limit.
 
-    The newest turn stays whole however large it is, so an agent's run of a single turn is never
-    shortened. Tool calls are not counted. The system prompt is not part of the memory.
+    About ``token_flush_size`` tokens are dropped at a time. The newest turn is never shortened, even
+    if it exceeds the limit. Tool calls and the system prompt are not counted.
 
     Source: llama-index-core, ``Memory`` without memory blocks.
 
@@ -35,14 +35,14 @@ class memory(BaseStrategy):
     """
 
     token_limit: int = 30_000
-    "tokens of the memory"
+    "maximum number of tokens of the memory"
     chat_history_token_ratio: float = 0.7
-    "share of ``token_limit`` that messages may take"
+    "share of ``token_limit`` that the messages may take"
     token_flush_size: int = 3000
-    "minimum tokens to drop at a time; 0.7 of ``token_limit`` if that is less"
+    "minimum tokens to drop at a time; if it exceeds ``token_limit``, 0.7 of that limit is used"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest messages above a limit."""
+        """Drop the oldest messages up to a user message when the conversation exceeds the limit."""
         history = context.history
         queue: _MessageQueue | None = context.strategy_state.get(self)
         if queue is None:
@@ -64,13 +64,13 @@ class memory(BaseStrategy):
 
 
 class _MessageQueue:
-    """Positions of the history that are still in the memory, and the tokens of each message."""
+    """History positions of the messages that are still in the memory, and their token counts."""
 
     def __init__(self, history: History, length: int) -> None:
         self._history = history
         self.head = next((i for i in range(length) if history[i].role != "system"), length)
         self.start = self.stop = self.head
-        self._cumulative_tokens = [0]  # tokens of all messages from the head on
+        self._cumulative_tokens = [0]  # running totals; the first message is at ``head``
 
     @property
     def tokens(self) -> int:
@@ -82,7 +82,7 @@ class _MessageQueue:
         self.stop += 1
 
     def flush(self, min_tokens: int) -> bool:
-        """Drop the oldest messages once; return True if any was dropped."""
+        """Drop about ``min_tokens`` tokens of the oldest messages; return True if any was dropped."""
         if self.stop - self.start <= 1:
             return False
         wanted = self._cumulative_tokens[self.start - self.head] + min_tokens
@@ -93,7 +93,7 @@ class _MessageQueue:
         if at < len(users) and users[at] < self.stop:
             cut = users[at]
         elif at and users[at - 1] >= self.start:
-            cut = users[at - 1]  # no user message follows, so the newest turn stays whole
+            cut = users[at - 1]  # no user message follows, so the newest turn is not cut
         else:
             cut = self.stop
         went, self.start = cut > self.start, cut
@@ -107,7 +107,7 @@ def _estimate_tokens(message: Message, counter: TokenCounter) -> int:
         tokens = sum(_IMAGE_TOKENS if text is None else count(str(text)) for text in texts)
     else:
         tokens = count(content or "")
-    if message.role == "tool":  # the id is in a dictionary, and its printed form is counted
+    if message.role == "tool":  # LlamaIndex counts the printed form of a dictionary with the id
         tokens += count(str({"tool_call_id": message.tool_call_id}))
     return tokens
 
@@ -120,9 +120,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         memory(),
         "llama-index-core 0.14.25",
         f"{_REPOSITORY_URL}/llama-index-core/llama_index/core/memory/memory.py",
-        "Drops the oldest 3,000 tokens, up to a user message, above 0.7 of 30,000 tokens. An "
-        "agent's run of one turn is never shortened, and tool calls are not counted. Messages "
-        "are added one by one; the product's agents add a whole turn when it is over.",
+        "When the messages exceed 21,000 tokens (0.7 of 30,000), the oldest 3,000 tokens are "
+        "dropped, up to a user message. The newest turn is never shortened, and tool calls are not "
+        "counted. ctxlab adds messages one by one; LlamaIndex's agents add all messages of a turn "
+        "when it is over.",
         (
             "token_limit=4000",
             "token_limit=2000, token_flush_size=100, chat_history_token_ratio=1.0",

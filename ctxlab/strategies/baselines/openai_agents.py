@@ -16,11 +16,11 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class tool_output_trimmer(BaselineStrategy):
-    r"""Replaces large tool outputs before the newest user turns by a header and a preview.
+    r"""Replaces large tool outputs of older turns by a header and a preview.
 
-    The header contains the name of the tool, found by the id of the call. If an id is used again,
-    the newest call with that id gives the name, so an old preview may change its header, as in the
-    SDK.
+    The header contains the name of the tool, which is found by the call id. If several calls have
+    the same id, the name is that of the newest one. A new call may therefore change the header of an
+    old preview. The SDK does the same.
 
     Source: OpenAI Agents SDK, ``ToolOutputTrimmer``.
 
@@ -41,16 +41,16 @@ class tool_output_trimmer(BaselineStrategy):
 
     positive = ("recent_turns", "max_output_chars")
     recent_turns: int = 2
-    "number of newest user messages from which on nothing is trimmed"
+    "number of newest turns whose outputs are not trimmed"
     max_output_chars: int = 500
-    "an output with more characters than this is trimmed"
+    "maximum number of characters of an output that is not trimmed"
     preview_chars: int = 200
-    "characters of a trimmed output to keep"
+    "number of characters that a preview shows"
     trimmable_tools: tuple[str, ...] | None = None
-    "tools whose outputs may be trimmed; None: all"
+    "names of tools whose outputs may be trimmed; None: all tools"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace large tool outputs before the newest user turns by a header and a preview."""
+        """Replace large tool outputs of older turns by a header and a preview."""
         names: _ToolNames = context.strategy_state.setdefault(self, _ToolNames())
         renamed, history = names.update(context), context.history
         newest = bisect_left(history.user_positions, context.history_length) - self.recent_turns
@@ -78,14 +78,17 @@ class tool_output_trimmer(BaselineStrategy):
             context.replace(index, wanted, Form.TRUNCATED)
 
     def _preview_text(self, text: str, name: str) -> str | None:
-        """Return the preview of a text; None if the text is short or not longer than its preview."""
+        """Return the preview of an output; None if the output is short or the preview is not shorter."""
         size = len(text)
         header = f"[Trimmed: {name} output — {size} chars → {self.preview_chars} char preview]"
         shorter = f"{header}\n{text[: self.preview_chars]}..."
         return shorter if size > self.max_output_chars and len(shorter) < size else None
 
     def _preview_parts(self, parts: tuple[ContentPart, ...], name: str) -> str | None:
-        """Return the preview of an output with several parts, within the maximum length."""
+        """Return the preview of an output with several parts; None if it is not to be trimmed.
+
+        The preview has up to ``max_output_chars`` characters.
+        """
         values = [_part_strings(part) for part in parts]
         if not parts or None in values:
             return None
@@ -107,7 +110,7 @@ class tool_output_trimmer(BaselineStrategy):
 
 
 def _iter_headers(name: str, size: int, shown: int, text: str, images: int) -> Iterator[str]:
-    """Yield possible headers of a preview, the most informative first."""
+    """Yield possible headers of a preview, from the most to the least informative one."""
     dropped = f"; dropped {images} input_image" if images else ""
     preview = f"; preview {shown}" if text else ""
     yield f"[Trimmed: {name}; payload {size}{preview}{dropped}]"
@@ -122,7 +125,10 @@ def _iter_headers(name: str, size: int, shown: int, text: str, images: int) -> I
 
 
 def _part_strings(part: ContentPart) -> list[str] | None:
-    """Return the strings that count for the size of a part; None if the SDK ignores its type."""
+    """Return the strings whose lengths make up the size of a part.
+
+    Return None for a part of a type that the SDK does not trim.
+    """
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return [part["text"]]
     if part.get("type") == "image_url":
@@ -133,7 +139,7 @@ def _part_strings(part: ContentPart) -> list[str] | None:
 
 @dataclass
 class _ToolNames:
-    """The current tool name of each call id, and the results already processed."""
+    """Newest tool name of each call id, and the results that were already processed."""
 
     scanned: int = 0
     by_call_id: dict[str, str] = field(default_factory=dict)
@@ -143,7 +149,7 @@ class _ToolNames:
     "number of processed results"
 
     def update(self, context: Context) -> list[int]:
-        """Add new calls and return the positions of results whose tool name has changed."""
+        """Add new calls; return the positions of processed results whose tool name has changed."""
         renamed: list[int] = []
         for position in range(self.scanned, context.history_length):
             for call in context.history[position].tool_calls:
@@ -163,8 +169,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         tool_output_trimmer(),
         "openai-agents 0.20.0",
         _SOURCE_URL + "/extensions/tool_output_trimmer.py",
-        "Tool outputs of over 500 characters before the 2 newest user messages are cut to a "
-        "200-character preview. In a run with one user message nothing is ever trimmed.",
+        "Tool outputs of more than 500 characters are replaced by a preview of 200 characters, "
+        "except in the 2 newest turns. In a conversation with one user message, nothing is ever "
+        "trimmed.",
         (
             "",
             "recent_turns=1, max_output_chars=100, preview_chars=40",

@@ -1,4 +1,4 @@
-"""Baseline of opencode: a summary and a small newest part; optionally old outputs are cleared."""
+"""Baseline of opencode, which summarises older messages and, if configured, clears old tool outputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear.
 
 @dataclass(frozen=True, repr=False)
 class recent_tail(compaction.CompactingStrategy):
-    """Summarises all but a newest part when the last request left too little room.
+    """Summarises everything except the newest messages when the window is nearly full.
 
-    The newest part takes a quarter of the usable tokens, at least 2,000 and at most 15,000. If not
-    even the newest step fits, nothing is kept.
+    The kept messages may take a quarter of the usable tokens, but not less than 2,000 and not more
+    than 15,000 tokens. If the newest message, or the newest tool call with its results, exceeds this
+    size, everything is summarised.
 
     Examples
     --------
@@ -35,24 +36,24 @@ class recent_tail(compaction.CompactingStrategy):
     """
 
     output: int = 32_000
-    "tokens that the model may write; at most a quarter of the window"
+    "number of tokens that the model may write, limited to a quarter of the window"
     reserved: int = 20_000
-    "tokens to keep free besides ``output``; no more than ``output``"
+    "number of tokens to keep free in addition to ``output``, limited to ``output``"
     preserve_recent_tokens: int | None = None
-    "tokens of the newest part; None: a quarter of the usable tokens, from 2,000 to 15,000"
+    "maximum tokens of the kept messages; None: a quarter of the usable tokens, 2,000 to 15,000"
     prune: bool = False
-    "clear old tool outputs when the user sends a message"
+    "True: clear old tool outputs when the user sends a message"
     prune_protect: int = 40_000
-    "tokens of the newest outputs that are never cleared, at four characters per token"
+    "tokens of the newest old outputs, which are not cleared, at four characters per token"
     prune_minimum: int = 20_000
-    "tokens that must be saved; else nothing is cleared"
+    "number of tokens that clearing must save; if it saves less, nothing is cleared"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise all but a newest part when the last request left too little room."""
+        """Summarise everything except the newest messages when the window is nearly full."""
         if self.prune:
             self._prune(context)
         size, entries = compaction.window_tokens(context), context.entries
@@ -80,13 +81,16 @@ class recent_tail(compaction.CompactingStrategy):
         return context
 
     def _prune(self, context: Context) -> None:
-        """Clear outputs before the last two turns when a turn is over, except the protected ones."""
+        """Clear old tool outputs when a turn is over, except in its last two turns.
+
+        The newest of the old outputs, up to ``prune_protect`` tokens, are kept too.
+        """
         users, results = context.history.user_positions, tool_result_positions(context)
         spoken = bisect_left(users, context.history_length)
         last, done = context.strategy_state.get(self, (0, 0))
         if spoken == last or spoken < 3:
             return
-        # The message that begins the new turn did not exist when the old turn was pruned.
+        # opencode prunes before the new user message arrives, so this message is not counted.
         upto = bisect_left(results, users[spoken - 3])
         total, going, newest = 0, list[int](), done
         for number in range(upto - 1, done - 1, -1):
@@ -106,7 +110,7 @@ class recent_tail(compaction.CompactingStrategy):
 
 
 def _clear_text(message: Message, _: ToolCall | None) -> Message:
-    """Return the result with a line that says that it was cleared."""
+    """Replace the text of a tool result by a note that the result was cleared."""
     return with_text(message, CLEARED_RESULT_TEXT)
 
 
@@ -116,10 +120,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         recent_tail(),
         "opencode at 31e22f6",
         "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
-        "When the last request and its reply leave less than output and reserve, everything but "
-        "the newest 2,000 to 15,000 tokens becomes a summary, and the model is told to continue. "
-        "Messages after the reply are not counted. Clearing old outputs (prune=True) is off by "
-        "default. In opencode the summary answers a message of its own; here it is one user "
-        "message.",
+        "When the last request and its reply leave fewer free tokens than output and reserved "
+        "together, a summary replaces everything except the newest 2,000 to 15,000 tokens, and a "
+        "message tells the model to continue. Messages after the reply are not counted. Clearing "
+        "old tool outputs (prune=True) is off by default. In opencode the summary is the reply to a "
+        "separate message; in ctxlab it is a user message.",
     ),
 )

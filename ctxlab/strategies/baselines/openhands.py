@@ -1,8 +1,8 @@
-"""Baselines of OpenHands: summaries in its SDK, masking and forgetting in its V0.
+"""Baselines of OpenHands: summaries in its SDK, masking and dropping of events in its version V0.
 
-An event is a message, a tool call, or a tool result; a message with three calls is three events.
-Only the SDK's condenser considers the tokens of a request: it also condenses when the window is
-full.
+An event is a message, a tool call, or a tool result. A message with three tool calls is three
+events. All three strategies count events. The summarising strategy of the SDK also condenses the
+conversation when the window is full.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def _count_events(message: Message) -> int:
 
 @dataclass(frozen=True, repr=False)
 class openhands_summarizing(BaseStrategy):
-    """Summarises the older half, after the first few events, when there are too many events or tokens.
+    """Summarises older events, except the first few, when there are too many events or tokens.
 
-    Cuts move on to places where no tool call waits for its result. A condensation that would remove
-    too little is not made; if the tokens require one, all but the system prompt is summarised
-    instead. This repeats until the request is small enough or does not get smaller.
+    Cuts are moved towards the end until they separate no tool call from its result. If a
+    condensation would remove too few events, it is skipped. If there are also too many tokens,
+    everything except the system prompt is summarised instead. Condensation is repeated up to five
+    times, until the request is small enough or no longer gets smaller.
 
     Source: OpenHands SDK, ``LLMSummarizingCondenser``.
 
@@ -54,24 +55,28 @@ class openhands_summarizing(BaseStrategy):
     """
 
     max_size: int = 80
-    "number of events above which it condenses, to half as many"
+    "number of events above which events are summarised, until half of this number is left"
     max_tokens: int | None = None
-    "tokens above which it condenses, to half as many; never more than the available tokens"
+    """number of tokens above which events are summarised, until half of this number is left; limited
+    to the available tokens"""
     keep_first: int = 4
     "number of first events to keep"
     minimum_progress: float = 0.1
-    "share of the events that a condensation must remove"
+    "minimum share of the events that a condensation must remove"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if ``keep_first`` is too large for ``max_size``."""
         super().__post_init__()
         if self.max_size // 2 - self.keep_first - 1 <= 0:
-            raise SpecError("openhands.default: keep_first must be less than max_size // 2 - 1")
+            raise SpecError(
+                "openhands.default: keep_first must be less than max_size // 2 - 1 = "
+                f"{self.max_size // 2 - 1}, got {self.keep_first}"
+            )
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the older half when there are too many events or tokens."""
+        """Summarise older events when there are too many events or tokens."""
         for _ in range(_MAX_TRIES):
             size = _count_context_events(context, self)
             over_tokens = context.tokens > self._max_prompt_tokens(context)
@@ -95,7 +100,7 @@ class openhands_summarizing(BaseStrategy):
         return available if self.max_tokens is None else min(self.max_tokens, available)
 
     def _find_forgettable(self, context: Context, size: int, over: bool) -> _Range | None:
-        """Return the range of entries to condense; None if there is no valid cut or too little to do."""
+        """Return the range of entries to condense; None if no valid range removes enough events."""
         entries = context.entries
         first = [0, *accumulate(_count_events(entry.message) for entry in entries)]
         tail = []
@@ -112,8 +117,8 @@ class openhands_summarizing(BaseStrategy):
         return (start, stop) if first[stop] - first[start] >= size * self.minimum_progress else None
 
     def _tail_events(self, entries: Sequence[Entry], first: Sequence[int], excess: int) -> int:
-        """Return how many newest events may stay if the others must have ``excess`` tokens."""
-        # The tokens of a message count for its first event.
+        """Return how many of the newest events to keep, so that ``excess`` tokens are condensed."""
+        # All tokens of a message are assigned to its first event.
         begin = bisect_left(first, self.keep_first, hi=len(entries))
         rest = first[-1] - self.keep_first
         if rest <= 0 or excess <= 0:
@@ -126,7 +131,7 @@ class openhands_summarizing(BaseStrategy):
 
 
 def _count_context_events(context: Context, strategy: BaseStrategy) -> int:
-    """Return the number of events in the context; earlier counts are reused."""
+    """Count the events in the context. Only entries added since the last call are counted anew."""
     key = (strategy, "size")
     seen, counted = context.strategy_state.get(key, (0, 0))
     counted += sum(_count_events(entry.message) for entry in context.entries[seen:])
@@ -135,7 +140,7 @@ def _count_context_events(context: Context, strategy: BaseStrategy) -> int:
 
 
 def _find_safe_cuts(entries: Sequence[Entry]) -> list[int]:
-    """Return the indices where no call waits for a result; a cut elsewhere would separate pairs."""
+    """Return the indices at which a cut separates no tool call from its result."""
     cuts, waiting = [0], set[str]()
     for index, entry in enumerate(entries, 1):
         waiting.update(call.id for call in entry.message.tool_calls)
@@ -147,17 +152,17 @@ def _find_safe_cuts(entries: Sequence[Entry]) -> list[int]:
 
 
 def _prompt_size(entries: Sequence[Entry]) -> int:
-    """Return 1 if there is a system prompt, else 0."""
+    """Return 1 if the first entry is a system prompt, and 0 otherwise."""
     return int(bool(entries) and entries[0].message.role == "system")
 
 
 @dataclass(frozen=True, repr=False)
 class openhands_masking(BaseStrategy):
-    """Replaces results outside the newest events by a user message ``<MASKED>`` and drops their calls.
+    """Replaces older tool results by the user message ``<MASKED>`` and drops their tool calls.
 
-    The masked observation is not a tool result, so V0 waits for the result of the call and never
-    sends it. The agent's text and action are lost together with the result. If some results of one
-    message are masked, the others are not sent either.
+    In V0 a masked result is no longer a tool result. V0 does not send a call without a result, so
+    the assistant message with the call is lost too. If only some results of a message are masked,
+    its other results are not sent either.
 
     Source: OpenHands V0, ``ObservationMaskingCondenser``, as formatted by ``ConversationMemory``.
 
@@ -178,10 +183,10 @@ class openhands_masking(BaseStrategy):
     """
 
     attention_window: int = 100
-    "number of newest events whose results stay"
+    "number of newest events whose results are kept"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace results outside the newest events by a user message ``<MASKED>``."""
+        """Replace older tool results by the user message ``<MASKED>`` and drop their tool calls."""
         seen: _EventNumbers = context.strategy_state.setdefault(self, _EventNumbers())
         seen.update(context)
         upto = bisect_left(seen.results, seen.events - self.attention_window)
@@ -206,9 +211,11 @@ class openhands_masking(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class openhands_amortized(BaseStrategy):
-    """Drops all but the first and the newest events, down to half, when there are too many.
+    """Drops the events between the first and the newest ones when there are too many.
 
-    The task stays, because V0 restores it. A call whose results are partly dropped is not sent.
+    The number of events is reduced to half of ``max_size``. The task is kept, because V0 restores
+    it. If some results of an assistant message would be dropped, the message and all its results
+    are dropped.
 
     Source: OpenHands V0, ``AmortizedForgettingCondenser``.
 
@@ -225,18 +232,21 @@ class openhands_amortized(BaseStrategy):
     """
 
     max_size: int = 100
-    "number of events above which events are dropped, to half as many"
+    "number of events above which events are dropped, until half of this number is left"
     keep_first: int = 1
     "number of first events to keep"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if ``keep_first`` is too large for ``max_size``."""
         super().__post_init__()
         if self.keep_first >= self.max_size // 2:
-            raise SpecError("openhands.amortized: keep_first must be less than half of max_size")
+            raise SpecError(
+                "openhands.amortized: keep_first must be less than max_size // 2 = "
+                f"{self.max_size // 2}, got {self.keep_first}"
+            )
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop all but the first and the newest events, down to half, when there are too many."""
+        """Drop the events between the first and the newest ones when there are too many."""
         seen: _EventNumbers = context.strategy_state.setdefault(self, _EventNumbers())
         seen.update(context)
         if seen.events - seen.handled <= self.max_size:
@@ -259,16 +269,16 @@ class openhands_amortized(BaseStrategy):
 
 @dataclass
 class _EventNumbers:
-    """Number of events so far, and the event number of each tool result."""
+    """Number of events so far, and the number of events before each tool result."""
 
     scanned: int = 0
     events: int = 0
     results: list[int] = field(default_factory=list)
     handled: int = 0
-    "number of results that were masked, or of events that were dropped"
+    "number of tool results that were masked, or number of events that were dropped"
 
     def update(self, context: Context) -> None:
-        """Add the messages appended since the last call."""
+        """Count the events of the messages that were appended since the last call."""
         positions: Sequence[int] = range(context.history_length)
         if isinstance(context, Branch):
             positions = context.positions
@@ -291,11 +301,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "https://github.com/OpenHands/software-agent-sdk/blob/v1.55.1/openhands-sdk/openhands/sdk/"
             "context/condenser/llm_summarizing_condenser.py"
         ),
-        "Keeps the first 4 events and about the newest 35, with a summary between "
-        "them, once there are over 80 events. If the window is full, it keeps as many "
-        "events as half the tokens hold. Consecutive user messages stay separate here; "
-        "the SDK joins them when it sends. If a condensation changes nothing, the SDK "
-        "would repeat it forever; here the request is sent unchanged.",
+        "When there are more than 80 events, a summary replaces the events between the first 4 and "
+        "about the newest 35. When the window is full, only as many of the newest events are kept "
+        "as fit half of it. The SDK joins consecutive user messages; ctxlab sends them separately. "
+        "If a condensation changes nothing, the SDK repeats it forever; ctxlab sends the request "
+        "unchanged.",
         (
             "model='scripted'",
             "max_size=30, model='scripted'",
@@ -307,15 +317,15 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         openhands_masking(),
         "OpenHands 0.59.0",
         _V0_URL + "observation_masking_condenser.py",
-        "Tool results older than the newest 100 events become user messages with <MASKED>. The "
-        "calls that they answered are not sent, because V0 keeps waiting for their results.",
+        "Tool results older than the newest 100 events are replaced by user messages with the text "
+        "<MASKED>. Their calls are not sent, because V0 keeps waiting for the results.",
     ),
     Baseline(
         "openhands.amortized",
         openhands_amortized(),
         "OpenHands 0.59.0",
         _V0_URL + "amortized_forgetting_condenser.py",
-        "Once there are over 100 events, all but the first and the newest 49 are "
-        "dropped; the task stays.",
+        "When there are more than 100 events, all except the first and the newest 49 are dropped. "
+        "The task is kept.",
     ),
 )

@@ -1,9 +1,10 @@
-"""Baselines of Pydantic AI: history processors that cut a window or write a summary.
+"""Baselines of Pydantic AI: history processors that drop or summarise older messages.
 
-They are those of the package summarization-pydantic-ai. A message of Pydantic AI is everything that
-is sent or received at once: the system prompt and the user's question are one message, and so are
-all results of one reply. Tokens are counted by the counter passed to the package; its own default
-is one token for four characters.
+The original processors are in the package summarization-pydantic-ai. A message of Pydantic AI
+contains everything that is sent or received at once: the system prompt and the user's question are
+one message, and all tool results for one reply are one message. Tokens are counted by ctxlab's
+counter, which the package accepts as a parameter. The package's default counts one token for four
+characters.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ctxlab.strategies.baselines.common.compaction import body_start
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
 ContextSize: TypeAlias = tuple[str, float]
-"""Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.9)`` of the window."""
+"""Size of messages: ``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.9)`` of a window."""
 
 _LOOKBACK_MESSAGES = 5
 _INITIAL_SPAN = 64
@@ -32,9 +33,9 @@ _SUMMARY_PREFIX = "Summary of previous conversation:\n\n"
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_sliding(BaseStrategy):
-    """Keeps only the newest messages once there are too many; the system prompt is dropped too.
+    """Keeps only the newest messages, without the system prompt, when there are too many.
 
-    A cut moves back to a place where no call is separated from a result with its id.
+    The cut moves back until it separates no tool call from its result.
 
     Source: summarization-pydantic-ai, ``create_sliding_window_processor``.
 
@@ -53,14 +54,14 @@ class pydantic_ai_sliding(BaseStrategy):
     """
 
     trigger: ContextSize = ("messages", 100)
-    "size from which messages are dropped"
+    "size of the conversation at which messages are dropped"
     keep: ContextSize = ("messages", 50)
-    "size of the newest part to keep"
+    "size of the newest messages to keep"
     keep_head: ContextSize | None = None
-    "size of the first part to keep; None: nothing"
+    "size of the first messages to keep; None: keep only the newest messages"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep only the newest messages once there are too many."""
+        """Keep only the newest messages when there are too many."""
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
@@ -74,10 +75,9 @@ class pydantic_ai_sliding(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_summarization(BaseStrategy):
-    """Replaces everything before the newest messages by one summary above a size.
+    """Replaces everything before the newest messages by one summary when there are too many tokens.
 
-    The system prompt stays. A cut moves back to a place where no call is separated from a result
-    with its id.
+    The system prompt is kept. The cut moves back until it separates no tool call from its result.
 
     Source: summarization-pydantic-ai, ``create_summarization_processor``.
 
@@ -96,14 +96,14 @@ class pydantic_ai_summarization(BaseStrategy):
     """
 
     trigger: ContextSize = ("tokens", 170_000)
-    "size from which messages are summarised"
+    "size of the conversation at which messages are summarised"
     keep: ContextSize = ("messages", 20)
-    "size of the newest part to keep; 0 messages keep the current request"
+    "size of the newest messages to keep; 0 messages: keep only messages without a reply"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace everything before the newest messages by one summary above a size."""
+        """Replace everything before the newest messages by one summary."""
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
@@ -117,11 +117,11 @@ class pydantic_ai_summarization(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_manager(BaseStrategy):
-    """Puts a summary before the current request when the window is nearly full, for that request only.
+    """Replaces older messages by a summary, for one request only, when the window is nearly full.
 
-    The capability passes a shorter history to the model and leaves the history of the run
-    unchanged. So from then on everything is summarised again before each request, with one model
-    call each.
+    The original class passes a shortened copy of the conversation to the model and keeps the full
+    conversation. The older messages are therefore summarised again before each later request, with
+    one model call each.
 
     Source: summarization-pydantic-ai, ``ContextManagerCapability``.
 
@@ -141,20 +141,20 @@ class pydantic_ai_manager(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens of the window; None: what the budget allows"
+    "number of tokens of the window; None: the available tokens"
     compress_threshold: float = 0.9
-    "share of the window from which messages are summarised"
+    "share of the window at which messages are summarised"
     keep: ContextSize = ("messages", 0)
-    "size of the newest part to keep; 0 messages keep the current request"
+    "size of the newest messages to keep; 0 messages: keep only messages without a reply"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Put a summary before the current request when the window is nearly full."""
+        """Replace older messages by a summary, for this request only, if the window is nearly full."""
         window = context.available if self.max_tokens is None else self.max_tokens
         if context.tokens < int(window * self.compress_threshold):
             return context
-        # Nothing is dropped from the context, so only as much of its end is scanned as needed.
+        # The context keeps all messages and may be long, so only a part of its end is searched.
         entries, span, cut = context.entries, _INITIAL_SPAN, 0
         while True:
             view = _MessageView(context, max(0, len(entries) - span), window)
@@ -179,7 +179,7 @@ def _make_summary(context: Context, start: int, stop: int, model: str | None) ->
 
 
 def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView | None:
-    """Return the view of a context that has reached the trigger, else None."""
+    """Return the messages of a context if it has reached the trigger; None if it has not."""
     kind, value = trigger
     if kind != "messages":
         threshold = int(value * context.available) if kind == "fraction" else value
@@ -191,7 +191,10 @@ def _view_if_triggered(context: Context, trigger: ContextSize) -> _MessageView |
 
 
 class _MessageView:
-    """A context as messages of Pydantic AI; ``starts[i]`` is the first entry of message ``i``."""
+    """Entries of a context, grouped into messages of Pydantic AI.
+
+    ``starts[i]`` is the index of the first entry of message ``i``.
+    """
 
     def __init__(self, context: Context, begin: int = 0, window: int | None = None) -> None:
         self.context, self.entries, self.window = context, context.entries, window
@@ -210,7 +213,10 @@ class _MessageView:
         self.sums = [sums[index - begin] for index in self.starts]
 
     def find_cut(self, keep: ContextSize, in_flight: bool) -> int:
-        """Return the number of the first message to keep."""
+        """Return the index of the first message of Pydantic AI to keep.
+
+        With ``in_flight``, a last message without a reply is kept even if ``keep`` is 0 messages.
+        """
         kind, value = keep
         if kind != "messages":
             return self._find_token_cut(self._size_tokens(keep))
@@ -236,7 +242,7 @@ class _MessageView:
         return next((i for i in range(cut, 0, -1) if self._is_safe_cut(i, answered)), 0)
 
     def head_count(self, keep: ContextSize) -> int:
-        """Return how many messages at the beginning stay."""
+        """Return the number of messages to keep at the beginning."""
         kind, value = keep
         if kind == "messages":
             count = min(int(value), self.size)
@@ -252,7 +258,7 @@ class _MessageView:
         return self.entries[self.starts[number] : self.starts[number + 1]]
 
     def _newest_results(self) -> dict[str, int]:
-        """Return the number of the newest message with a result, by call id."""
+        """Return the index of the newest message that contains a result, by call id."""
         return {
             entry.message.tool_call_id: number
             for number in range(self.size)
@@ -261,7 +267,7 @@ class _MessageView:
         }
 
     def _is_safe_cut(self, cut: int, answered: dict[str, int]) -> bool:
-        """Check the calls of the few messages before the cut against all results after it."""
+        """Return True if no call shortly before the cut has its result after the cut."""
         return not any(
             answered.get(call.id, -1) >= cut
             for number in range(max(0, cut - _LOOKBACK_MESSAGES), cut)
@@ -283,10 +289,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         pydantic_ai_sliding(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "sliding_window.py",
-        "From 100 messages on, only the newest 50 stay; the system prompt is dropped "
-        "too. This is the processor, whose cuts are permanent; the package's "
-        "capability of the same name cuts the whole history anew before each request."
-        + _COUNTING_NOTE,
+        "At 100 messages, only the newest 50 are kept, and the system prompt is dropped. This is "
+        "the package's processor, which shortens the stored history. The package's capability of "
+        "the same name shortens a copy of the full history before each request." + _COUNTING_NOTE,
         (
             "trigger=('messages', 30), keep=('messages', 15)",
             "trigger=('tokens', 6000), keep=('tokens', 2500)",
@@ -298,10 +303,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         pydantic_ai_summarization(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "processor.py",
-        "From 170,000 tokens on, everything but the newest 20 messages becomes a "
-        "summary, whose writer sees the last 16,000 characters. This is the processor, "
-        "whose summaries are permanent; the package's capability of the same name "
-        "writes a new one before each request." + _COUNTING_NOTE,
+        "At 170,000 tokens, a summary replaces everything except the newest 20 messages. The "
+        "summariser gets only the last 16,000 characters. This is the package's processor, which "
+        "stores the summary. The package's capability of the same name writes a new summary before "
+        "each request." + _COUNTING_NOTE,
         (
             f"trigger=('tokens', 8000), {_SCRIPTED_MODEL}",
             f"trigger=('messages', 24), keep=('messages', 8), {_SCRIPTED_MODEL}",
@@ -313,9 +318,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         pydantic_ai_manager(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "capability.py",
-        "From 0.9 of the window on, everything but the current request is replaced by "
-        "a summary. The run's history stays whole, so each later request is summarised "
-        "from the beginning." + _COUNTING_NOTE,
+        "At 0.9 of the window, a summary replaces everything except the newest messages without a "
+        "reply. The stored history is not changed, so the whole history is summarised again before "
+        "each later request." + _COUNTING_NOTE,
         (
             _SCRIPTED_MODEL,
             f"max_tokens=6000, {_SCRIPTED_MODEL}",

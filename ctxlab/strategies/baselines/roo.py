@@ -1,4 +1,4 @@
-"""Baseline of Roo Code: a summary of everything, or half of the messages hidden."""
+"""Baseline of Roo Code, which summarises the whole conversation or hides half of its messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from ctxlab.strategies.baselines.common import compaction
 
 @dataclass(frozen=True, repr=False)
 class condense(compaction.CompactingStrategy):
-    """Replaces everything by one summary, or hides the older half after the first message.
+    """Replaces the conversation by one summary, or hides the older half of its messages.
 
-    Messages are counted as Anthropic does: results and texts between two replies are one message.
+    Messages are hidden if summarising is disabled or fails. The first message is never hidden.
+    Messages are counted as in Anthropic's API: all tool results and user messages between two
+    assistant messages count as one message.
 
     Examples
     --------
@@ -30,18 +32,18 @@ class condense(compaction.CompactingStrategy):
     """
 
     auto_condense_context: bool = True
-    "summarise; False: only hide messages"
+    "True: summarise; False: only hide messages"
     auto_condense_context_percent: int = 100
-    "percentage of the window at which it summarises, if the limit is not reached before"
+    "percentage of the window at which to summarise, even if the token limit is not reached"
     max_tokens: int = 8192
-    "tokens reserved for the reply, in addition to a tenth of the window"
+    "number of tokens reserved for the reply, in addition to a tenth of the window"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace everything by one summary, or hide the older half after the first message."""
+        """Replace the conversation by one summary, or hide the older half of its messages."""
         size, start = compaction.window_tokens(context), compaction.body_start(context)
         allowed = max(0, 0.9 * size - self.max_tokens)
         limit = min(allowed + 1, self.auto_condense_context_percent / 100 * size)
@@ -55,7 +57,7 @@ class condense(compaction.CompactingStrategy):
         return context
 
     def _hide_older_half(self, context: Context, start: int) -> None:
-        """Hide an even number of messages after the first, at most half of them."""
+        """Hide up to half of the messages after the first one, always an even number."""
         entries = context.entries
         seen = [i for i in range(start, len(entries)) if entries[i].start < entries[i].stop]
         groups: list[int] = []
@@ -78,11 +80,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         condense(),
         "Roo Code, context-management at 0cc04f4 and condense of a fork at 8400c68",
         "https://github.com/RooCodeInc/Roo-Code/blob/0cc04f43f1a1e340df9a72771c2cb80df6e103b3/src/core/context-management/index.ts",
-        "Above 0.9 of the window minus the reply, one summary replaces everything. If that fails, "
-        "half of the messages after the first are hidden, and the lines that say so accumulate. "
-        "The default of 100 % is never reached first. In a window under 9,100 tokens nothing is "
-        "left for the prompt, and it condenses at every request. Until the end of 2025 the first "
-        "and the last 3 messages stayed beside the summary. Roo's outlines of files that were read "
-        "are not imitated.",
+        "When the prompt exceeds 0.9 of the window minus the tokens reserved for the reply, one "
+        "summary replaces the conversation. If that fails, half of the messages after the first are "
+        "hidden; each time, another line with their number is inserted. The default percentage of "
+        "100 % has no effect, because the prompt limit is reached before. In a window of less than "
+        "9,100 tokens, no room is left for the prompt, so every request is summarised. Until the "
+        "end of 2025, Roo also kept the first message and the last 3. Not implemented: Roo's "
+        "outlines of files that were read.",
     ),
 )

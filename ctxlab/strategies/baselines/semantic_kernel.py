@@ -1,7 +1,8 @@
 """Baselines of Semantic Kernel's history reducers: truncation and summarization by message count.
 
-The reduced history is kept for the next request. Both reducers move a cut back to the start of the
-chain of calls and results there, so an agent's run is hardly shortened.
+The next request starts from the reduced history. If a cut is inside a chain of consecutive tool
+calls and results, both reducers move it back to the start of the chain. A long turn of an agent is
+such a chain, so it is hardly shortened.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from ctxlab.strategies.baselines.common.summaries import summarize_entries
 
 
 class _Reducer(BaselineStrategy):
-    """A reducer, with the rules for where it cuts."""
+    """Base class of the two reducers, which decides where they cut."""
 
     positive = ("target_count",)
     target_count: int
     threshold_count: int
 
     def _find_cut(self, context: Context, offset: int = 0) -> int | None:
-        """Return the index of the first entry to keep; None if nothing is to be done."""
+        """Return the index of the first entry to keep; None if nothing is to be removed.
+
+        ``offset`` is the number of summaries at the beginning of the context.
+        """
         entries, target = context.entries, self.target_count
         count = len(entries)
         if count <= target + self.threshold_count:
@@ -43,8 +47,8 @@ class _Reducer(BaselineStrategy):
         return next(users, index)
 
     def _chain_start(self, context: Context, index: int) -> int:
-        """Return the start of the chain of consecutive calls and results that reaches ``index``."""
-        # Stored by position: an agent's run is one chain, which would be walked at every request.
+        """Return the index at which the chain of calls and results up to ``index`` begins."""
+        # The start is cached, because a long chain would be searched again at every request.
         known: tuple[int, int] | None = context.strategy_state.get((self, "chain"))
         entries, start = context.entries, index
         while start and _is_call_or_result(entries[start - 1]):
@@ -56,7 +60,7 @@ class _Reducer(BaselineStrategy):
         return start
 
     def _find_system_message(self, context: Context) -> int | None:
-        """Return the index of the first system message, or None."""
+        """Return the index of the first system message; None if there is no system message."""
         entries = context.entries
         index = context.index_at_or_after(context.strategy_state.get((self, "system"), 0))
         while index < len(entries) and entries[index].message.role != "system":
@@ -73,9 +77,10 @@ def _is_call_or_result(entry: Entry) -> bool:
 
 @dataclass(frozen=True, repr=False)
 class truncation(_Reducer):
-    """Drops the oldest messages above a number, up to the start of the chain of calls at the cut.
+    """Drops the oldest messages when there are too many.
 
-    The first system message stays and is counted.
+    A cut inside a chain of consecutive tool calls and results moves back to the start of the chain.
+    The first system message is counted but not dropped.
 
     Source: semantic-kernel 1.45.0, ``ChatHistoryTruncationReducer``.
 
@@ -89,12 +94,12 @@ class truncation(_Reducer):
     """
 
     target_count: int = 40
-    "number of messages that remain"
+    "number of messages to keep"
     threshold_count: int = 0
-    "number of messages above ``target_count`` at which messages are dropped"
+    "number of messages in excess of ``target_count`` that are tolerated before messages are dropped"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest messages, up to the start of the chain of calls at the cut."""
+        """Drop the oldest messages when there are too many."""
         cut = self._find_cut(context)
         if not cut:
             return context
@@ -111,10 +116,11 @@ class truncation(_Reducer):
 
 @dataclass(frozen=True, repr=False)
 class summarization(_Reducer):
-    r"""Summarises the oldest messages above a number; the summary leaves out calls and results.
+    r"""Summarises the oldest messages, without tool calls and results, when there are too many.
 
-    The cut moves at every request, so the summary is rewritten each time, sometimes from nothing
-    but itself. If the model fails the package raises; here the summary is extracted.
+    The cut moves at every request, so the summary is rewritten each time, sometimes only from the
+    previous summary. If the model fails, the package raises an error; ctxlab makes an extractive
+    summary.
 
     Source: semantic-kernel 1.45.0, ``ChatHistorySummarizationReducer``.
 
@@ -128,18 +134,18 @@ class summarization(_Reducer):
     """
 
     target_count: int = 40
-    "number of messages that remain"
+    "number of messages to keep"
     threshold_count: int = 0
-    "number of messages above ``target_count`` at which messages are summarised"
+    "number of messages in excess of ``target_count`` that are tolerated before a summary is made"
     include_function_content_in_summary: bool = False
-    "summarise calls and results too; False: they are dropped without a trace"
+    "True: summarise tool calls and results too; False: drop them"
     tokens: int = 400
-    "tokens of the summary at most; the package asks for five sentences"
+    "maximum number of tokens of the summary; the package asks for five sentences"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the oldest messages without calls and results."""
+        """Summarise the oldest messages, without tool calls and results, when there are too many."""
         entries = context.entries
         system = self._find_system_message(context)
         others = (i for i, entry in enumerate(entries) if entry.form is not Form.SUMMARY)
@@ -174,9 +180,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         truncation(),
         "semantic-kernel 1.45.0",
         _SOURCE_URL + "truncation_reducer.py",
-        "Above target and threshold the oldest messages are dropped. The cut moves back to the "
-        "start of a chain of calls and results, so an agent's run loses little but its task. The "
-        "package sets no target; 40 is ctxlab's choice.",
+        "When there are more messages than target_count and threshold_count together, the oldest "
+        "messages are dropped. A cut moves back to the start of a chain of calls and results, so a "
+        "long turn loses its task and little else. The package has no default for target_count; 40 "
+        "is ctxlab's choice.",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),
     Baseline(
@@ -184,9 +191,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarization(),
         "semantic-kernel 1.45.0",
         _SOURCE_URL + "summarization_reducer.py",
-        "Above target and threshold the oldest messages become one summary, without calls and "
-        "results. It is rewritten at nearly every request. The package sets no target; 40 is "
-        "ctxlab's choice.",
+        "When there are more messages than target_count and threshold_count together, one summary "
+        "without calls and results replaces the oldest messages. It is rewritten at nearly every "
+        "request. The package has no default for target_count; 40 is ctxlab's choice.",
         (
             "model='gpt-5-mini'",
             "model='gpt-5-mini', target_count=10",

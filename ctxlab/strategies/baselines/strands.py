@@ -1,8 +1,8 @@
-"""Baselines of Strands' conversation managers: a sliding window, and a summary of the oldest part.
+"""Baselines of Strands' conversation managers: a sliding window, and a summary of the oldest messages.
 
-The window is applied after a turn of the agent, not within it. If a request does not fit, both
-managers reduce it until it does. The system prompt is stored apart. All results of a step are one
-message.
+The sliding window is applied after a turn, not during the turn. If a request does not fit, both
+managers reduce it until it fits. The system prompt is stored separately and never reduced.
+Consecutive tool results count as one message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRUNCATION_MARKER = "... [truncated:"
 
 
 class _Manager(BaseStrategy):
-    """A conversation manager in the loop of the agent, which repeats a call that does not fit."""
+    """Base class of the conversation managers, which reduce a request until it fits."""
 
     proactive_compression: float | None
 
@@ -34,7 +34,7 @@ class _Manager(BaseStrategy):
         self._before_call(context)
         while context.excess > 0:
             if not self._reduce(context, overflow=True):
-                context.report("overflow: nothing more can be reduced, and the package raises")
+                context.report("overflow: nothing can be reduced; the package would raise an error")
                 return
             self._before_call(context)
 
@@ -44,17 +44,19 @@ class _Manager(BaseStrategy):
             self._reduce(context)
 
     def _reduce(self, context: Context, overflow: bool = False) -> bool:
-        """Reduce the conversation; return True if that made progress."""
+        """Reduce the conversation once; return False if it cannot be reduced any further."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
 class sliding(_Manager):
-    """Keeps the newest messages after a turn; if a request does not fit, shortens old results first.
+    """Keeps the newest messages after each turn, and reduces requests that do not fit.
 
-    The results of the oldest step keep their first and last 200 characters. After that the oldest
-    messages are dropped: down to the window, or at least two, up to the next user message, or up to
-    the next call if there is none.
+    If a request does not fit, the oldest tool results are first cut to their first and last 200
+    characters. If it still does not fit, the oldest messages are dropped until ``window_size``
+    messages remain; if there are no more than ``window_size`` messages, the oldest two are dropped.
+    The cut moves on to the next user message, or to the next tool call with a result if no user
+    message follows.
 
     Source: strands-agents 1.62.0, ``SlidingWindowConversationManager``.
 
@@ -68,16 +70,16 @@ class sliding(_Manager):
     """
 
     window_size: int = 40
-    "messages to keep after a turn; 0: none"
+    "number of messages to keep after a turn; 0: keep no messages"
     should_truncate_results: bool = True
-    "shorten results before messages are dropped"
+    "True: shorten tool results before messages are dropped"
     per_turn: bool | int = False
-    "apply the window before every model call too, or before every n-th call"
+    "True: apply the window before every model call too; a number n: before every n-th call"
     proactive_compression: float | None = None
-    "share of the budget from which messages are dropped before a call; None: only on overflow"
+    "share of the available tokens at which a request is reduced; None: only on overflow"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep the newest messages after a turn."""
+        """Keep the newest messages after each turn, and reduce a request that does not fit."""
         history = context.history
         for position in range(context.strategy_state.get(self, 1), context.history_length):
             before = history[position - 1].role
@@ -103,7 +105,7 @@ class sliding(_Manager):
         return self._reduce_before(context, len(context.entries), overflow)
 
     def _reduce_before(self, context: Context, stop: int, overflow: bool = False) -> bool:
-        """Reduce the entries before ``stop``; return True if anything changed."""
+        """Shorten results or drop messages before index ``stop``; return True if anything changed."""
         starts, entries = _block_starts(context, stop), context.entries
         count = len(starts) - 1
         if self.window_size == 0:
@@ -122,7 +124,7 @@ class sliding(_Manager):
 
 @dataclass(frozen=True, repr=False)
 class summarizing(_Manager):
-    """Summarises the oldest part of a request that does not fit, until it fits.
+    """Summarises the oldest messages of a request that does not fit, repeatedly until it fits.
 
     Source: strands-agents 1.62.0, ``SummarizingConversationManager``.
 
@@ -136,18 +138,18 @@ class summarizing(_Manager):
     """
 
     summary_ratio: float = 0.3
-    "share of the messages to summarise, from 0.1 to 0.8"
+    "share of the messages to summarise at a time, limited to values from 0.1 to 0.8"
     preserve_recent_messages: int = 10
     "number of newest messages to keep"
     proactive_compression: float | None = None
-    "share of the budget from which messages are summarised before a call; None: only on overflow"
+    "share of the available tokens at which messages are summarised; None: only on overflow"
     tokens: int = 1000
-    "tokens of the summary at most; the package sets no limit"
+    "maximum number of tokens of the summary; the package sets no limit"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the oldest part of a request that does not fit, until it fits."""
+        """Summarise the oldest messages of a request that does not fit, repeatedly until it fits."""
         self._reduce_until_fit(context)
         return context
 
@@ -174,7 +176,10 @@ class summarizing(_Manager):
 
 
 def _block_starts(context: Context, stop: int) -> list[int]:
-    """Return the starts of the blocks after the system prompt, and the end of the last block."""
+    """Return the start index of each block after the system prompt, and the end of the last block.
+
+    A block is a sequence of consecutive tool results, or a single message of another role.
+    """
     entries, index = context.entries, system_prompt_end(context.entries)
     starts = [index]
     while index < stop:
@@ -184,7 +189,11 @@ def _block_starts(context: Context, stop: int) -> list[int]:
 
 
 def _find_trim_point(messages: Sequence[Message], begin: int) -> int:
-    """Return the first user message from ``begin`` on, else the first call with a result, else -1."""
+    """Return the index at which the kept messages should begin, or -1 if there is none.
+
+    It is the index of the first user message at or after ``begin``. If there is no user message, it
+    is the index of the first tool call with a result.
+    """
     for index in range(begin, len(messages)):
         if messages[index].role in ("user", "system"):
             return index
@@ -195,7 +204,7 @@ def _find_trim_point(messages: Sequence[Message], begin: int) -> int:
 
 
 def _truncate_oldest_results(context: Context, starts: Sequence[int]) -> bool:
-    """Shorten the results of the oldest step; return True if anything changed."""
+    """Shorten the oldest block of tool results; return True if any result was shortened."""
     entries = context.entries
     for start, stop in pairwise(starts):
         if entries[start].message.role == "tool":
@@ -205,19 +214,21 @@ def _truncate_oldest_results(context: Context, starts: Sequence[int]) -> bool:
 
 
 def shorten_result(message: Message, _: ToolCall | None) -> Message | None:
-    """Return a result without the middle of each text, and with images as lines of text.
+    """Remove the middle of long texts in a tool result, and replace images by lines of text.
+
+    Images that are links are kept.
 
     Parameters
     ----------
     message : Message
-        A tool result.
+        Tool result to shorten.
     _ : ToolCall or None
-        The call of the result; not used.
+        Not used.
 
     Returns
     -------
     Message or None
-        The shortened message; None if it is short.
+        Shortened tool result; None if there is nothing to shorten.
     """
     content = message.content
     if not isinstance(content, tuple):
@@ -255,10 +266,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         sliding(),
         "strands-agents 1.62.0",
         _SOURCE_URL + "sliding_window_conversation_manager.py",
-        "Keeps 40 messages after a turn. Within a turn it acts only if the request does not fit: "
-        "the oldest step's results are cut to their ends, then the oldest messages are dropped. If "
-        "nothing more can be reduced the package raises; here the request is sent and that is "
-        "reported.",
+        "Keeps 40 messages after each turn. During a turn, only a request that does not fit is "
+        "reduced: the oldest tool results are cut to their first and last 200 characters, then the "
+        "oldest messages are dropped. If nothing more can be reduced, the package raises an error; "
+        "ctxlab reports this and sends the request.",
         (
             "",
             "window_size=10",
@@ -272,9 +283,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarizing(),
         "strands-agents 1.62.0",
         _SOURCE_URL + "summarizing_conversation_manager.py",
-        "If a request does not fit, the oldest 30 % of the messages become a summary, as often as "
-        "needed; the newest 10 stay. If these alone do not fit the package raises, or summarises "
-        "its summary without end; here the request is sent and that is reported.",
+        "If a request does not fit, a summary replaces the oldest 30 % of the messages, repeatedly "
+        "until the request fits. The newest 10 messages are kept. If these alone do not fit, the "
+        "package raises an error or summarises its own summary forever; ctxlab reports this and "
+        "sends the request.",
         (
             "model='gpt-5-mini'",
             "model='gpt-5-mini', preserve_recent_messages=4",

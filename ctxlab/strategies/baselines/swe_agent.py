@@ -16,11 +16,11 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class last_observations(BaselineStrategy):
-    """Replaces all observations but the newest ``n`` by a line with their number of lines.
+    """Replaces each observation, except the newest ``n``, by a note with its number of lines.
 
-    Short observations are replaced too. Observations are the tool results. In a run without tool
-    results, as of SWE-agent up to version 0.7, they are the user messages after the task. The task
-    counts as the first observation and is never replaced.
+    Short observations are replaced too. Observations are the tool results. In a recording without
+    tool results, such as those of SWE-agent up to version 0.7, observations are the user messages
+    after the task. The task counts as the first observation and is never replaced.
 
     Examples
     --------
@@ -38,10 +38,10 @@ class last_observations(BaselineStrategy):
     n: int = 5
     "number of newest observations to keep"
     polling: int = 1
-    "observations between two edits; ``n`` to ``n + polling`` observations stay"
+    "number of observations between two edits; from ``n`` to ``n + polling`` observations are kept"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace all observations but the newest ``n`` by a line with their number of lines."""
+        """Replace each observation, except the newest ``n``, by a note with its number of lines."""
         history, results = context.history, tool_result_positions(context)
         of_tools = bisect_left(results, context.history_length)
         places = results if of_tools else history.user_positions
@@ -58,19 +58,19 @@ class last_observations(BaselineStrategy):
 
 
 def elide_observation(message: Message, _: ToolCall | None) -> Message:
-    r"""Return an observation as the line that SWE-agent puts in its place.
+    r"""Replace the text of an observation by SWE-agent's note with the number of omitted lines.
 
     Parameters
     ----------
     message : Message
-        The observation.
+        Tool result or user message to replace.
     _ : ToolCall or None
-        The call of the result; not used.
+        Not used.
 
     Returns
     -------
     Message
-        The replaced message.
+        Message with the note as its text.
 
     Examples
     --------
@@ -90,15 +90,15 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         last_observations(),
         "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
         "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
-        "All but the last 5 observations become a line with their number of lines. The task counts "
-        "as an observation and stays. Tags that keep or remove single observations are not in "
-        "ctxlab's recordings.",
+        "Each observation (tool result) except the last 5 is replaced by a note with its number of "
+        "lines. The task counts as an observation and is kept. Not implemented: SWE-agent's tags to "
+        "keep or remove single observations, because recordings do not contain them.",
     ),
     Baseline(
         "mini_swe_agent",
         full(),
         "mini-swe-agent at 02e25f7",
         "https://github.com/SWE-agent/mini-swe-agent/blob/02e25f74a6ef039a274543cc90867fffbdf01f59/src/minisweagent/agents/default.py",
-        "Sends every message at every step, until the provider refuses.",
+        "Sends all messages in each request until the provider rejects a request as too long.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Baseline of Vercel's AI SDK, which prunes empty messages and, on request, tool calls."""
+"""Baseline of Vercel's AI SDK, which drops empty messages and, if configured, older tool calls."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+
 
 @dataclass(frozen=True, repr=False)
 class prune_messages(BaseStrategy):
-    """Drops tool calls with their results before the last messages, and drops empty messages.
+    """Drops empty messages and, depending on ``tool_calls``, tool calls with their results.
 
-    The results of one step count as one message, as in the SDK.
+    Consecutive tool results count as one message, as in the SDK.
 
     Examples
     --------
@@ -34,21 +34,21 @@ class prune_messages(BaseStrategy):
     """
 
     tool_calls: str = "none"
-    "calls to drop: ``none``, ``all``, ``before-last-message`` or ``before-last-3-messages``"
+    "tool calls to drop: ``none``, ``all``, ``before-last-message`` or ``before-last-<n>-messages``"
     empty_messages: str = "remove"
     "what to do with empty messages: ``remove`` or ``keep``"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
+        """Raise ``SpecError`` if a parameter has an unknown value."""
         super().__post_init__()
         if not _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls):
             known = "none, all, before-last-message or before-last-<n>-messages"
-            raise SpecError(f"prune_messages: tool_calls is {self.tool_calls!r}; pass {known}")
+            raise SpecError(f"prune_messages: tool_calls must be {known}, got {self.tool_calls!r}")
         if (empty := self.empty_messages) not in ("remove", "keep"):
-            raise SpecError(f"prune_messages: empty_messages is {empty!r}; pass remove or keep")
+            raise SpecError(f"prune_messages: empty_messages must be remove or keep, got {empty!r}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop tool calls with their results before the last messages."""
+        """Drop empty messages and, depending on ``tool_calls``, tool calls with their results."""
         pruned, looked = context.strategy_state.get(self, (0, 0))
         end = self._prune_end(context)
         if end is not None and end > pruned:
@@ -69,7 +69,10 @@ class prune_messages(BaseStrategy):
         return context
 
     def _prune_end(self, context: Context) -> int | None:
-        """Return the position of the first message whose calls are kept."""
+        """Return the history position of the first message whose calls are kept.
+
+        Return None if the calls of all messages are kept.
+        """
         if self.tool_calls == "none":
             return None
         if self.tool_calls == "all":
@@ -77,7 +80,7 @@ class prune_messages(BaseStrategy):
         count = _TOOL_CALLS_PATTERN.fullmatch(self.tool_calls)
         left = int((count and count[1]) or 1)
         if not left:
-            return None  # as in the SDK, where the last 0 messages are all messages
+            return None  # in the SDK, before-last-0-messages keeps all calls
         index = len(context.entries)
         while index and left:
             index -= 1
@@ -89,7 +92,7 @@ class prune_messages(BaseStrategy):
         return context.history.unit_starts[context.entries[index].start]
 
     def _prune(self, context: Context, start: int, stop: int) -> None:
-        """Prune a message and its results in one edit, so that pairs are never separated."""
+        """Remove the tool calls of a message together with their results."""
         message = context.entries[start].message
         if message.tool_calls and (message.content or self.empty_messages == "keep"):
             context.fold(start, stop, message.replace(tool_calls=()), Form.TRUNCATED)
@@ -105,8 +108,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         prune_messages(),
         "Vercel AI SDK, pruneMessages at 03754de",
         "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
-        "By default only empty messages are dropped. With tool_calls set, calls and their results "
-        "are dropped before the last messages. Texts stay, so the request keeps growing. Selecting "
-        "tools and pruning reasoning are not imitated; ctxlab sends no reasoning.",
+        "By default, only empty messages are dropped. If tool_calls is set, tool calls before the "
+        "last messages are dropped with their results. The texts of messages are kept, so requests "
+        "keep growing. Not implemented: selecting tools, and pruning reasoning, which ctxlab never "
+        "sends.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Group messages into blocks, which many agent packages count as one message.
+"""Group messages into blocks. Many agent packages count a block as one message.
 
 Many packages store the results of parallel tool calls in one message, while ctxlab has one message
 per result. A block is a sequence of consecutive tool results, or a single message of another role.

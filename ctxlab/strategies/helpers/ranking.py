@@ -33,7 +33,7 @@ _DELETE_BATCH = 250  # number of removed documents after which their rows are de
 
 
 class _SlidingIndex:
-    """Base class of an index of a sliding range of message positions."""
+    """Base class of search indexes that cover a sliding range of message positions."""
 
     _indexed_until = 0
 
@@ -121,7 +121,7 @@ class BM25Index(_SlidingIndex):
             self._connection.execute("INSERT INTO said (said) VALUES ('optimize')")
 
     def search(self, terms: Sequence[str], k: int) -> list[int]:
-        """Return the documents that match search terms best.
+        """Return the numbers of the documents that match search terms best.
 
         A document matches if it contains at least one term. Rare terms have a higher weight.
 
@@ -214,7 +214,7 @@ class VectorIndex(_SlidingIndex):
         del self._numbers[:gone], self._rows[:gone]
 
     def search(self, vector: Sequence[float], k: int) -> list[int]:
-        """Return the vectors that are most similar to a query vector.
+        """Return the numbers of the vectors that are most similar to a query vector.
 
         Parameters
         ----------
@@ -237,22 +237,22 @@ class VectorIndex(_SlidingIndex):
 
 
 def query_terms(messages: Sequence[Message], question: Message | None) -> list[str]:
-    """Return search terms for the messages that are relevant to the newest messages.
+    """Return search terms to find older messages that are relevant to the newest messages.
 
     Entities, such as file paths and identifiers, come before other words.
 
     Parameters
     ----------
     messages : sequence of Message
-        The newest messages.
+        Newest messages of the conversation, from which the terms are taken.
     question : Message or None
-        The newest user message, if there is one. Its entities and words come before those of the
-        other messages.
+        Newest user message; None if there is no user message. Its terms come before the terms of
+        the other messages.
 
     Returns
     -------
     list of str
-        Search terms without duplicates. Of tool results, only the entities are used.
+        Search terms without duplicates. From tool results, only entities are taken and no other words.
 
     Examples
     --------
@@ -273,12 +273,12 @@ def query_terms(messages: Sequence[Message], question: Message | None) -> list[s
 
 
 def best_excerpt(text: str, terms: Sequence[str], max_chars: int) -> str:
-    """Return the excerpt of a text that contains the most search terms.
+    """Return the excerpt of a string that contains the most search terms.
 
     Parameters
     ----------
     text : str
-        Text to clip.
+        String to clip.
     terms : sequence of str
         Search terms. Upper and lower case are distinguished.
     max_chars : int

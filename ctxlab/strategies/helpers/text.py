@@ -47,7 +47,7 @@ def single_line(text: str, max_chars: int) -> str:
     Returns
     -------
     str
-        A single line.
+        The string on a single line, with an ellipsis if it was truncated.
     """
     return clip_text(" ".join(text[: 8 * max_chars].split()), max_chars)
 
@@ -58,9 +58,9 @@ def with_text(message: Message, text: str) -> Message:
     Parameters
     ----------
     message : Message
-        Original message.
+        Message to copy. It is not changed.
     text : str
-        New content.
+        New content of the message.
 
     Returns
     -------
@@ -78,9 +78,9 @@ def shorten_to(message: Message, text: str) -> Message | None:
     Parameters
     ----------
     message : Message
-        Original message.
+        Message to copy. It is not changed.
     text : str
-        New content.
+        New content of the message.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def rewrite_calls(message: Message, function: Callable[[ToolCall], ToolCall]) ->
     message : Message
         A message with tool calls.
     function : callable
-        Returns the new call, or the same object to keep the old one.
+        Function that returns the new call, or its argument to keep the call unchanged.
 
     Returns
     -------

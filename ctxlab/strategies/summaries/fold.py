@@ -26,8 +26,9 @@ def fold_into_summary(
 ) -> bool:
     """Replace entries ``[start, stop)`` of a context by one summary, if the summary is shorter.
 
-    If the first of these entries is a summary, it is extended. A summary that is not shorter is
-    rejected, and the event is reported.
+    If the first of these entries is a summary, the new summary extends it. If the new summary is not
+    shorter than the messages that it replaces, it is rejected and the rejection is reported as an
+    event.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def summarize(
     """Extend a summary by new messages, with or without a model.
 
     If the model fails or its reply is not a usable summary, the summary is extracted without a
-    model, and the event is reported.
+    model, and the failure is reported as an event.
 
     Parameters
     ----------

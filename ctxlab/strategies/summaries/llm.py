@@ -53,8 +53,8 @@ class SummaryRejected(Exception):
 def load_prompt(name: str) -> str:
     """Read the text of a built-in prompt or of a file.
 
-    The placeholder ``{words}`` in the prompt stands for the maximum number of words. It is replaced
-    when a request is built.
+    The text may contain the placeholder ``{words}``. When a request is built, the placeholder is
+    replaced by the maximum number of words of the summary.
 
     Parameters
     ----------
@@ -216,9 +216,9 @@ class SummaryWriter:
         max_tokens = self._part_summary_tokens(previous)
         whole = [self._cut_piece(piece) for piece in pieces]
         if cut := sum(piece != before for piece, before in zip(whole, pieces, strict=True)):
-            what = f"summary input cut: {cut} too long for one call to {self.model}"
+            what = f"summary input cut: {cut} of {len(pieces)} messages too long for {self.model}"
             self.context.report(what)
-            warnings.warn(f"{what}; the middle was left out", SummaryWarning, stacklevel=2)
+            warnings.warn(f"{what}; their middle was left out", SummaryWarning, stacklevel=2)
 
         def fall_back(group: range) -> str:
             said = fallback([messages[i] for i in group], max_tokens)
@@ -265,10 +265,10 @@ class SummaryWriter:
         return said
 
     def _validate(self, reply: Reply, most: int, source: int, counter: TokenCounter) -> str:
-        """Return the text of a reply, cut to ``most`` tokens.
+        """Return the text of a reply, cut to at most ``most`` tokens.
 
-        Raise SummaryRejected if it is empty, filtered, repetitive, or not shorter than its source,
-        which has ``source`` tokens.
+        Raise SummaryRejected if the text is empty, filtered by the provider, repetitive, or not
+        shorter than the summarised messages. These messages have ``source`` tokens.
         """
         text = _THINKING_BLOCK.sub("", reply.text).strip()
         used, problem = counter.count_text(text), None
@@ -295,9 +295,9 @@ def _is_repetitive(text: str) -> bool:
 
 
 def _cut_to_tokens(text: str, max_tokens: int, counter: TokenCounter) -> str:
-    """Cut a text to a maximum number of tokens, at the end of a line.
+    """Cut a string to a maximum number of tokens, at the end of a line.
 
-    If that would remove more than half of the text, it is cut at the end of a word instead.
+    If that would remove more than half of the string, it is cut at the end of a word instead.
     """
     while text and (used := counter.count_text(text)) > max_tokens:
         text = text[: min(len(text) - 1, len(text) * max_tokens // used)]

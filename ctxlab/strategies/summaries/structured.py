@@ -26,7 +26,7 @@ class DigestSection(NamedTuple):
     "heading of the section"
     share: float
     """share of the maximum length of the digest that is reserved for the section; other sections
-    can use what it does not need"""
+    can use the part that it does not need"""
     max_lines: int | None = None
     "maximum number of lines; the newest lines are kept; None: no maximum"
 
@@ -127,7 +127,8 @@ class _SectionLines:
     def fit(self, max_chars: int, bare: bool) -> list[str]:
         """Return the newest lines that fit, after a line that states how many were omitted.
 
-        If no line fits and ``bare`` is False, the newest line is clipped.
+        If no line fits, the newest line is clipped, unless ``bare`` is True. ``bare`` marks a section
+        with one path or name per line, because a clipped path or name is useless.
         """
         lines = list(self.lines)
         start, used = len(lines), 0
@@ -224,8 +225,8 @@ def _call_notes(call: ToolCall) -> Iterator[tuple[str, str]]:
 def _find_error_line(message: Message) -> str | None:
     """Return the line of a tool result that describes an error; None if there is none.
 
-    If the whole result is an error, it is the first line of the scanned end. Otherwise it is the
-    last line that looks like an error message.
+    Only the end of a long result is scanned. If the whole result is an error, the first line of the
+    scanned text is returned, otherwise the last line that looks like an error message.
     """
     end = message.text[-_MAX_SCANNED_CHARS:]
     if is_tool_error(message):

@@ -46,7 +46,7 @@ def format_transcript(messages: Sequence[Message]) -> list[str]:
 
 
 def cut_middle(text: str, max_chars: int) -> str:
-    r"""Replace the middle of a long text by a line that states the number of omitted characters.
+    r"""Replace the middle of a long string by a line that states the number of omitted characters.
 
     Two thirds of the kept characters are from the beginning, and one third is from the end.
 

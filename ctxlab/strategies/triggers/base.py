@@ -22,7 +22,7 @@ class WrapperStrategy(BaseStrategy):
     "the wrapped strategy"
 
     def __post_init__(self) -> None:
-        """Wrap a plain function as a strategy."""
+        """Convert the wrapped value to a strategy if it is a plain function."""
         super().__post_init__()
         object.__setattr__(self, "strategy", as_strategy(self.strategy))
 
@@ -128,12 +128,15 @@ def without_models(strategy: Any) -> Any:
             changes[field.name] = without_models(value)
     plain = replace(strategy, **changes)
     if models := models_used(plain):
-        raise SpecError(f"{strategy!r} does not support dry runs: it requires {', '.join(models)}")
+        raise SpecError(
+            f"{strategy!r} does not support dry runs: it requires {', '.join(models)}; "
+            "wrap it in hysteresis instead"
+        )
     return plain
 
 
 def appended_tokens(context: Context) -> int:
-    """Return the tokens of all messages that were ever appended to a context.
+    """Return the number of tokens of all messages that were ever appended to a context.
 
     Parameters
     ----------
@@ -143,7 +146,7 @@ def appended_tokens(context: Context) -> int:
     Returns
     -------
     int
-        Number of tokens, including those of messages that were dropped later.
+        Number of tokens, including the tokens of messages that were dropped later.
     """
     return context.history.tokens_before[context.history_length]
 

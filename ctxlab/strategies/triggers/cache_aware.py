@@ -38,12 +38,12 @@ class when_it_pays(DryRunWrapper):
     ``S`` tokens since then has reached the cost of rewriting the cache. This corresponds to the
     break-even rule of the ski-rental problem: rent until the rent paid equals the price of buying.
 
-    If the budget is exceeded, the strategy runs in any case. The events are ``compacted: pays`` and
-    ``compacted: no room``. Later strategies of a pipeline should wait until the whole budget is
-    used, because otherwise they drop messages that this strategy would compact.
+    If the budget is exceeded, the strategy runs in any case. A run is reported as the event
+    ``compacted: pays`` or ``compacted: no room``. Later strategies of a pipeline should wait until
+    the whole budget is used, because otherwise they drop messages that this strategy would compact.
 
-    The saving is determined by a dry run, after each sixteenth of the context that is appended. A
-    dry run changes nothing and does not call a model.
+    The saving is determined by a dry run each time the context has grown by a sixteenth. A dry run
+    changes nothing and does not call a model.
 
     Source: ctxlab; break-even rule of the ski-rental problem (Karlin et al., 1988).
 
@@ -119,7 +119,7 @@ class when_it_pays(DryRunWrapper):
         return remaining * saved * read + dearer > once - now
 
     def _cache_prices(self, prices: Prices, prompt: int) -> tuple[float, float]:
-        """Return the prices of a cache read and a cache write, relative to the price ``input``."""
+        """Return the prices of a cache read and a cache write, relative to the model's input price."""
         read, write, dearer = _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE, 1.0
         if prices.known:
             rates = prices.rates_for(prompt)
@@ -130,7 +130,10 @@ class when_it_pays(DryRunWrapper):
         return read * dearer, write * dearer
 
     def _model_input_price(self, prices: Prices, tokens: int) -> float:
-        """Return the summed input price of the models that the strategy calls, relative to ``input``."""
+        """Return the total input price of the models that the strategy calls.
+
+        The price is relative to the input price of the replayed model.
+        """
         others = map(find_model_without_warning, models_used(self.strategy))
         return sum(each.prices.rates_for(tokens).input for each in others) / (prices.input or 1.0)
 
@@ -139,8 +142,8 @@ class when_it_pays(DryRunWrapper):
 class clear_at_least(DryRunWrapper):
     r"""Runs another strategy only when it removes at least a given number of tokens.
 
-    The number is determined by a dry run, after each sixteenth of the context that is appended. A
-    dry run changes nothing and does not call a model.
+    The number of removed tokens is determined by a dry run each time the context has grown by a
+    sixteenth. A dry run changes nothing and does not call a model.
 
     Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``. The
     parameter of the same name in LangChain's ``ClearToolUsesEdit`` has another meaning: clearing

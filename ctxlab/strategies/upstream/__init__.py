@@ -1,8 +1,9 @@
-"""Original code of other packages as strategies: ``peer:langchain.trim_messages(max_tokens=8000)``.
+"""Strategies that run the original code of upstream packages, such as LangChain.
 
-Each module of this folder imports its package, and is loaded when its strategy is first used. The
-extra ``peers`` installs the packages. The strategies are as slow as their packages, and process the
-whole conversation at every request.
+An example is ``peer:langchain.trim_messages(max_tokens=8000)``. Each module of this folder imports
+one package, and is loaded when one of its strategies is first used. The extra ``peers`` installs the
+packages. The strategies are as slow as the packages. Most of them process the whole conversation at
+every request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Google ADK's request contents for an agent that sees the current turn only."""
+"""Adapter for Google ADK, with an agent whose requests contain only the current turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _AGENT_NAME = "agent"
 
 
 class _SessionAdapter(PeerAdapter):
-    """One conversation as the events of a session; the system prompt is the agent's instruction."""
+    """Adapter that stores one conversation as the events of an ADK session.
+
+    System messages are not stored as events, because ADK keeps the system prompt in the agent.
+    """
 
     separate_prompt = False
 
@@ -32,7 +35,7 @@ class _SessionAdapter(PeerAdapter):
         (message,) = block
         if message.role == "system":
             return
-        mark = str(position).encode()  # kept in every copy that ADK makes
+        mark = str(position).encode()  # ADK keeps the signature in every copy of a part
         parts = []
         if message.role == "tool":
             name, said = message.name or "tool", {"result": message.text}
@@ -40,7 +43,7 @@ class _SessionAdapter(PeerAdapter):
             parts.append(types.Part(function_response=answer, thought_signature=mark))
             last = self._events[-1].content if self._events else None
             if last and last.parts and last.parts[0].function_response:
-                last.parts += parts  # the results of one reply are one event
+                last.parts += parts  # ADK stores consecutive tool results in one event
                 return
         elif message.content or not message.tool_calls:
             parts.append(types.Part(text=message.text, thought_signature=mark))

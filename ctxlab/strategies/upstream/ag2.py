@@ -1,4 +1,4 @@
-"""AG2's assembly policies, run by the package over the events of its stream."""
+"""Adapters for AG2's assembly policies, which select the events of a conversation to send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, ru
 
 
 class _StreamAdapter(PeerAdapter):
-    """A conversation as a stream of events, and the policy that selects events."""
+    """Adapter that stores one conversation as AG2 events. A policy selects the events to send."""
 
     group_results = True
 
@@ -44,7 +44,8 @@ class _StreamAdapter(PeerAdapter):
 
     def select(self) -> list[Message]:
         _, kept = run_coroutine(self._policy.apply([], self._events, None))
-        # Events of single calls and results are for observers; the provider gets their lists.
+        # Events of individual calls and results are dropped; the lists contain the same calls and
+        # results, and only the lists are sent to the provider.
         return [message for event in kept for message in self.original_block(event) or ()]
 
 

@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework's compaction, run by the package on a list that keeps its marks."""
+"""Adapters for the compaction strategies of Microsoft Agent Framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Wr
 
 
 class _ListAdapter(PeerAdapter):
-    """A conversation as the package's list of messages, in which excluded messages are marked."""
+    """Adapter that stores one conversation as a list of Agent Framework's messages.
+
+    A compaction strategy marks messages as excluded. The list keeps these marks between requests.
+    """
 
     separate_prompt = False
     group_results = True
@@ -35,7 +38,7 @@ class _ListAdapter(PeerAdapter):
 
 
 class _ChatClient:
-    """The package's chat client, answered by ctxlab's client."""
+    """Chat client for Agent Framework that sends its calls to ctxlab's client."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer

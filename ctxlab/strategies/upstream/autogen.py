@@ -1,4 +1,4 @@
-"""AutoGen's model contexts, run by the package: messages are added, then the request is read."""
+"""Adapters for AutoGen's model contexts, which store messages and select the messages to send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, ru
 
 
 class _ContextAdapter(PeerAdapter):
-    """A conversation in one of AutoGen's contexts."""
+    """Adapter that stores one conversation in a model context of AutoGen."""
 
     group_results = True
     context: Any
@@ -46,7 +46,7 @@ class _ContextAdapter(PeerAdapter):
 
 
 class _CountingClient:
-    """The part of AutoGen's model client that counts tokens."""
+    """Model client for AutoGen that can only count tokens, with ctxlab's counter."""
 
     def __init__(self, adapter: PeerAdapter) -> None:
         self._adapter = adapter

@@ -1,4 +1,8 @@
-"""Adapters that ask a package, before each request, which messages it would send."""
+"""Base classes of the strategies that run the original code of upstream packages.
+
+A strategy of this kind has an adapter for each conversation. Before each request, the adapter passes
+the new messages to the package and returns the messages that the package would send.
+"""
 
 from __future__ import annotations
 
@@ -23,67 +27,72 @@ _T = TypeVar("_T")
 _Convert: TypeAlias = Callable[[Any], Message]
 
 PEERS: tuple[str, ...] = tuple(name for name, each in BASELINES.items() if each.package)
-"""Names of the peers: ``module.method``, where ``FACTORIES`` of the module in this folder maps the
-method to a function. It takes ``PeerSettings`` and the options of the baseline of that name."""
+"""Names of the upstream strategies as ``MODULE.METHOD``, or ``MODULE`` if there is only one method.
+
+The module is a file of this folder. Its ``FACTORIES`` maps each method to a function that takes
+``PeerSettings`` and the options of the baseline with the same name, and returns a ``PeerAdapter``."""
 
 Block = tuple[Message, ...]
-"A single message, or consecutive tool results."
+"One message, or several consecutive tool results."
 
 Writer = Callable[[str | Iterable[Message]], str]
-"Function that sends a prompt to a model and returns the text of the reply."
+"Function that sends a prompt or messages to a model and returns the text of the reply."
 
 
 @dataclass(frozen=True)
 class PeerSettings:
-    """Data and services that a package gets from ctxlab."""
+    """Data and services that ctxlab provides to an upstream package."""
 
     counter: TokenCounter
-    "counts tokens, if the package accepts a counter"
+    "token counter, for packages that accept one"
     available: int
-    "tokens that the messages may take"
+    "maximum number of tokens of the messages in a request"
     client: Client | None = None
-    "answers the package's model calls"
+    "client for the model calls of the package; None if there is no client"
 
     def with_room(self, options: dict[str, Any], key: str = "max_tokens") -> dict[str, Any]:
-        """Return options in which a limit that is not set is ``available``.
+        """Return a copy of options with a token limit, by default the value of ``available``.
 
         Parameters
         ----------
         options : dict
-            Options of the package.
+            Options for the package.
         key : str, default "max_tokens"
-            Name of the limit.
+            Name of the option with the token limit.
 
         Returns
         -------
         dict
-            The options.
+            Copy of the options with a token limit.
         """
         return {**options, key: self.available if options.get(key) is None else options[key]}
 
     def make_writer(self, model: str | None, max_tokens: int | None = None) -> Writer:
-        """Return the function that answers a package's model calls.
+        """Return a function that sends the model calls of a package to ``client``.
 
         Parameters
         ----------
         model : str or None
             Name of the model to call.
         max_tokens : int, optional
-            Maximum tokens of a reply.
+            Maximum number of tokens of a reply.
 
         Returns
         -------
         Writer
-            The function. It takes messages, or the text of a user message.
+            Function that takes messages, or the text of one user message, and returns the reply.
 
         Raises
         ------
         SpecError
-            If there is no client or no model.
+            If ``model`` or ``client`` is None.
         """
         client = self.client
         if model is None or client is None:
-            raise SpecError("this peer calls a model; pass model='…' and a client")
+            raise SpecError(
+                f"Expected a model and a client for the model calls of the package, got {model=}, "
+                f"{client=}; pass model='…' and a client"
+            )
 
         def write(prompt: str | Iterable[Message]) -> str:
             asked = (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
@@ -93,42 +102,43 @@ class PeerSettings:
 
 
 class PeerAdapter(ABC):
-    """One conversation as a package manages it.
+    """Base class of adapters, which manage one conversation with the code of an upstream package.
 
     Parameters
     ----------
     settings : PeerSettings
-        Data and services for the package.
+        Data and services that ctxlab provides to the package.
     """
 
     separate_prompt: ClassVar[bool] = True
-    "keep leading system messages apart, as most packages do"
+    "True if leading system messages are kept in ``prompt`` and are not passed to the package"
     group_results: ClassVar[bool] = False
-    "add consecutive tool results as one block"
+    "True if consecutive tool results are passed to ``add`` as one block"
 
     def __init__(self, settings: PeerSettings) -> None:
         self.settings = settings
         self.history: Sequence[Message] = ()
-        "all messages so far"
+        "all messages of the conversation so far"
         self.prompt: list[Message] = []
-        "leading system messages, if they are kept apart"
+        "leading system messages; empty if ``separate_prompt`` is False"
         self._units = UnitTracker()
         self._originals: dict[int, tuple[Any, Block]] = {}
 
     def prepare(self, history: Sequence[Message], /) -> Sequence[Message]:
-        """Return the messages that the package would send; called before each request in order.
+        """Add new messages to the package's conversation and return the messages of the request.
 
-        Unchanged messages may be returned as the same objects or as equal ones.
+        The method is called once for each request, in order. An unchanged message may be returned
+        as the same object or as an equal copy.
 
         Parameters
         ----------
         history : sequence of Message
-            All messages so far.
+            All messages of the conversation so far.
 
         Returns
         -------
         sequence of Message
-            The messages of the request.
+            Messages of the request, including ``prompt``.
         """
         start, self.history = len(self.history), history
         for position, block in self._new_blocks(start):
@@ -147,46 +157,46 @@ class PeerAdapter(ABC):
             position += len(block)
 
     def add(self, position: int, block: Block) -> None:  # noqa: B027 - not all adapters need it
-        """Add a block to the package's conversation; nothing by default.
+        """Add a block of messages to the package's conversation. The default does nothing.
 
         Parameters
         ----------
         position : int
-            Position of the first message in the history.
+            Position of the first message of the block in ``history``.
         block : Block
-            The messages.
+            Messages to add.
         """
 
     @abstractmethod
     def select(self) -> Iterable[Message]:
-        """Return the messages that the package would send, without those in ``prompt``.
+        """Return the messages that the package would send, without the messages in ``prompt``.
 
         Returns
         -------
         iterable of Message
-            The messages.
+            Messages of the request, in order.
         """
 
     def link(self, translated: _T, block: Block) -> _T:
-        """Record the original block of an object.
+        """Remember the messages from which an object of the package was created.
 
         Parameters
         ----------
         translated : object
-            Object of the package.
+            Object of the package, such as one of its messages.
         block : Block
-            The messages that it stands for.
+            ctxlab's messages with the same content.
 
         Returns
         -------
         object
-            The same object.
+            ``translated``, unchanged.
         """
         self._originals[id(translated)] = (translated, block)
         return translated
 
     def original_block(self, translated: Any) -> Block | None:
-        """Return the original block of an object.
+        """Return the messages that ``link`` stored for an object of the package.
 
         Parameters
         ----------
@@ -196,24 +206,25 @@ class PeerAdapter(ABC):
         Returns
         -------
         Block or None
-            The messages; None if the package created the object.
+            Original messages; None if the package itself created the object, for example a summary.
         """
         return self._originals.get(id(translated), (None, None))[1]
 
     def to_messages(self, objects: Iterable[Any], convert: _Convert) -> list[Message]:
-        """Return the original messages of objects.
+        """Convert objects of the package to messages, using the original messages if possible.
 
         Parameters
         ----------
         objects : iterable of object
             Objects that the package would send.
         convert : callable
-            Function that converts an object created by the package to a message.
+            Function that converts one object to a message. It is called for objects without original
+            messages, such as summaries.
 
         Returns
         -------
         list of Message
-            The messages.
+            Original and converted messages, in the order of the objects.
         """
         return [m for each in objects for m in self.original_block(each) or (convert(each),)]
 
@@ -223,12 +234,12 @@ class PeerAdapter(ABC):
         Parameters
         ----------
         position : int
-            Position of the result in the history.
+            Position of the tool result in ``history``.
 
         Returns
         -------
         str
-            The name.
+            Name of the tool.
         """
         call = self._units.calls_by_result.get(position)
         return call.name if call else self.history[position].name or "tool"
@@ -236,15 +247,15 @@ class PeerAdapter(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Peer(BaseStrategy):
-    """The original code of a package, as a strategy."""
+    """Strategy that runs the original code of an upstream package."""
 
     name: str
-    "name in ``PEERS``"
+    "name of the strategy in ``PEERS``"
     options: tuple[tuple[str, Any], ...] = ()
-    "pairs of name and value of the options"
+    "options as pairs of a name and a value"
 
     def __call__(self, context: Context, /) -> Context:
-        """Ask the package which messages it would send, and return a fork that holds them."""
+        """Return a copy of the context with the messages that the package would send."""
         history = context.history[: context.history_length]
         adapter: PeerAdapter | None = context.strategy_state.get(self)
         if adapter is None:
@@ -252,7 +263,7 @@ class Peer(BaseStrategy):
         return fork_with_messages(context, restore_originals(history, adapter.prepare(history)))
 
     def __repr__(self) -> str:
-        """Return the text form of the peer."""
+        """Return the text form of the strategy, such as ``peer:autogen.buffered(buffer_size=20)``."""
         return f"peer:{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
 
     def _make_adapter(self, context: Context) -> PeerAdapter:
@@ -278,25 +289,25 @@ class Peer(BaseStrategy):
 
 
 def find_peer(name: str) -> Callable[..., Peer]:
-    """Return a function that makes the strategy of a peer from options.
+    """Return a function that creates the upstream strategy with a given name.
 
     Parameters
     ----------
     name : str
-        Name in ``PEERS``.
+        Name of the strategy in ``PEERS``.
 
     Returns
     -------
     callable
-        Function that takes the options as keywords and returns a ``Peer``.
+        Function that takes the options as keyword arguments and returns a ``Peer``.
 
     Raises
     ------
     UnknownName
-        If no peer has that name.
+        If ``name`` is not in ``PEERS``.
     """
     if name not in PEERS:
-        raise UnknownName("peer", name, PEERS)
+        raise UnknownName("upstream strategy", name, PEERS)
 
     def make(**options: Any) -> Peer:
         return Peer(name, tuple(sorted(options.items())))
@@ -305,19 +316,22 @@ def find_peer(name: str) -> Callable[..., Peer]:
 
 
 def restore_originals(originals: Sequence[Message], messages: Sequence[Message]) -> list[Message]:
-    """Replace messages that equal an original by the original, with data that a package cannot carry.
+    """Replace copies of messages by the original messages.
+
+    Original messages can have further data, such as billed token counts, which the copies of a
+    package lack.
 
     Parameters
     ----------
     originals : sequence of Message
-        Messages given to a package.
+        Messages that were passed to a package.
     messages : sequence of Message
-        Messages returned by the package.
+        Messages that the package returned.
 
     Returns
     -------
     list of Message
-        The returned messages, with originals where they are equal.
+        Returned messages, in which unchanged messages are replaced by the originals.
     """
     known: dict[Hashable, list[Message]] = {}
     for message in reversed(originals):
@@ -325,7 +339,7 @@ def restore_originals(originals: Sequence[Message], messages: Sequence[Message])
     same = {id(message) for message in originals}
     result = []
     for message in messages:
-        # Equal messages are used in order, and the last one as often as needed.
+        # Originals with the same content are used in order; the last one is used repeatedly.
         places = known.get(_message_json(message)) if id(message) not in same else None
         result.append((places.pop() if len(places) > 1 else places[0]) if places else message)
     return result
@@ -336,22 +350,24 @@ def _message_json(message: Message) -> str:
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits, even if an event loop is running.
+    """Run a coroutine that never waits for an event.
+
+    Unlike ``asyncio.run``, this also works in a thread with a running event loop.
 
     Parameters
     ----------
     coroutine : coroutine
-        The coroutine.
+        Coroutine to run.
 
     Returns
     -------
     object
-        The result of the coroutine.
+        Result of the coroutine.
 
     Raises
     ------
     RuntimeError
-        If the coroutine waits.
+        If the coroutine waits for an event.
     """
     try:
         coroutine.send(None)
@@ -359,4 +375,4 @@ def run_coroutine(coroutine: Coroutine[Any, Any, _T]) -> _T:
         result: _T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("the package awaits an event that does not occur in a replay")
+    raise RuntimeError("Expected a coroutine that never waits, got one that waits for an event")

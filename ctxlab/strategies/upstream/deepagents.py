@@ -1,7 +1,7 @@
-"""deepagents' summarization middleware as a strategy, with the defaults of its agent.
+"""Adapter for the summarization middleware of deepagents, with the defaults of its agent.
 
-Files that it would save are kept in memory. If it refuses a request that does not fit even when
-summarised, the request is sent unchanged.
+Files that the middleware would save are kept in memory. If a request does not fit even after
+summarization, the middleware raises an error. The request is then sent without a new summary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRIGGER, _KEEP = ("fraction", 0.85), ("fraction", 0.1)
 
 
 class _SummarizationAdapter(LangChainAdapter):
-    """``SummarizationMiddleware``, configured for a model with a known window."""
+    """Adapter for ``SummarizationMiddleware``, with a model that has a known context window."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class _SummarizationAdapter(LangChainAdapter):
             truncate_args_settings=arguments,  # type: ignore[arg-type]
         )
         self._messages: list[Any] = []
-        # Name of the file of the history; otherwise it would be random.
+        # Id in the file name of the saved history. Without it, the name would be random.
         self._state: dict[str, Any] = {"_summarization_session_id": "session"}
 
     def add(self, position: int, block: Block) -> None:
@@ -80,7 +80,7 @@ class _SummarizationAdapter(LangChainAdapter):
 
 
 class _MemoryBackend(protocol.BackendProtocol):
-    """A backend that keeps files in memory."""
+    """Backend for deepagents that keeps files in memory."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

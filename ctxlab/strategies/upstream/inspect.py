@@ -1,4 +1,4 @@
-"""Inspect AI's compaction handler and strategies, with ctxlab's counter and client in its model."""
+"""Adapters for the compaction of Inspect AI, which uses ctxlab's token counter and client."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _CLASSES: dict[str, type[api.ChatMessage]] = {
 
 
 class _UnusedAPI(api.ModelAPI):
-    """A provider that is never called."""
+    """Model provider that Inspect AI requires but never calls."""
 
     async def generate(self, *_: Any, **__: Any) -> api.ModelOutput:
         raise NotImplementedError
 
 
 class _ClientModel(api.Model):
-    """Inspect AI's model, with ctxlab's counter and client."""
+    """Model for Inspect AI that uses ctxlab's token counter and client."""
 
     def __init__(self, adapter: _CompactionAdapter, writer: Writer | None) -> None:
         super().__init__(_UnusedAPI("ctxlab"), api.GenerateConfig())
         self._adapter, self._writer = adapter, writer
 
     def __str__(self) -> str:
-        return "ctxlab/scripted"  # inspect_ai looks up windows by name, and knows none of this name
+        return "ctxlab/scripted"  # inspect_ai finds no context window for this name
 
     async def count_tokens(
         self, input: str | list[api.ChatMessage], config: api.GenerateConfig | None = None
@@ -49,7 +49,7 @@ class _ClientModel(api.Model):
         return sum(counter.count_message(self._adapter.to_message(message)) for message in input)
 
     async def count_tool_tokens(self, tools: Sequence[Any]) -> int:
-        return 0  # the available tokens are those of the messages alone
+        return 0  # the tokens of tools are already subtracted from ``available``
 
     async def generate(self, input: Any, *_: Any, **__: Any) -> api.ModelOutput:
         assert self._writer is not None
@@ -58,7 +58,7 @@ class _ClientModel(api.Model):
 
 
 class _CompactionAdapter(PeerAdapter):
-    """One conversation as an agent of inspect_ai passes it to the compaction handler."""
+    """Adapter that passes one conversation to a compaction handler, like an agent of inspect_ai."""
 
     separate_prompt = False
 
@@ -66,7 +66,7 @@ class _CompactionAdapter(PeerAdapter):
         self, make: Any, settings: PeerSettings, writer: Any = None, **options: Any
     ) -> None:
         super().__init__(settings)
-        # inspect_ai would look up the window by the model's name.
+        # Compute the threshold in tokens; inspect_ai would look up the window by the model's name.
         threshold = options.pop("threshold", 0.9)
         whole = isinstance(threshold, int) or threshold > 1
         tokens = int(threshold if whole else threshold * settings.available)
@@ -79,8 +79,11 @@ class _CompactionAdapter(PeerAdapter):
         self._since_compaction: list[api.ChatMessage] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _CompactionAdapter:
-        """Raise ``TypeError``: the state cannot be copied, so no extra question can be previewed."""
-        raise TypeError("inspect_ai keeps the conversation in a closure, which cannot be copied")
+        """Raise ``TypeError``, because the state in the compaction handler cannot be copied.
+
+        For this reason, ctxlab cannot preview a request with an additional question.
+        """
+        raise TypeError("cannot copy the conversation, because inspect_ai keeps it in a closure")
 
     def add(self, position: int, block: Block) -> None:
         made = _to_chat_message(block[0], position)
@@ -88,7 +91,11 @@ class _CompactionAdapter(PeerAdapter):
             messages.append(made)
 
     def select(self) -> list[Message]:
-        """Return the handler's messages for the model; after its error, the unchanged conversation."""
+        """Return the messages that the compaction handler would send.
+
+        If compaction does not reduce the messages enough, the handler raises an error. The method
+        then returns the messages without a new compaction.
+        """
         if self._compact is None:
             roles = [message.role for message in self._chat_messages]
             task = roles.index("user") + 1 if "user" in roles else len(roles)
@@ -107,7 +114,7 @@ class _CompactionAdapter(PeerAdapter):
         return list(map(self.to_message, kept))
 
     def to_message(self, message: api.ChatMessage) -> Message:
-        """Return the original message with the changes that inspect_ai made."""
+        """Return the original of a message of inspect_ai, with the changes that inspect_ai made."""
         position = (message.metadata or {}).get(_POSITION_KEY)
         if position is None:
             return Message(message.role, message.text)

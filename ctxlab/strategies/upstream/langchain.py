@@ -1,7 +1,7 @@
-"""LangChain's code as strategies: ``trim_messages`` and two middlewares.
+"""Adapters for LangChain: the function ``trim_messages`` and two middlewares.
 
-The hooks of a middleware run over a state that is kept here. An agent's system prompt is not part
-of that state, so leading system messages stand before it.
+The adapters keep the state that the hooks of a middleware read and change. In LangChain, the state
+does not include the system prompt, so leading system messages are kept separately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ctxlab.strategies.upstream.langchain_messages import LangChainAdapter
 
 
 class _TrimAdapter(LangChainAdapter):
-    """``trim_messages``, run over the whole conversation at every request."""
+    """Adapter that applies ``trim_messages`` to the whole conversation at every request."""
 
     separate_prompt = False
 
@@ -33,7 +33,7 @@ class _TrimAdapter(LangChainAdapter):
 
 
 class _SummarizationAdapter(LangChainAdapter):
-    """``SummarizationMiddleware.before_model``, which may rewrite the state."""
+    """Adapter that calls ``SummarizationMiddleware.before_model``, which may change the state."""
 
     def __init__(
         self, settings: PeerSettings, trigger: Any = None, model: str | None = None, **options: Any
@@ -55,7 +55,7 @@ class _SummarizationAdapter(LangChainAdapter):
 
 
 class _ClearingAdapter(LangChainAdapter):
-    """``ContextEditingMiddleware``, which edits a copy of the conversation for each request."""
+    """Adapter for ``ContextEditingMiddleware``, which edits a copy of the conversation each time."""
 
     def __init__(self, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)
@@ -76,17 +76,17 @@ class _ClearingAdapter(LangChainAdapter):
 
 
 def as_size_list(trigger: Any) -> Any:
-    """Return a trigger in LangChain's form, where several sizes are a list.
+    """Convert a trigger to LangChain's form, in which several sizes are a list.
 
     Parameters
     ----------
     trigger : tuple or None
-        A size, or several sizes.
+        One size, such as ``("tokens", 4000)``, or a tuple of several sizes.
 
     Returns
     -------
     list, tuple or None
-        The trigger.
+        List of several sizes; one size and None are returned unchanged.
     """
     return list(trigger) if trigger and not isinstance(trigger[0], str) else trigger
 

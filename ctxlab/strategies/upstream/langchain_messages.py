@@ -1,7 +1,8 @@
 """Conversion between ctxlab's messages and LangChain's messages.
 
-LangChain's messages hold less: empty content instead of None, and arguments as an object. So each
-has the position of its original as its id, and only the package's changes are read back.
+The conversion loses information: LangChain has empty content instead of None, and parsed arguments
+instead of JSON text. Therefore the id of each LangChain message is the position of the original
+message. Conversion back starts from the original and applies only the changes made by the package.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class LangChainAdapter(PeerAdapter):
     Parameters
     ----------
     settings : PeerSettings
-        Data and services for the package.
+        Data and services that ctxlab provides to the package.
     """
 
     def __init__(self, settings: PeerSettings) -> None:
@@ -35,17 +36,17 @@ class LangChainAdapter(PeerAdapter):
         self._loaded: dict[str, tuple[Message, BaseMessage, int]] = {}
 
     def load(self, position: int) -> BaseMessage:
-        """Return a copy of a message of the history in LangChain's class; its id is the position.
+        """Convert one message of the history to a LangChain message.
 
         Parameters
         ----------
         position : int
-            Position of the message.
+            Position of the message in ``history``.
 
         Returns
         -------
         BaseMessage
-            The message.
+            New LangChain message, with the position as its id.
         """
         key, message = str(position), self.history[position]
         if key not in self._loaded:
@@ -54,22 +55,23 @@ class LangChainAdapter(PeerAdapter):
         return self._loaded[key][1].model_copy()
 
     def load_all(self) -> list[BaseMessage]:
-        """Return a copy of the whole history after ``prompt`` in LangChain's classes.
+        """Convert all messages of the history to LangChain messages, except those in ``prompt``.
 
         Returns
         -------
         list of BaseMessage
-            The messages.
+            New LangChain messages, in order.
         """
         return list(map(self.load, range(len(self.prompt), len(self.history))))
 
     def to_system_message(self) -> SystemMessage | None:
-        """Return the single system message of an agent; its tokens are those of its originals.
+        """Join the messages in ``prompt`` to one system message, as LangChain's agents expect it.
 
         Returns
         -------
         SystemMessage or None
-            The joined message; None if there are none.
+            Joined message, which counts as many tokens as the original messages together. None if
+            ``prompt`` is empty.
         """
         if not self.prompt:
             return None
@@ -80,47 +82,49 @@ class LangChainAdapter(PeerAdapter):
         return made
 
     def from_langchain(self, messages: Iterable[BaseMessage]) -> list[Message]:
-        """Convert messages back: the originals with the changes that the package made.
+        """Convert LangChain messages back to ctxlab's messages.
 
         Parameters
         ----------
         messages : iterable of BaseMessage
-            LangChain's messages.
+            LangChain messages, loaded from the history or created by the package.
 
         Returns
         -------
         list of Message
-            ctxlab's messages.
+            Original messages with the changes that the package made, and messages that it created.
         """
         return list(map(self._restore, messages))
 
     def count_tokens(self, messages: Any) -> int:
-        """Count tokens with ctxlab's counter; LangChain accepts this method as a token counter.
+        """Count the tokens of messages with ctxlab's counter.
+
+        The method can be passed to LangChain as a token counter.
 
         Parameters
         ----------
         messages : iterable of BaseMessage
-            LangChain's messages.
+            LangChain messages to count.
 
         Returns
         -------
         int
-            Number of tokens.
+            Number of tokens of all messages.
         """
         return sum(map(self._message_tokens, messages))
 
     def make_chat_model(self, model: str | None) -> BaseChatModel:
-        """Return a chat model that ctxlab's client answers; its window is the available tokens.
+        """Create a LangChain chat model that calls ctxlab's client.
 
         Parameters
         ----------
         model : str or None
-            Name of the model to call.
+            Name of the model to call. None raises ``SpecError``.
 
         Returns
         -------
         BaseChatModel
-            The chat model.
+            Chat model with a context window of ``settings.available`` tokens.
         """
         writer = self.settings.make_writer(model)
         window: Any = {"max_input_tokens": self.settings.available}
@@ -158,12 +162,12 @@ class LangChainAdapter(PeerAdapter):
 
 
 class _ClientChatModel(BaseChatModel):
-    """A chat model of LangChain that is answered by ctxlab's client."""
+    """LangChain chat model that calls ctxlab's client."""
 
     writer: Any
     "function that takes ctxlab's messages and returns the text of the reply"
     restore: Any
-    "function that converts LangChain's messages to ctxlab's"
+    "function that converts LangChain messages to ctxlab's messages"
 
     @property
     def _llm_type(self) -> str:
@@ -180,7 +184,7 @@ def _build_message(message: Message, key: str) -> BaseMessage:
     common: dict[str, Any] = {"content": content, "id": key, "name": message.name}
     if message.role == "assistant":
         calls: list[Any] = []
-        broken: list[Any] = []  # LangChain stores calls without an object apart
+        broken: list[Any] = []  # calls whose arguments are not a JSON object
         for call in message.tool_calls:
             made, arguments = {"id": call.id, "name": call.name}, object_arguments(call)
             if arguments is None:
@@ -199,5 +203,5 @@ def _is_unchanged(message: BaseMessage, loaded: BaseMessage) -> bool:
 
 
 def _with_arguments(call: ToolCall, arguments: dict[str, Any]) -> ToolCall:
-    """Return a call with other arguments, formatted as LangChain's models do."""
+    """Return a copy of a tool call with other arguments, as JSON in LangChain's format."""
     return ToolCall(call.id, call.name, json.dumps(arguments, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""LangMem's ``summarize_messages`` as a strategy, with the running summary that it returns."""
+"""Adapter for LangMem's ``summarize_messages``, which continues a running summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.strategies.upstream.langchain_messages import LangChainAdapter
 
 
 class _SummarizationAdapter(LangChainAdapter):
-    """``summarize_messages``, run over the whole conversation at every request."""
+    """Adapter that applies ``summarize_messages`` to the whole conversation at every request."""
 
     separate_prompt = False
 
@@ -26,7 +26,7 @@ class _SummarizationAdapter(LangChainAdapter):
     def select(self) -> list[Message]:
         loaded: Any = self.load_all()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # raised if it could not trim
+            warnings.simplefilter("ignore", RuntimeWarning)  # LangMem warns if it cannot trim
             earlier = self._running_summary
             result = summarize_messages(loaded, running_summary=earlier, **self._options)
         self._running_summary = result.running_summary or self._running_summary

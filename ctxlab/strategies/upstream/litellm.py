@@ -1,4 +1,4 @@
-"""litellm's ``trim_messages`` as a strategy, run over the whole conversation."""
+"""Adapter for litellm's ``trim_messages``, which is applied to the whole conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from litellm.utils import trim_messages as trim
 
 
 class _TrimAdapter(PeerAdapter):
-    """A conversation that litellm trims, with its own tokenizer for the model."""
+    """Adapter that trims one conversation with litellm and litellm's tokenizer for the model."""
 
     separate_prompt = False
 
@@ -26,7 +26,7 @@ class _TrimAdapter(PeerAdapter):
         super().__init__(settings)
         room = int(settings.available * trim_ratio) if max_tokens is None else max_tokens
         self._options = {"model": settings.counter.model, "max_tokens": room}
-        # It logs a traceback for every failure and then sends the whole conversation.
+        # If trimming fails, litellm logs a traceback and returns the whole conversation.
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
 
     def select(self) -> list[Message]:

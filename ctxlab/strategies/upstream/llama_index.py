@@ -1,4 +1,4 @@
-"""LlamaIndex's ``Memory`` as a strategy; messages are added one by one."""
+"""Adapter for LlamaIndex's ``Memory``, to which messages are added one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
 class _MemoryChatStore(AsyncDBChatStore):
-    """The messages that a ``Memory`` still holds, in memory; its own store is a database."""
+    """Chat store that keeps the messages of a ``Memory`` in a list instead of a database."""
 
     kept: list[Any] = Field(default_factory=list)
 
@@ -51,12 +51,15 @@ class _MemoryChatStore(AsyncDBChatStore):
 
 
 class _MemoryAdapter(PeerAdapter):
-    """A conversation in a ``Memory`` without blocks; the system prompt is not part of it."""
+    """Adapter that stores one conversation, without its system prompt, in a ``Memory``.
+
+    The ``Memory`` has no memory blocks, so messages that it drops are not summarized or stored.
+    """
 
     def __init__(self, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)
         count = settings.counter.count_text
-        # Any object with the right length will do.
+        # Memory uses only the length of the token list, so a range of that length suffices.
         self._memory = Memory.from_defaults(
             tokenizer_fn=lambda text: range(count(text)),  # type: ignore[arg-type, return-value]
             chat_store=_MemoryChatStore(),

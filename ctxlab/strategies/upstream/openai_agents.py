@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's ``ToolOutputTrimmer``, run over the conversation as response items."""
+"""Adapter for ``ToolOutputTrimmer`` of the OpenAI Agents SDK, which shortens old tool results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
 class _FilterAdapter(PeerAdapter):
-    """One conversation; the SDK keeps it whole and filters it before each request."""
+    """Adapter that stores one conversation in full and filters a copy of it before each request."""
 
     separate_prompt = False
 

@@ -1,4 +1,7 @@
-"""The OpenHands SDK's summarizing condenser, run over a view of events like that of a live agent."""
+"""Adapter for the summarizing condenser of the OpenHands SDK.
+
+The condenser runs on a view, the list of events that a live agent would send to its model.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ _MAX_TRIES = 5
 
 
 class _CountedText(TextContent):
-    """A text with the token count of its message, which is all that the SDK needs."""
+    """Text content that stores the token count of its message, so that it is not counted again."""
 
     tokens: int = 0
 
 
 class _ClientLLM(LLM):
-    """The model that writes summaries, answered by ctxlab's client."""
+    """LLM for the condenser that writes summaries with ctxlab's client."""
 
     _writer: Writer | None = PrivateAttr(default=None)
 
@@ -45,7 +48,7 @@ class _ClientLLM(LLM):
 
 
 class _AgentLLM:
-    """The agent's model as the condenser uses it: its window and its token counts."""
+    """LLM of the agent, reduced to what the condenser uses: context window and token counts."""
 
     def __init__(self, settings: PeerSettings) -> None:
         self.effective_max_input_tokens = settings.available
@@ -62,7 +65,10 @@ class _AgentLLM:
 
 
 class _CondenserAdapter(PeerAdapter):
-    """One conversation, which is condensed before each request until the condenser returns a view."""
+    """Adapter that stores one conversation as a view, and condenses the view before each request.
+
+    A view is the list of events that an agent of the SDK sends to its model.
+    """
 
     separate_prompt = False
 
@@ -75,7 +81,7 @@ class _CondenserAdapter(PeerAdapter):
         self._llm: Any = _AgentLLM(settings)
         self._view = View()
         self._messages_by_event: dict[str, Message] = {}
-        "message of each event that is the first of a message, by the id of the event"
+        "message by the id of its first event; a message with several tool calls has several events"
 
     def add(self, position: int, block: Block) -> None:
         (message,) = block
@@ -85,7 +91,7 @@ class _CondenserAdapter(PeerAdapter):
             self._view.append_event(event)
 
     def select(self) -> Iterator[Message]:
-        """Return the messages of the view once condensing is done or changes nothing."""
+        """Condense the view until it does not get smaller, and yield its messages."""
         for _ in range(_MAX_TRIES):
             before = self._measure()
             try:
@@ -136,7 +142,10 @@ class _CondenserAdapter(PeerAdapter):
 
 
 class _ToolResultEvent(events.AgentErrorEvent):
-    """A result of any tool; the SDK's own events require the class of the tool."""
+    """Event with a result of any tool.
+
+    The SDK's own observation events cannot be used, because they require the class of the tool.
+    """
 
     _content_text: _CountedText | None = PrivateAttr(default=None)
 

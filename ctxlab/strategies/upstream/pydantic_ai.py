@@ -1,7 +1,8 @@
-"""The history processors of summarization-pydantic-ai, and its context manager.
+"""Adapters for the history processors and the context manager of summarization-pydantic-ai.
 
-Pydantic AI decides whether a cut persists: it keeps the messages that a processor returns, but not
-those that a capability puts into a request.
+The messages that a history processor returns replace the conversation: later requests start from
+them. The context manager is a capability: the messages that it returns are used for one request
+only.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
 class _ProcessorAdapter(PeerAdapter):
-    """The messages that the processor left, and those since then; one request between two replies."""
+    """Adapter that passes the messages kept so far, and the new messages, to a history processor.
+
+    All messages between two replies of the model are parts of one ``ModelRequest``.
+    """
 
     separate_prompt = False
     process: Any
-    "the processor"
+    "asynchronous function that takes a list of messages and returns the messages to send"
     keeps_edits = True
 
     def __init__(self, settings: PeerSettings) -> None:
         super().__init__(settings)
         self._kept: list[api.ModelMessage] = []
         self._begins = False
-        "True if the next message must not join the last request, which has been sent"
+        "True if the last ``ModelRequest`` was sent, so that the next message begins a new one"
 
     def add(self, position: int, block: Block) -> None:
         (message,) = block
@@ -55,11 +59,11 @@ class _ProcessorAdapter(PeerAdapter):
         return self._restore(made)
 
     def count_tokens(self, messages: Sequence[api.ModelMessage]) -> int:
-        """Return the tokens of messages, counted by ctxlab's counter."""
+        """Return the number of tokens of messages, counted with ctxlab's counter."""
         return sum(map(self.settings.counter.count_message, self._restore(messages)))
 
     def make_model(self, model: str | None) -> FunctionModel:
-        """Return a model of the package that is answered by ctxlab's client."""
+        """Create a Pydantic AI model that calls ctxlab's client."""
         writer = self.settings.make_writer(model)
 
         def answer(messages: list[api.ModelMessage], _: AgentInfo) -> api.ModelResponse:
@@ -104,13 +108,13 @@ def _summarization(settings: PeerSettings, model: str | None = None, **options: 
 
 def _manager(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
     adapter = _ProcessorAdapter(settings)
-    adapter.keeps_edits = False  # the history of the run stays whole
+    adapter.keeps_edits = False  # later requests start from all messages again
     fixed: dict[str, Any] = {"token_counter": adapter.count_tokens}
     fixed["summarization_model"] = adapter.make_model(model)
     capability = package.ContextManagerCapability(**fixed, **settings.with_room(options))
 
     async def process(messages: list[api.ModelMessage]) -> list[api.ModelMessage]:
-        context: Any = SimpleNamespace(messages=messages)  # all that it reads of the context
+        context: Any = SimpleNamespace(messages=messages)  # the only attribute that is read
         done = await capability.before_model_request(None, context)  # type: ignore[arg-type]
         return list(done.messages)
 

@@ -1,4 +1,4 @@
-"""Semantic Kernel's history reducers, run by the package before each request."""
+"""Adapters for the chat history reducers of Semantic Kernel, which run before each request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, ru
 
 
 class _ReducerAdapter(PeerAdapter):
-    """A conversation in a reducer, which holds the history too."""
+    """Adapter that stores one conversation in a reducer, which is a subclass of ``ChatHistory``."""
 
     separate_prompt = False
 
@@ -44,7 +44,7 @@ class _ReducerAdapter(PeerAdapter):
 
 
 class _ClientService(ChatCompletionClientBase):
-    """The package's chat service, answered by ctxlab's client."""
+    """Chat completion service for Semantic Kernel that calls ctxlab's client."""
 
     writer: Any
 

@@ -1,4 +1,4 @@
-"""Strands' conversation managers, run by the package in a loop like that of its agent."""
+"""Adapters for the conversation managers of Strands, called at the same times as by its agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings, Wr
 
 
 class _AgentAdapter(PeerAdapter):
-    """The agent as a manager sees it, with the loop that reduces until the request fits."""
+    """Adapter that replaces the Strands agent and reduces the messages until the request fits.
+
+    The adapter has the attributes of an agent that a manager uses, such as ``messages``.
+    """
 
     group_results = True
 
@@ -48,7 +51,7 @@ class _AgentAdapter(PeerAdapter):
                 break
             stuck = len(self.messages) == before[0] and self._sent_tokens() >= before[1]
             if stuck and isinstance(self._manager, managers.SummarizingConversationManager):
-                break  # it would summarise its own summary without end
+                break  # the manager would summarise its own summary again and again
             self._invoke_hooks()
         return self._to_messages()
 
@@ -76,18 +79,18 @@ class _AgentAdapter(PeerAdapter):
 
 
 class _ClientModel:
-    """The package's model, answered by ctxlab's client."""
+    """Model for Strands that calls ctxlab's client."""
 
     def __init__(self, available: int, writer: Writer | None) -> None:
         self.context_window_limit = available
         self._writer = writer
 
     def estimate_utilization(self, tokens: int) -> float:
-        """Return the share of the window that tokens take."""
+        """Return a number of tokens as a share of the context window."""
         return tokens / max(1, self.context_window_limit)
 
     async def stream(self, messages: Any, *_: Any, **other: Any) -> AsyncIterator[dict[str, Any]]:
-        """Yield the reply in the events that the package reads."""
+        """Yield the reply of the model as the stream events that Strands expects."""
         assert self._writer is not None
         lines = [f"{message['role']}: {message['content']}" for message in messages]
         said = self._writer("\n".join([str(other.get("system_prompt", "")), *lines]))
@@ -146,7 +149,7 @@ def _with_result(message: Message, result: dict[str, Any]) -> Message:
 
 
 def _translate(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the share of ``proactive_compression`` as the package takes it."""
+    """Return options in which ``proactive_compression`` is a dict, as Strands expects it."""
     if (share := options.get("proactive_compression")) is None:
         return options
     return {**options, "proactive_compression": {"compression_threshold": share}}

@@ -1,4 +1,4 @@
-"""Rules of Google ADK's way to leave out what was said in earlier turns."""
+"""Tests of the Google ADK baseline, which leaves out earlier turns."""
 
 from __future__ import annotations
 

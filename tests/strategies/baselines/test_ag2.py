@@ -1,4 +1,4 @@
-"""Rules of AG2's policies: they count the events of a stream, of which a step with one call has five."""
+"""Tests of the AG2 baselines, which count events; a step with one call has five events."""
 
 from __future__ import annotations
 

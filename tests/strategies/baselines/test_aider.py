@@ -1,4 +1,4 @@
-"""Rules of aider's chat summary."""
+"""Tests of the aider baseline."""
 
 from __future__ import annotations
 

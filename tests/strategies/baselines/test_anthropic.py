@@ -1,4 +1,4 @@
-"""Rules of Anthropic's context editing and compaction, as they are documented."""
+"""Tests of the baselines for Anthropic's context editing and compaction, as documented."""
 
 from __future__ import annotations
 

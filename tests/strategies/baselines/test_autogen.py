@@ -1,4 +1,4 @@
-"""Rules of AutoGen's model contexts; a block is a message or the results of one step."""
+"""Tests of the AutoGen baselines; a block is a message or the results of one step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Blocks = list[tuple[Message, ...]]
 
 
 def parted(messages: tuple[Message, ...]) -> tuple[list[Message], Blocks]:
-    """The system messages at the beginning, and the blocks of the rest."""
+    """Split messages into leading system messages and blocks."""
     start = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
     return list(messages[:start]), group_blocks(messages[start:])
 

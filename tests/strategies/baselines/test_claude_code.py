@@ -1,4 +1,4 @@
-"""Rules of Claude Code's compaction, as its recorded sessions show it."""
+"""Tests of the Claude Code baseline, as observed in recorded sessions."""
 
 from __future__ import annotations
 

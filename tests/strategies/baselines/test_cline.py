@@ -1,4 +1,4 @@
-"""Rules of Cline's two strategies."""
+"""Tests of the two Cline baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of Codex CLI's local compaction."""
+"""Tests of the Codex CLI baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the Complexity Trap's three configurations."""
+"""Tests of the three configurations of the paper "The Complexity Trap"."""
 
 from __future__ import annotations
 

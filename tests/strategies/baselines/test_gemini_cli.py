@@ -1,4 +1,4 @@
-"""Rules of Gemini CLI's compression, the runs that it cannot compress among them."""
+"""Tests of the Gemini CLI baseline, including conversations that it cannot compress."""
 
 from __future__ import annotations
 

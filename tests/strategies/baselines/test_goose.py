@@ -1,4 +1,4 @@
-"""Rules of goose's compaction."""
+"""Tests of the goose baseline."""
 
 from __future__ import annotations
 

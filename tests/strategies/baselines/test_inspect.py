@@ -1,4 +1,4 @@
-"""Rules of Inspect AI's compaction: what it clears, trims and summarises, and that it may fail."""
+"""Tests of the Inspect AI baselines: clearing, trimming, summaries, and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMOVED = "(Tool result removed)"
 
 
 def steps(count: int, words: int = 60, ids: str | None = None) -> list[Message]:
-    """A task and as many calls with their results, then a question."""
+    """Return a task, ``count`` calls with results, and a question."""
     talk = [Message("system", "You are an agent."), Message("user", "Fix it")]
     for i in range(count):
         call = ToolCall(ids or f"c{i}", "read", f'{{"path": "f{i}.py"}}')

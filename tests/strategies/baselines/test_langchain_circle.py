@@ -1,4 +1,4 @@
-"""What holds for the baselines of LangChain, LangMem, deepagents, litellm and LlamaIndex alike."""
+"""Tests for all baselines of LangChain, LangMem, deepagents, litellm and LlamaIndex."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of LangMem's baseline, on conversations that are small enough to be read."""
+"""Tests of the LangMem baseline on small conversations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADER = "system Summary of the conversation so far: "
 
 
 def talk(turns: int) -> list[Message]:
-    """Messages of eleven tokens or so."""
+    """Return messages of about eleven tokens each."""
     return [
         Message(role, f"{'word ' * 5}{number}")
         for number in range(turns)
@@ -26,7 +26,7 @@ def talk(turns: int) -> list[Message]:
 def sent(
     spec: str, messages: list[Message], counter: TokenCounter, client: ScriptedClient | None = None
 ) -> list[list[str]]:
-    """Every request as ``role text`` lines."""
+    """Return the requests as lists of ``role text`` lines."""
     prepared = PreparedRecording(
         Recording("r", (*messages, Message("assistant", "Done."))), counter, client
     )

@@ -1,4 +1,4 @@
-"""Rules of Letta's sliding window."""
+"""Tests of the Letta baseline."""
 
 from __future__ import annotations
 

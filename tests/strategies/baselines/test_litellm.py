@@ -1,4 +1,4 @@
-"""Rules of litellm's baseline, on conversations that are small enough to be read."""
+"""Tests of the litellm baseline on small conversations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxlab.tokens.counter import TokenCounter
 
 
 def sent(spec: str, messages: list[Message], counter: TokenCounter) -> list[Message]:
-    """The last request."""
+    """Return the last request."""
     prepared = prepare_messages((*messages, Message("assistant", "Done.")), counter)
     return run(prepared, spec, 100_000)[1][-1].messages
 
@@ -73,7 +73,7 @@ def test_a_call_without_text_that_does_not_fit_makes_it_send_everything(
 
 
 def tried(messages: list[Message], room: int, counter: TokenCounter) -> list[Message]:
-    """What is sent where each message is tried in turn, from the newest back."""
+    """Return the messages that fit if each is tried in turn, from the newest to the oldest."""
     sizes = _MessageSizes(counter)
     results = next((i for i, m in enumerate(reversed(messages)) if m.role != "tool"), 0)
     older, newest = messages[: len(messages) - results], messages[len(messages) - results :]

@@ -1,4 +1,4 @@
-"""Rules of LlamaIndex's baseline, on conversations that are small enough to be read."""
+"""Tests of the LlamaIndex baseline on small conversations."""
 
 from __future__ import annotations
 

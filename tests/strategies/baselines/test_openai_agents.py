@@ -1,4 +1,4 @@
-"""Rules of the OpenAI Agents SDK's trimmer: which outputs it cuts, and what is left of them."""
+"""Tests of the OpenAI Agents SDK baseline: which tool outputs it trims, and how."""
 
 from __future__ import annotations
 

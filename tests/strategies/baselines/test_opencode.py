@@ -1,4 +1,4 @@
-"""Rules of opencode's compaction and of its pruning."""
+"""Tests of the opencode baselines: compaction and pruning."""
 
 from __future__ import annotations
 

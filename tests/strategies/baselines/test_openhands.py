@@ -1,4 +1,4 @@
-"""Rules of OpenHands' condensers: events are counted, and each leaves out another part of them."""
+"""Tests of the OpenHands baselines, which count events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of Pydantic AI's history processors: messages are counted its way, and cuts part no pair."""
+"""Tests of the Pydantic AI baselines: how they count messages, and valid cuts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER = "Summary of previous conversation:"
 
 
 def work(count: int, calls: int = 1, id: str | None = None) -> list[Message]:
-    """Twice as many messages of Pydantic AI as steps, and one for the system prompt and the task."""
+    """Return ``count`` steps of two Pydantic AI messages each, after a message with the task."""
     talk = [Message("system", "You are an agent."), Message("user", "Fix it")]
     for number in range(count):
         made = tuple(ToolCall(id or f"c{number}.{i}", "run") for i in range(calls))

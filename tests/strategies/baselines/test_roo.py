@@ -1,4 +1,4 @@
-"""Rules of Roo Code's condensing, and of its fallback."""
+"""Tests of the Roo Code baseline and its fallback."""
 
 from __future__ import annotations
 

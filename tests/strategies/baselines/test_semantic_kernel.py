@@ -1,4 +1,4 @@
-"""Rules of Semantic Kernel's history reducers."""
+"""Tests of the Semantic Kernel baselines."""
 
 from __future__ import annotations
 

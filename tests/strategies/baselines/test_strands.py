@@ -1,4 +1,4 @@
-"""Rules of Strands' conversation managers."""
+"""Tests of the Strands baselines."""
 
 from __future__ import annotations
 

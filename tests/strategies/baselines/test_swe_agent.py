@@ -1,4 +1,4 @@
-"""Rules of SWE-agent's history processor, as its source has them."""
+"""Tests of the SWE-agent baseline, as defined by its source."""
 
 from __future__ import annotations
 

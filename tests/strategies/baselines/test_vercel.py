@@ -1,4 +1,4 @@
-"""Rules of pruneMessages."""
+"""Tests of the baseline for ``pruneMessages`` of the Vercel AI SDK."""
 
 from __future__ import annotations
 

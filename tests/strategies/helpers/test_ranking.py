@@ -1,4 +1,4 @@
-"""Rules of the two ways to find what is near, and of cutting a text around what matched."""
+"""Tests of the two rankings, by words and by vectors, and of excerpts around a match."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_vectors_of_no_length_are_far_from_everything() -> None:
 
 
 class Lacking:
-    """A connection of an SQLite that was built without full-text search."""
+    """Stand-in for a connection to an SQLite without full-text search."""
 
     def execute(self, *_: object) -> None:
         raise sqlite3.OperationalError("no such module: fts5")

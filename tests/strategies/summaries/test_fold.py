@@ -1,4 +1,4 @@
-"""Rules of summaries by a model: within the window, in parts, judged, and done without it if need be."""
+"""Tests of summaries by a model: limits, summaries in parts, checks, and the fallback."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asked_within_the_window(client: ScriptedClient) -> None:
 
 
 def short(request: Request) -> str:
-    """A summary that names the markers that it was shown."""
+    """Scripted model whose summary contains the markers of its prompt."""
     return " ".join(re.findall(r"marker\d+x", request.messages[1].text)) or "Nothing was said."
 
 
@@ -86,11 +86,11 @@ def test_seed_002_10_7_one_message_beyond_a_call_is_cut_in_the_middle_with_a_war
     client = ScriptedClient(short)
     huge = Message("user", "marker1x first " + "fill " * 30_000 + "last marker2x")
     context = context_of(client)
-    with pytest.warns(SummaryWarning, match="summary input cut: 1 too long for one call to gpt-4"):
+    with pytest.warns(SummaryWarning, match="summary input cut: 1 of 1 messages too long for"):
         said = summarize(context, "", [huge], 400, SMALL)
     asked_within_the_window(client)
     assert said == "marker1x marker2x"
-    assert (0, "summary input cut: 1 too long for one call to gpt-4") in context.events
+    assert (0, "summary input cut: 1 of 1 messages too long for gpt-4") in context.events
     assert "characters left out]" in client.requests[0].messages[1].text
 
 

@@ -1,4 +1,4 @@
-"""Rules of the structured digest: bounded, deterministic, extended from its own text, names kept."""
+"""Tests of the structured digest: bounded, deterministic, extended from its own text, with names."""
 
 from __future__ import annotations
 

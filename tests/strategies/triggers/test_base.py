@@ -1,4 +1,4 @@
-"""Rules of trials: nothing stays of one, no model is asked, and they stay rare."""
+"""Tests of trial runs of triggers: they have no side effects, ask no model, and are rare."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class needs_a_model(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class counts_trials(BaseStrategy):
-    """Takes nothing away, and says how often it was asked, in a place of its own."""
+    """Strategy that changes no message and counts its calls in its own state."""
 
     name: str
 

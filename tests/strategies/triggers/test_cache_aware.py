@@ -1,4 +1,4 @@
-"""Rules of ``when_it_pays``: it buys when buying is cheaper, and on real logs that costs less."""
+"""Tests of ``when_it_pays``: it edits if this is cheaper, and saves cost on real recordings."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def work(count: int) -> list[Message]:
 
 
 def prepare(messages: Sequence[Message], counter: TokenCounter) -> PreparedRecording:
-    """With the prices and the cache of the model whose tokens are counted."""
+    """Prepare messages with the prices and the cache policy of the model of the counter."""
     return PreparedRecording(Recording("r", tuple(messages)), counter)
 
 
 def price(before: list[Message], now: Context, read: float, write: float) -> float:
-    """What a request costs after another, by looking at every message of both."""
+    """Compute the cost of a request after another one by comparing all messages."""
     total, same = 0.0, True
     for i, entry in enumerate(now.entries):
         same = same and i < len(before) and before[i] == entry.message

@@ -1,4 +1,4 @@
-"""Rules of ``clear_at_least``: much at a time or nothing."""
+"""Tests of ``clear_at_least``: an edit is applied only if it frees enough tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``hysteresis``: rarely, deeply, and with the whole budget for what comes after it."""
+"""Tests of ``hysteresis``: edits are rare and go down to the target."""
 
 from __future__ import annotations
 

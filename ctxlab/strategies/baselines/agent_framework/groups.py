@@ -1,7 +1,8 @@
-"""Message groups of Microsoft Agent Framework, which are kept or dropped as a whole, and their sizes.
+"""Split a context into the message groups of Microsoft Agent Framework, and estimate their tokens.
 
-A group is a single message, or a tool call with its results. The estimated number of tokens of a group
-is the number of characters of its messages as JSON, divided by four.
+A group is a single message, or a tool call with its results. Agent Framework keeps or drops each
+group as a whole. The estimated number of tokens of a group is the number of characters of its
+messages as JSON, divided by four.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ def group_at(entries: Sequence[Entry], index: int) -> MessageGroup:
 
 
 def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[Entry]]:
-    """Yield the entries of a group by message of the package.
+    """Yield the entries of a group, as one list for each message of Agent Framework.
 
-    In the package, all tool results of a step are one message.
+    Agent Framework stores all tool results of a step in one message.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
     Yields
     ------
     list of Entry
-        Entries that form one message of the package.
+        Entries that form one message of Agent Framework.
     """
     index = group.start
     while index < group.stop:
@@ -102,7 +103,7 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
 
 
 def pop_older_steps(context: Context, strategy: BaseStrategy, keep: int) -> list[MessageGroup]:
-    """Return all steps except the newest ``keep`` and those that an earlier call returned.
+    """Return all steps except the newest ``keep`` steps and those returned by an earlier call.
 
     A step is a message with tool calls, and the results of these calls. The caller must drop or
     replace the returned steps, because they are not returned again.
@@ -220,7 +221,7 @@ _IMAGE_LINK = {"type": "uri", "media_type": "image/png"}
 
 
 class TokenEstimates:
-    """Cache of the estimated tokens of a context, extended while entries are only appended.
+    """Cache of the estimated tokens of a context, valid as long as entries are only appended.
 
     Parameters
     ----------
@@ -292,7 +293,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _message_json(block: Sequence[Entry]) -> str:
-    """Return the JSON form of a message, whose length the package uses to estimate tokens."""
+    """Return the JSON form of a message. Agent Framework estimates tokens from its length."""
     first = block[0]
     message_id = f"msg_{first.start}"
     if first.form is Form.SUMMARY:
@@ -320,19 +321,19 @@ def _iter_contents(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def format_for_summary(number: int, block: Sequence[Entry]) -> str:
-    """Format one message of the package as it appears in the summariser's input.
+    """Format one message of Agent Framework as it appears in the summariser's input.
 
     Parameters
     ----------
     number : int
         Number of the message in the summariser's input, from 1.
     block : sequence of Entry
-        Entries that form one message of the package.
+        Entries that form one message of Agent Framework.
 
     Returns
     -------
     str
-        Text of the message after its number and role, such as ``3. [user] Hello``.
+        Number, role and text of the message, such as ``3. [user] Hello``.
     """
     parts: list[str] = []
     for entry in block:

@@ -214,9 +214,9 @@ class context_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaselineStrategy):
-    r"""Summarises the oldest groups above a number of messages, as many as fit one model call.
+    r"""Summarises the oldest groups that fit one model call when there are too many messages.
 
-    Leading groups that are too long for one call are skipped. If such a group directly follows an
+    Oldest groups that are too long for one call are skipped. If such a group directly follows an
     earlier summary, only that summary is summarised again, at every request, and the conversation
     keeps growing. If the model fails, the package leaves the messages unchanged; ctxlab makes an
     extractive summary.
@@ -246,7 +246,7 @@ class summarization(BaselineStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the oldest groups above a number of messages, as many as fit one model call."""
+        """Summarise the oldest groups that fit one model call when there are too many messages."""
         entries = context.entries
         groups = [group for group in grouping.split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:

@@ -22,7 +22,7 @@ MAX_SUMMARY_TOKENS = 4_000
 
 
 def window_tokens(context: Context) -> int:
-    """Return the size of the context window, including room for reply and tool definitions.
+    """Return the size of the context window, including the room for reply and tool definitions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Text parts and image parts of messages, in a form that several packages share."""
+"""Split messages into text and image parts, and parse the arguments of tool calls."""
 
 from __future__ import annotations
 

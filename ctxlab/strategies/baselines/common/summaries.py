@@ -1,4 +1,4 @@
-"""Summaries as products write them: inside a product's own text, or used without checks."""
+"""Write summaries in the way of the products: wrapped in a fixed text, or used without checks."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def make_wrapped_summary(
 ) -> Message:
     """Return the summary of entries ``[start, stop)``, wrapped in the text of a product.
 
-    If the entries contain earlier summaries, the new summary includes their contents. Without a model,
-    the summary is extractive and takes at most half of the tokens of the entries, but may always
-    take 40.
+    If the entries contain earlier summaries, the new summary includes their contents. A summary made
+    without a model is limited to half of the tokens of the entries, or to 40 tokens if that is more.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ def summarize_entries(
     model : str or None
         Name of the model that writes the summary. None: make an extractive summary.
     prefix, suffix : str, default ""
-        Text around the earlier summary, which is removed before it is summarised.
+        Text around the earlier summary. It is removed from the summariser's input.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Baselines of LangChain."""
+"""Baselines of LangChain: trimming messages, summarising, and clearing tool results."""
 
 from ctxlab.strategies.baselines.langchain.strategies import MODULE_BASELINES
 

@@ -16,11 +16,12 @@ from ctxlab.strategies.helpers.text import with_text
 
 @dataclass(frozen=True, repr=False)
 class clear_tool_uses(BaseStrategy):
-    """Clears all tool results but the newest ``keep`` once the conversation exceeds a trigger.
+    """Clears all tool results except the newest ``keep`` when the conversation exceeds ``trigger``.
 
-    The product edits a copy before each request and measures the unedited conversation. So after
-    the trigger it clears at every request. With ``clear_at_least`` it clears the same oldest
-    results each time and then stops.
+    LangChain edits a copy of the conversation before each request and measures the unedited
+    conversation. Once the conversation exceeds ``trigger``, results are therefore cleared in every
+    request. Clearing stops once ``clear_at_least`` tokens are saved, if this parameter is set. In this
+    case, later requests clear the same oldest results again and no newer ones.
 
     Source: langchain, ``ContextEditingMiddleware`` with ``ClearToolUsesEdit``.
 
@@ -41,18 +42,18 @@ class clear_tool_uses(BaseStrategy):
     trigger: int = 100_000
     "tokens of the conversation, without the system prompt, above which results are cleared"
     clear_at_least: int = 0
-    "tokens after which clearing stops; 0: all clearable results are cleared"
+    "number of saved tokens at which clearing stops; 0: clear all results except the kept ones"
     keep: int = 3
     "number of newest tool results to keep"
     clear_tool_inputs: bool = False
-    "clear the arguments of a call with its result"
+    "True: clear the arguments of a call together with its result"
     exclude_tools: tuple[str, ...] = ()
-    "names of tools whose results are kept"
+    "names of tools whose results are never cleared"
     placeholder: str = "[cleared]"
     "text that replaces a result"
 
     def __call__(self, context: Context, /) -> Context:
-        """Clear all tool results but the newest ``keep`` once the conversation exceeds a trigger."""
+        """Clear all tool results except the newest ``keep`` if the conversation exceeds ``trigger``."""
         results = tool_result_positions(context)
         done: int
         done, saved = context.strategy_state.get(self, (-1, 0))

@@ -1,4 +1,4 @@
-"""Baselines of LangChain: the function ``trim_messages``, and two middlewares of its agents."""
+"""Baselines of LangChain: the function ``trim_messages`` and two middlewares for agents."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         trim_messages(),
         "langchain-core 1.7.2",
         f"{_URL}/langchain-core%3D%3D1.7.2/libs/core/langchain_core/messages/utils.py",
-        "Keeps the newest messages that fit, without the system prompt. A cut may separate "
-        "results from their calls. With start_on='human' an agent's run may end up empty.",
+        "Keeps the newest messages that fit, without the system prompt. A cut may separate results "
+        "from their calls. With start_on='human', no message is kept if the task does not fit and "
+        "no other user message follows.",
         (
             "",
             "max_tokens=4000",
@@ -30,11 +31,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         summarization(),
         "langchain 1.4.7",
         f"{_MIDDLEWARE_URL}/summarization.py",
-        "Never summarises unless a trigger is given; then keeps 20 messages. The summariser "
-        "sees the last 4,000 tokens of the older part, from a user message on. If these tokens "
-        "contain no user message, a placeholder replaces the summary. The product accepts a "
-        "token counter; here it is ctxlab's. If the model fails, the product's run ends; here "
-        "the summary is extracted.",
+        "Summarises only if a trigger is given; the newest 20 messages are kept. The summariser "
+        "gets the last 4,000 tokens of the older messages, starting with a user message. If these "
+        "tokens contain no user message, a placeholder replaces the summary. LangChain accepts a "
+        "token counter as a parameter; ctxlab uses its own. If the model fails, LangChain's run "
+        "ends; ctxlab makes an extractive summary.",
         (
             "trigger=('messages', 30), model='gpt-5-mini'",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), model='gpt-5-mini'",
@@ -48,9 +49,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         clear_tool_uses(),
         "langchain 1.4.7",
         f"{_MIDDLEWARE_URL}/context_editing.py",
-        "Clears all tool results but the last 3 above 100,000 tokens, measured before "
-        "clearing. With clear_at_least it clears the same oldest results at each request and "
-        "no more, because the edit does not persist.",
+        "Clears all tool results except the newest 3 when the conversation has more than 100,000 "
+        "tokens, counted before clearing. With clear_at_least, it clears the same oldest results "
+        "in each request and no others, because LangChain does not store the cleared conversation.",
         (
             "trigger=3000",
             "trigger=2000, keep=0, clear_tool_inputs=True",

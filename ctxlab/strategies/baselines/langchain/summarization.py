@@ -1,4 +1,4 @@
-"""Baseline of LangChain's ``SummarizationMiddleware``, and its rules for when and where to cut."""
+"""Baseline of LangChain's ``SummarizationMiddleware``, with its rules for when and where to cut."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
 
 ContextSize: TypeAlias = tuple[str, float]
-"""Size as ``("messages", 20)``, ``("tokens", 4000)`` or ``("fraction", 0.8)`` of the available
-tokens."""
+"""Size of messages: ``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.8)`` of the
+available tokens."""
 
 Trigger: TypeAlias = ContextSize | tuple[ContextSize, ...] | None
-"A size, any of several sizes, or None for never."
+"Size at which a strategy starts. If there are several, any one is enough; None: it never starts."
 
 NOTHING_TO_SUMMARIZE = "Previous conversation was too long to summarize."
 "Placeholder for the summary if the summariser's input has no user message."
@@ -30,11 +30,12 @@ _SUMMARY_PREFIX = "Here is a summary of the conversation to date:\n\n"
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaseStrategy):
-    r"""Replaces everything but the newest messages by one summary once a trigger is reached.
+    r"""Replaces everything except the newest messages by one summary when a trigger is reached.
 
-    The summariser gets the newest ``trim_tokens_to_summarize`` tokens of the older part, from a
-    user message on. An earlier summary may lie before that. If there is no user message, a
-    placeholder replaces the summary and no model is called. The system prompt is not summarised.
+    The summariser gets only the last ``trim_tokens_to_summarize`` tokens of the older messages,
+    starting with a user message. This part may not include the earlier summary, which is then lost.
+    If it contains no user message, a placeholder replaces the summary and no model is called. The
+    system prompt is not summarised.
 
     Source: langchain, ``SummarizationMiddleware``.
 
@@ -56,18 +57,18 @@ class summarization(BaseStrategy):
     """
 
     trigger: ContextSize | tuple[ContextSize, ...] | None = None
-    "size, or any of several sizes, from which messages are summarised; None: never"
+    "size at which messages are summarised; if there are several, any one is enough; None: never"
     keep: ContextSize = ("messages", 20)
-    "size of the newest part to keep; a cut before a tool result moves back to its call"
+    "size of the newest messages to keep; a cut before a tool result moves back to its call"
     trim_tokens_to_summarize: int | None = 4000
-    "tokens that the summariser sees; None: all of the older part"
+    "maximum tokens of the messages that the summariser gets; None: all older messages"
     summary_tokens: int = 1000
-    "tokens that a summary should have; a longer reply of a model is used as it is"
+    "target number of tokens of the summary; a longer summary of a model is used unchanged"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace everything but the newest messages by one summary once a trigger is reached."""
+        """Replace everything except the newest messages by one summary when a trigger is reached."""
         head = body_start(context)
         entries = context.entries
         tokens = context.tokens - sum(entry.tokens for entry in entries[:head])
@@ -96,23 +97,23 @@ class summarization(BaseStrategy):
 
 
 def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bool:
-    """Return True if a conversation has reached a trigger, or any of several.
+    """Return True if a conversation has reached a trigger.
 
     Parameters
     ----------
     trigger : Trigger
-        Size or sizes; None is never reached.
+        Size, or several sizes if reaching any one is enough. None is never reached.
     messages : int
-        Number of messages.
+        Number of messages of the conversation.
     tokens : int
-        Number of tokens.
+        Number of tokens of the conversation.
     limit : int
-        Available tokens, of which a fraction is a share.
+        Number of available tokens. A ``("fraction", ...)`` is a share of this number.
 
     Returns
     -------
     bool
-        True if a size is reached.
+        True if the conversation has reached at least one of the sizes.
 
     Examples
     --------
@@ -127,19 +128,19 @@ def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bo
 
 
 def size_tokens(size: ContextSize, limit: int) -> float:
-    """Return the tokens of a size; a number of messages is returned as it is.
+    """Convert a size to a number of tokens.
 
     Parameters
     ----------
     size : ContextSize
-        A number of tokens, or a fraction of the limit, which is at least one token.
+        Size to convert.
     limit : int
-        Available tokens.
+        Number of available tokens. A ``("fraction", ...)`` is a share of this number.
 
     Returns
     -------
     float
-        Number of tokens.
+        Number of tokens, 1 or more for a fraction. A number of messages is returned unchanged.
     """
     kind, value = size
     return max(1, int(limit * value)) if kind == "fraction" else value
@@ -153,16 +154,16 @@ def find_cutoff(entries: Sequence[Entry], head: int, keep: ContextSize, limit: i
     entries : sequence of Entry
         Entries of a context.
     head : int
-        Number of leading system messages.
+        Number of system messages at the beginning.
     keep : ContextSize
-        Size of the newest part to keep.
+        Size of the newest messages to keep.
     limit : int
-        Available tokens, of which a fraction is a share.
+        Number of available tokens. A ``("fraction", ...)`` is a share of this number.
 
     Returns
     -------
     int
-        Index of the entry; ``head`` if nothing is dropped.
+        Index of the entry; ``head`` if all entries are kept.
     """
     kind, value = keep
     if kind == "messages":
@@ -175,7 +176,7 @@ def find_cutoff(entries: Sequence[Entry], head: int, keep: ContextSize, limit: i
 
 
 def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
-    """Move a cut before results back to their call, or after them if there is no call."""
+    """Move a cut before tool results back to their call, or after the results if they have no call."""
     stop, ids = start, set()
     while stop < len(entries) and entries[stop].message.role == "tool":
         ids.add(entries[stop].message.tool_call_id)

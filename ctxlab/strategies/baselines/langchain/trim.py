@@ -1,6 +1,7 @@
-"""LangChain's ``trim_messages``, which keeps the newest messages that fit.
+"""Baseline of LangChain's ``trim_messages``, which keeps the newest messages that fit.
 
-It is a strategy, and it selects the input of LangChain's and LangMem's summarisers.
+The strategy ``trim_messages`` edits requests. The function ``trim_to_newest`` selects the messages
+that LangChain and LangMem pass to their summarisers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"
 class trim_messages(BaseStrategy):
     """Keeps the newest messages that fit, even if that separates a tool call from its results.
 
-    The system prompt and the task are dropped like other messages, unless parameters keep them.
+    The task is dropped like other old messages. The system prompt is dropped too, unless
+    ``include_system`` is True.
 
     Source: langchain-core, ``trim_messages`` with ``strategy="last"``.
 
@@ -37,12 +39,12 @@ class trim_messages(BaseStrategy):
     """
 
     max_tokens: int | None = None
-    "tokens to keep; None: what the budget allows"
+    "maximum number of tokens to keep; None: the available tokens"
     start_on: str | None = None
-    """``human``, ``ai``, ``tool`` or ``system``: messages before the first of this role are dropped
-    too"""
+    """``human``, ``ai``, ``tool`` or ``system``: role of the first kept message. Messages before it
+    are dropped. None: any role"""
     include_system: bool = False
-    "keep a system message at the very beginning"
+    "True: keep a system message at the beginning of the conversation"
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest messages that do not fit."""
@@ -69,25 +71,26 @@ class trim_messages(BaseStrategy):
 def trim_to_newest(
     messages: Sequence[Message], max_tokens: int, counter: TokenCounter, keep_system: bool = False
 ) -> list[Message]:
-    r"""Return the newest messages that fit, from the first user message among them on.
+    r"""Return the newest messages that fit, starting with a user message.
 
-    The message at the cut keeps as many of its last lines as fit.
+    The oldest of these messages may be shortened to as many of its last lines as fit.
 
     Parameters
     ----------
     messages : sequence of Message
         Messages of a conversation.
     max_tokens : int
-        Maximum tokens of the result.
+        Maximum number of tokens of the returned messages.
     counter : TokenCounter
-        Counter of the tokens.
+        Token counter.
     keep_system : bool, default False
-        Keep a leading system message.
+        Whether to keep a system message at the beginning.
 
     Returns
     -------
     list of Message
-        The messages; without a user message that fits there are none but a kept system message.
+        Kept messages, in order. If no user message fits, the list is empty or contains only the
+        system message.
 
     Examples
     --------

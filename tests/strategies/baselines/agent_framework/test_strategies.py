@@ -1,4 +1,4 @@
-"""Rules of Microsoft Agent Framework's compaction: groups stay or go whole."""
+"""Tests of the Microsoft Agent Framework baselines: groups of messages stay or go whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of LangChain's baselines, on conversations that are small enough to be read."""
+"""Tests of the LangChain baselines on small conversations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = "Here is a summary of the conversation to date:\n\n"
 
 
 def step(number: int, text: str = "found") -> list[Message]:
-    """A call and what it gave."""
+    """Return a tool call and its result."""
     call = ToolCall(f"c{number}", "look", f'{{"at": {number}}}')
     said = Message("tool", f"{text} {number}", tool_call_id=call.id)
     return [Message("assistant", tool_calls=(call,)), said]
@@ -34,7 +34,7 @@ def agent(steps: int, text: str = "found") -> list[Message]:
 def sent(
     spec: str, messages: list[Message], counter: TokenCounter, client: ScriptedClient | None = None
 ) -> list[list[str]]:
-    """Every request as ``role text`` lines."""
+    """Return the requests as lists of ``role text`` lines."""
     said = (*messages, Message("assistant", "Done."))
     prepared = PreparedRecording(Recording("r", said), counter, client)
     _, requests = run(prepared, spec, 100_000)
