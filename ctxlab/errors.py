@@ -36,9 +36,10 @@ class CtxlabError(Exception):
     """Base class of all errors of ctxlab; the command line prints them without a traceback."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to pickle the error: by its message and attributes, without ``__init__``.
+        """Return the data for pickling: the class, the message and the attributes.
 
-        Subclasses have constructors with other arguments than the message, so the default would fail.
+        When the error is unpickled, ``__init__`` is not called, because the constructors of some
+        subclasses do not take the message as their argument.
         """
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 

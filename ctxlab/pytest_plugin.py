@@ -1,4 +1,4 @@
-"""A pytest plugin that replays recordings and fails a test if the scores of a strategy exceed bounds.
+"""A pytest plugin that replays recordings and fails a test if the scores of a strategy violate bounds.
 
 pytest loads the plugin automatically if ctxlab is installed. The plugin imports the rest of ctxlab
 only when a test uses the fixture or the marker::
@@ -76,8 +76,8 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """Return a function that replays recordings through a strategy.
 
     ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0)`` returns ``ReplayScores``.
-    ``data`` is a path as for ``ctxlab eval``, a recording, a list of paths or a list of recordings. A
-    second call with the same arguments returns the scores of the first call.
+    ``data`` is a path to recordings, a ``Recording``, a list of paths or a list of recordings. A second
+    call with the same arguments returns the scores of the first call.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
 
 
 class ReplayScores:
-    """Scores of one strategy within one limit. Each column of the leaderboard is an attribute.
+    """Scores of one strategy at one limit. Each column of the leaderboard is an attribute.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def _replay_once(
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Replay the recordings of a test's ``ctxlab_budget`` markers and check the bounds.
 
-    A broken bound is stored, and ``pytest_runtest_call`` reports it as a failure. A bound that cannot
-    be checked fails the setup, which pytest reports as an error.
+    If a score violates a bound, the finding is stored, and ``pytest_runtest_call`` fails the test. If a
+    bound cannot be checked, the setup fails, which pytest reports as an error.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fail the test, without running it, if one of its markers has a broken bound.
+    """Fail the test, without running it, if a score violates a bound of one of its markers.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ def _check_budget(
 ) -> GateResults:
     """Check the bounds of one ``ctxlab_budget`` marker of a test.
 
-    The parameters from ``data`` on are the arguments of the marker. ``names`` are the ``name``
-    arguments of the test's earlier markers; the ``name`` of this marker is added.
+    The arguments of the marker are ``data`` and all parameters after it. ``names`` is a set with the
+    ``name`` arguments of the test's earlier markers. The ``name`` of this marker is added to the set.
     """
     from pathlib import Path
 
@@ -254,9 +254,9 @@ def _check_budget(
 
     table = _bounds_table(bounds)
     if bool(table["margin"]) != (baseline is not None):
-        raise SpecError("expected both margin_… and baseline=…, or neither; got only one of them")
+        raise SpecError("expected both margin_SCORE and baseline, or neither; got only one of them")
     if name in names:
-        raise SpecError(f"several budgets have name={name!r}; give each a different name")
+        raise SpecError(f"several markers have name={name!r}; give each marker a different name")
     names.add(name)
     results = _replay_once(item.config, data, strategy, limit, model, reserve).results
     chosen = str(results.requests["strategy"].iloc[0])
@@ -290,5 +290,5 @@ def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
             raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
         table[kind][score] = value
     if not bounds:
-        raise SpecError("expected a bound, got none; pass max_…, min_… or margin_… of a score")
+        raise SpecError("expected a bound, got none; pass max_SCORE, min_SCORE or margin_SCORE")
     return table

@@ -1,4 +1,4 @@
-"""Inside a user's tests a budget fails like a test, a fault is an error, and nothing heavy is loaded."""
+"""Tests of the pytest plugin: failed budgets, errors, and the modules that it loads."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_margins(): pass
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A folder of six recordings in three clusters."""
+    """Return a folder of six recordings in three clusters."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     # Other plugins of this environment may load and print what they like.
@@ -118,7 +118,7 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
         "unknown key 'most_tokens_mean'; choose from baseline, margin_SCORE, max_SCORE",
         "missing a required argument: 'limit'",
         "expected a bound, got none",
-        "expected both margin_… and baseline=…",
+        "expected both margin_SCORE and baseline",
         "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to add it",
         "nowhere: no such file or folder",
         "give each a different name",

@@ -63,13 +63,13 @@ def parse_limit(limit: int | float | str) -> int | float:
         if value == int(value):
             return int(value)
     how = "tokens (16000, 16k) or a share of each recording's length (0.25, 25%)"
-    raise SpecError(f"limits: expected {how}, got {limit!r}")
+    raise SpecError(f"limits: expected a number of {how}, got {limit!r}")
 
 
 def split_limit(strategy_text: str) -> tuple[str, int | float | None]:
-    """Split a strategy text such as ``"panic @ 16k"`` into the strategy and the limit.
+    """Split a string such as ``"panic @ 16k"`` into a strategy expression and a limit.
 
-    The limit is None if the text has none.
+    The limit is None if the string does not end with ``@`` and a number.
 
     >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
     (('panic', 16000), ('tool_stubs | panic', None))

@@ -1,4 +1,4 @@
-"""Progress bars on standard error. They are shown in a terminal or a notebook, and not in a pipe."""
+"""Show progress bars on standard error, if it is a terminal, or in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
-"Minimum time between two redraws of a bar."
+"Minimum number of seconds between two redraws of a progress bar."
 
 
 def track(
@@ -20,9 +20,9 @@ def track(
 ) -> Iterator[_Item]:
     """Yield the items and show a progress bar, which disappears after the last item.
 
-    ``total`` is the number of items. If it is None, the length of ``items`` is used; the bar has no
-    total if ``items`` has no length. If ``show`` is None, the bar is shown in a notebook, or if standard
-    error is a terminal.
+    ``total`` is the number of items. If it is None, the length of ``items`` is used. If ``items`` has no
+    length either, the bar shows no total. If ``show`` is None, the bar is shown in a notebook, or if
+    standard error is a terminal.
     """
     if not (_is_interactive() if show is None else show):
         yield from items
@@ -45,9 +45,9 @@ def track_bytes(
 ) -> Iterator[bytes]:
     """Yield the chunks of a download and show a progress bar in bytes.
 
-    ``total`` is the size of the whole file. ``completed`` is the number of bytes that an earlier,
-    interrupted download transferred. If ``show`` is None, the bar is shown in a notebook, or if standard
-    error is a terminal.
+    ``total`` is the size of the whole file in bytes. ``completed`` is the number of bytes that an
+    earlier, interrupted download transferred. If ``show`` is None, the bar is shown in a notebook, or if
+    standard error is a terminal.
     """
     if not (_is_interactive() if show is None else show):
         yield from chunks

@@ -29,9 +29,9 @@ def sigterm_as_keyboard_interrupt() -> Iterator[None]:
 def defer_signals() -> Iterator[None]:
     """Defer Ctrl+C to the end of the block, and also SIGTERM if it has a Python handler.
 
-    The second signal takes effect immediately, so that a block that hangs can still be interrupted. In
-    other threads than the main thread the block runs unchanged, because Python delivers signals only to
-    the main thread.
+    A second signal within the block takes effect immediately, so that a block that hangs can still be
+    interrupted. The function has no effect in threads other than the main thread, because Python
+    delivers signals only to the main thread.
 
     >>> with defer_signals():
     ...     done = "whole"

@@ -66,6 +66,6 @@ def _join_whitespace(text: str) -> str:
 
 
 def _find_numeric_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Return for each column whether it has rows and all its cells are numbers."""
+    """Return a list with True for each column whose cells are all numbers. False without rows."""
     columns = [[row[i] for row in rows] for i in range(len(headers))]
     return [bool(c) and all(_NUMERIC_CELL.fullmatch(cell) for cell in c) for c in columns]

@@ -1,1 +1,1 @@
-"""The messages of the next request, and the edits that strategies make to them."""
+"""The messages of the next request to the model, and the edits that strategies make to them."""

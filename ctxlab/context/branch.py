@@ -1,4 +1,4 @@
-"""A branch: a context with selected messages of a conversation, kept between requests."""
+"""A branch: a context with a selection of the messages of a conversation, kept between requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ctxlab.errors import EditError
 
 
 class Branch(Context):
-    """A context with selected messages of a history, which keeps its messages and edits.
+    """A context with a selection of the messages of a conversation, kept between requests.
 
-    A strategy that routes a conversation keeps branches in ``strategy_state`` and returns the
-    branch to send. Model calls and events are recorded in the trunk.
+    A strategy can split a conversation into branches, for example one per file. It keeps the
+    branches in ``strategy_state`` and returns the branch to send. The context of the whole
+    conversation is called the trunk. Events and model calls of a branch are recorded in the trunk.
 
     Parameters
     ----------
@@ -40,39 +41,44 @@ class Branch(Context):
         self.is_fork = self.is_persistent = True
         self.events, self.model_calls = trunk.events, trunk.model_calls
         self.positions: list[int] = []
-        "positions of the added messages in the history"
+        "positions in the history of all messages added to the branch"
         self.result_positions: list[int] = []
-        "positions of the added tool results"
+        "positions in the history of the tool results added to the branch"
         self.head_end: int | None = None
-        """position after the messages that are never dropped from it; None: that of the whole
-        conversation"""
-        self.version = 1  # not 0: its entries are a selection of the history's entries
+        """position in the history after the messages that strategies never drop from the branch;
+        None: after the first user message of the conversation"""
+        self.version = 1  # not 0, because the entries differ from those of the history
         self._sent = []
         self.sync(trunk)
 
     @property
     def first_droppable(self) -> int:
-        """Index of the first entry that a strategy may drop."""
+        """Index of the first entry of the branch that strategies may drop."""
         if self.head_end is None:
             return super().first_droppable
         return self.index_at_or_after(self.head_end)
 
     def sync(self, trunk: Context) -> None:
-        """Update the branch to the current request of the trunk and to the request sent last.
+        """Copy the budget, request index, length and previous request of the trunk to the branch.
+
+        Call this method before each request. No messages are added to the branch.
 
         Parameters
         ----------
         trunk : Context
             Context of the whole conversation.
         """
-        trunk.budget_read = True  # reads of the budget by the branch are not recorded there
+        trunk.budget_read = True  # the trunk cannot tell whether the branch reads the budget
         self.history_length, self.request_index = trunk.history_length, trunk.request_index
         self.maybe_invalid = self.maybe_invalid or trunk.maybe_invalid
         self._budget, self._available = trunk._budget, trunk._available
         self._sent = trunk.entries[: trunk._prefix_length] if trunk._sent is None else trunk._sent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
-        """Copy the branch; a preview provides the copies of history and ledger in ``memo``."""
+        """Return an independent copy of the branch. The entries are shared and not copied.
+
+        ``preview_question`` puts the copies of the history, events and model calls into ``memo``.
+        """
         other = memo[id(self)] = copy(self)
         other.history, other.events = deepcopy(self.history, memo), deepcopy(self.events, memo)
         other.model_calls = deepcopy(self.model_calls, memo)
@@ -83,22 +89,23 @@ class Branch(Context):
         return other
 
     def add_from_history(self, position: int, entry: Entry | None = None) -> None:
-        """Add a message of the history at the end; positions must be ascending.
+        """Append a message of the history to the branch. Positions must be added in ascending order.
 
         Parameters
         ----------
         position : int
             Position of the message in the history.
         entry : Entry, optional
-            Entry to add for the message. None: the verbatim entry.
+            Entry of the message, for example with a shortened message. By default, the message is
+            added verbatim.
 
         Raises
         ------
         EditError
-            If the message at this position or a later one was already added.
+            If the branch already contains the message or a later one.
         """
         if self.entries and self.entries[-1].stop > position:
-            raise EditError(f"message {position} was already added, or would be out of order")
+            raise EditError(f"message {position} is out of order; add messages in ascending order")
         entry = entry or self.history.entries[position]
         self.entries.append(entry)
         self.tokens += entry.tokens

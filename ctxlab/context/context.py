@@ -1,9 +1,9 @@
-"""The context: the messages of the next request, and all edits made to them.
+"""The context: the messages of the next request to the model, and the methods that edit them.
 
-Strategies change a context only with ``replace``, ``drop``, ``fold`` and ``insert``. These edits
-keep the number of tokens up to date, record which entry represents which part of the history and
-since when, and determine how much of the previous request is unchanged, which a prompt cache can
-serve.
+Strategies edit a context only through its methods, such as ``replace``, ``drop``, ``fold`` and
+``insert``. Each edit updates the token count and records which messages of the history were replaced
+or dropped, and before which request. The context also counts the tokens of the leading messages that
+are unchanged since the previous request, because a prompt cache can serve these tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ctxlab.tokens.counter import TokenCounter
 
 @dataclass(frozen=True)
 class Budget:
-    """Tokens that a request may take.
+    """Token budget of a request: a limit, minus a reserve for the reply, minus fixed tokens.
 
     Examples
     --------
@@ -33,66 +33,69 @@ class Budget:
     """
 
     limit: int
-    "tokens of the model's context window"
+    "maximum number of tokens of a request and its reply, such as the model's context window"
     reserve: int = 0
-    "tokens kept for the reply"
+    "number of tokens kept free for the reply"
     fixed: int = TokenCounter.REPLY_TOKENS
-    "tokens of every request outside of its messages: tool definitions and the opening of the reply"
+    "tokens of each request outside of its messages: tool definitions and the start of the reply"
 
     @property
     def available(self) -> int:
-        """Tokens that the messages may take; 0 if the fixed part alone exceeds the limit."""
+        """Maximum number of tokens of the messages: ``limit - reserve - fixed``, but at least 0."""
         return max(0, self.limit - self.reserve - self.fixed)
 
 
 class Ledger:
-    """Events and model calls of a context; all forks of a context share them.
+    """Base class of ``Context`` that records events and model calls of strategies.
+
+    A fork, which is a copy of a context for one request, records its events and model calls in the
+    same lists as the original context.
 
     Parameters
     ----------
     history : History
-        All appended messages.
+        All messages of the conversation.
     """
 
     def __init__(self, history: History) -> None:
         self.history = history
-        "all appended messages; may contain more messages than this context"
+        "all messages of the conversation; in a replay also those after the next request"
         self.request_index = 0
         "number of requests sent so far"
         self.events: list[tuple[int, str]] = []
-        "events that strategies reported: ``(request_index, event)``"
+        "events that strategies reported, as pairs ``(request_index, event)``"
         self.model_calls: list[ModelCall] = []
-        "model calls that strategies made"
+        "calls that strategies made to a model"
 
     def report(self, event: str) -> None:
-        """Record an event that a reader of the results should know, such as a panic.
+        """Record an event of the current request, such as ``panic``, for the results of a replay.
 
         Parameters
         ----------
         event : str
-            Description of the event.
+            Name or description of the event.
         """
         self.events.append((self.request_index, event))
 
     def ask(self, request: Request) -> Reply:
-        """Send a request to a model and record the call.
+        """Send a request of a strategy to a model, and record the call in ``model_calls``.
 
         Parameters
         ----------
         request : Request
-            The request.
+            Request with the name of the model.
 
         Returns
         -------
         Reply
-            The reply.
+            Reply of the model.
 
         Raises
         ------
         ModelError
-            If the model does not answer.
+            If the model does not answer, or if the provider rejects the request.
         SpecError
-            If no client was given.
+            If ``history.client`` is None.
         """
         (reply,) = self.ask_all([request])
         if isinstance(reply, ModelUnavailable):
@@ -100,42 +103,42 @@ class Ledger:
         return reply
 
     def ask_all(self, requests: Sequence[Request]) -> list[Reply | ModelUnavailable]:
-        """Send several requests to models at once and record the calls.
+        """Send several requests to models concurrently, and record the calls in ``model_calls``.
 
         Parameters
         ----------
         requests : sequence of Request
-            The requests.
+            Requests, each with the name of its model.
 
         Returns
         -------
         list of Reply or ModelUnavailable
-            The reply to each request, or its error.
+            For each request the reply, or the error if the model did not answer.
 
         Raises
         ------
         ModelRequestRejected
-            If a request or the key is rejected.
+            If the provider rejects a request or the API key.
         SpecError
-            If no client was given.
+            If ``history.client`` is None.
         """
         if self.history.client is None:
             models = ", ".join(sorted({request.model for request in requests}))
-            raise SpecError(f"a strategy calls {models}, but there is no client; pass a client")
+            raise SpecError(f"a strategy calls {models}, but no client was given; pass a client")
         replies = self.history.client.complete_all(requests)
         for request, reply in zip(requests, replies, strict=True):
             self.record_call(request.model, reply)
         return replies
 
     def record_call(self, model: str, reply: Reply | ModelUnavailable) -> None:
-        """Add a call, answered or not, to ``model_calls``.
+        """Record a model call in ``model_calls``, whether the model answered or not.
 
         Parameters
         ----------
         model : str
             Name of the model.
         reply : Reply or ModelUnavailable
-            The reply or the error.
+            Reply of the model, or the error if the model did not answer.
         """
         self.model_calls.append(ModelCall.from_reply(self.request_index, model, reply))
 
@@ -146,12 +149,17 @@ _START = attrgetter("start")
 class Context(Ledger):
     """The messages of the next request, with their token counts and positions in the history.
 
+    Each message is stored in an ``Entry``. In the methods, an index refers to the list ``entries``,
+    and a position refers to the history. They differ if a strategy has dropped messages. A fork is a
+    copy of a context. The edits of a fork last for one request and are not recorded in
+    ``edited_entries``.
+
     Parameters
     ----------
     budget : Budget
-        Tokens that a request may take.
+        Maximum number of tokens of a request.
     history : History
-        All appended messages.
+        All messages of the conversation.
 
     Examples
     --------
@@ -169,103 +177,113 @@ class Context(Ledger):
     def __init__(self, budget: Budget, history: History) -> None:
         super().__init__(history)
         self.budget_read = False
-        "a strategy has read the budget, so its edits may differ under another budget"
+        "True if a strategy has read the budget, so that its edits may differ for another budget"
         self._budget, self._available = budget, budget.available
         self.history_length = 0
-        "number of messages of the history that were appended here"
+        "number of messages of the history that were appended to the context so far"
         self.entries: list[Entry] = []
-        "the messages of the next request, as entries"
+        "entries of the messages of the next request, in order"
         self.tokens = 0
-        "tokens of ``messages``"
+        "number of tokens of all messages of the next request"
         self.strategy_state: dict[Hashable, Any] = {}
-        "what strategies remember between requests, by strategy; a fork starts with a copy"
+        """strategy → data that the strategy keeps between requests; a fork has a shallow copy of this
+        dict"""
         self.dropped_at: list[int] = []
-        "``dropped_at[i]``: index of the first request without message ``i`` in verbatim form"
+        """index of the first request that does not contain message ``i`` in verbatim form, for each
+        position ``i`` of the history"""
         self.edited_entries: list[Entry] = []
-        "all entries that edits created, in order"
+        "all entries that edits created, in the order of the edits"
         self.maybe_invalid = False
-        "an edit may have made the request invalid, even if the history is valid"
+        "True if an edit may have made the request invalid, even if the history is valid"
         self.version = 0
-        "number of edits; appending is not an edit"
+        "number of edits; appended messages do not count as edits"
         self.is_fork = False
-        "this is a fork: its edits last for one request and are not recorded"
+        "True for a fork: its edits last for one request and are not recorded in ``edited_entries``"
         self.is_persistent = False
-        "this is a fork that is kept for later requests: see ``Branch``"
-        # entries[:_prefix_length] are unchanged since the previous request; _prefix_tokens counts them.
+        "True for a ``Branch``, which is a fork that is kept for later requests"
+        # entries[:_prefix_length], with _prefix_tokens tokens, are unchanged since the previous request.
         self._prefix_length = 0
         self._prefix_tokens = 0
-        self._sent: list[Entry] | None = None  # the previous request, if it was sent from a fork
+        self._sent: list[Entry] | None = None  # previous request; None unless a fork was sent
 
     # --- queries -------------------------------------------------------------------------------
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the next request."""
+        """Messages of the next request, in order. Each access creates a new list."""
         return [entry.message for entry in self.entries]
 
     @property
     def budget(self) -> Budget:
-        """Limit, reserve and fixed tokens of a request."""
+        """Budget of the next request. Reading it sets ``budget_read``."""
         self.budget_read = True
         return self._budget
 
     def set_budget(self, budget: Budget) -> None:
-        """Set the budget from this request on.
+        """Set the budget of the next request and of all later ones.
 
         Parameters
         ----------
         budget : Budget
-            The new budget.
+            Token budget of a request.
         """
         self._budget, self._available = budget, budget.available
 
     @property
     def available(self) -> int:
-        """Tokens that the messages may take."""
+        """Maximum number of tokens of the messages of a request."""
         self.budget_read = True
         return self._available
 
     @property
     def excess(self) -> int:
-        """Tokens over the budget; negative if there is room left."""
+        """Number of tokens by which the messages exceed ``available``; negative if they fit."""
         self.budget_read = True
         return self.tokens - self._available
 
     @property
     def unchanged_tokens(self) -> int:
-        """Tokens of the leading messages that are the same as in the previous request."""
+        """Number of tokens of the leading messages that are unchanged since the previous request."""
         if self._sent is None:
             return self._prefix_tokens
         sent, entries = self._sent, self.entries
         same = list(map(is_, sent, entries))
         count = same.index(False) if False in same else len(same)
-        # A strategy may create all messages anew with the same content, so compare by value too.
+        # A strategy may create new messages with the same content, so compare by value too.
         while count < len(same) and sent[count].message == entries[count].message:
             count += 1
         return sum([entry.tokens for entry in entries[:count]])
 
     @property
     def first_droppable(self) -> int:
-        """Index of the first entry that a strategy may drop."""
+        """Index of the first entry after the head, which strategies never drop.
+
+        The head is the system prompt and the first user message.
+        """
         return self.index_at_or_after(self.history.head_length)
 
     @property
     def system_tokens(self) -> int:
-        """Tokens of the system messages at the beginning."""
+        """Number of tokens of the system messages at the beginning of the request."""
         leading = takewhile(lambda entry: entry.message.role == "system", self.entries)
         return sum([entry.tokens for entry in leading])
 
     @property
     def last_unit_start(self) -> int:
-        """Index at which the newest unit begins; it must stay, because the model answers it."""
+        """Index of the first entry of the newest unit.
+
+        A unit is an assistant message with tool calls, together with the results of these calls. Any
+        other message is a unit of its own. The newest unit must be kept, because the model replies
+        to it.
+        """
         if not self.history_length:
             return 0
         return self.index_at_or_after(self.history.unit_starts[self.history_length - 1])
 
     def index_at_or_after(self, position: int) -> int:
-        """Return the index of the first entry that represents a position of the history or a later one.
+        """Return the index of the first entry for a message at or after a position of the history.
 
-        Messages inserted at the position come before this entry.
+        Entries of messages that a strategy inserted at this position are skipped.
 
         Parameters
         ----------
@@ -275,18 +293,20 @@ class Context(Ledger):
         Returns
         -------
         int
-            Index of the entry; the number of entries if there is none.
+            Index of the entry, or the number of entries if there is no such entry.
         """
         entries = self.entries
         if position < len(entries) and entries[position].start == position < entries[position].stop:
-            return position  # fast path: nothing before it was dropped or folded
+            return position  # fast path: no earlier message was dropped or folded
         index = bisect_right(entries, position, key=_START)
         if index and entries[index - 1].stop > position:
             return index - 1
         return index
 
     def find_index(self, position: int) -> int | None:
-        """Return the index of the entry that represents a position of the history.
+        """Return the index of the entry for the message at a position of the history.
+
+        If a summary has replaced the message, this is the entry of the summary.
 
         Parameters
         ----------
@@ -303,33 +323,34 @@ class Context(Ledger):
         return index if index < len(entries) and entries[index].start <= position else None
 
     def is_safe_cut(self, index: int) -> bool:
-        """Check if dropping all entries before an index leaves calls and results together.
+        """Return whether a cut before an entry keeps all tool calls together with their results.
 
         Parameters
         ----------
         index : int
-            Index of an entry.
+            Index of the first entry after the cut.
 
         Returns
         -------
         bool
-            True if no tool call is separated from its results.
+            True if no tool call before the cut has a result after the cut.
         """
         entries = self.entries
         return index >= len(entries) or self._is_unit_boundary(entries[index].start)
 
     def next_safe_cut(self, index: int) -> int:
-        """Return the first safe cut at or after an index.
+        """Return the first safe cut at a given index or later: see ``is_safe_cut``.
 
         Parameters
         ----------
         index : int
-            Index of an entry.
+            Index at which the search begins.
 
         Returns
         -------
         int
-            Index of the cut.
+            Index of the first entry after the cut. It is the number of entries if there is no
+            earlier safe cut.
         """
         while not self.is_safe_cut(index):
             index += 1
@@ -340,57 +361,62 @@ class Context(Ledger):
     def append(self, message: Message) -> None:
         """Append the next message of the conversation.
 
+        If the history already contains later messages, as in a replay, the message must be the next
+        message of the history. Otherwise it is also appended to the history.
+
         Parameters
         ----------
         message : Message
-            The message. It is added to the history if this context contains all of the history.
+            Message to append.
 
         Raises
         ------
         EditError
-            If the context is a fork, or if the message is not the next one of the history.
+            If the context is a fork, which is a copy for one request, or if the history has another
+            message at this position.
         """
         self._check_not_fork()
         if self.history_length == len(self.history):
             self.history.append(message)
         elif self.history[self.history_length] is not message:
             expected = f"expected message {self.history_length} of the replayed history"
-            raise EditError(f"{expected}, got another message; append messages in order")
+            raise EditError(f"{expected}, got another message; append its messages in order")
         self.advance(self.history_length + 1)
 
     def advance(self, length: int) -> None:
-        """Append messages that the history already contains.
+        """Append the next messages of the history, up to a total number of messages.
 
         Parameters
         ----------
         length : int
-            Number of messages of the history that the context contains afterwards.
+            New value of ``history_length``: the number of messages that were ever appended.
 
         Raises
         ------
         EditError
-            If the context is a fork, or if the length is out of range.
+            If the context is a fork, which is a copy for one request, if ``length`` is below
+            ``history_length``, or if the history has fewer messages.
         """
         self._check_not_fork()
         history, old = self.history, self.history_length
         if not old <= length <= len(history):
-            raise EditError(f"expected a length from {old} to {len(history)}, got {length}")
+            raise EditError(f"expected {old} <= length <= {len(history)}, got {length}")
         self.entries += history.entries[old:length]
         self.tokens += history.tokens_before[length] - history.tokens_before[old]
         self.dropped_at += [NEVER] * (length - old)
         self.history_length = length
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
-        """Replace the message of an entry, for example by a shortened one or a stub.
+        """Replace one message, for example by a shortened message or a stub.
 
         Parameters
         ----------
         index : int
-            Index of the entry.
+            Index of the entry of the message.
         message : Message
-            The new message.
-        form : Form, optional
-            Form of the new message.
+            New message.
+        form : Form, default Form.REWRITTEN
+            Form of the new message, such as ``Form.STUB``.
 
         Raises
         ------
@@ -400,21 +426,24 @@ class Context(Ledger):
         self._replace(index, message, self.history.counter.count_message(message), form)
 
     def rewrite(self, index: int, function: Rewrite, form: Form) -> bool:
-        """Replace a message by the result of a function, which is computed once per history.
+        """Replace one message by the result of a function.
+
+        The history caches the result. All contexts of the history use the same cache.
 
         Parameters
         ----------
         index : int
-            Index of the entry.
+            Index of the entry of the message.
         function : Rewrite
-            Returns the new message, or None to keep the old one.
+            Function that returns the new message, or None to keep the message. It is called with
+            the message and, for a tool result, the tool call.
         form : Form
-            Form of the new message.
+            Form of the new message, such as ``Form.STUB``.
 
         Returns
         -------
         bool
-            True if the message was replaced.
+            True if the message was replaced, False if the function returned None.
 
         Raises
         ------
@@ -429,14 +458,14 @@ class Context(Ledger):
         return True
 
     def drop(self, start: int, stop: int) -> None:
-        """Drop the entries ``[start, stop)``.
+        """Remove the messages of ``entries[start:stop]`` from the context.
 
         Parameters
         ----------
         start : int
-            Index of the first entry.
+            Index of the first entry to remove.
         stop : int
-            Index after the last entry.
+            Index after the last entry to remove.
 
         Raises
         ------
@@ -446,17 +475,17 @@ class Context(Ledger):
         self._remove(start, stop, None)
 
     def fold(self, start: int, stop: int, message: Message, form: Form = Form.SUMMARY) -> None:
-        """Replace the entries ``[start, stop)`` by one message.
+        """Replace the messages of ``entries[start:stop]`` by one message, such as a summary.
 
         Parameters
         ----------
         start : int
-            Index of the first entry.
+            Index of the first entry to replace.
         stop : int
-            Index after the last entry.
+            Index after the last entry to replace.
         message : Message
-            The message that replaces these entries.
-        form : Form, optional
+            New message.
+        form : Form, default Form.SUMMARY
             Form of the new message.
 
         Raises
@@ -467,22 +496,23 @@ class Context(Ledger):
         entries = self.entries[start:stop]
         if not entries:
             n = len(self.entries)
-            raise EditError(f"expected a range of the entries 0 to {n}, got {start} to {stop}")
+            raise EditError(f"expected 0 <= start < stop <= {n}, got {start} and {stop}")
         tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, entries[-1].stop
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 
     def insert(self, index: int, message: Message, form: Form = Form.SUMMARY) -> None:
-        """Insert a message that represents no part of the history.
+        """Insert a message that replaces no message of the history.
 
         Parameters
         ----------
         index : int
-            Index of the entry before which it is inserted.
+            Index of the entry before which the message is inserted. Pass the number of entries to
+            insert at the end.
         message : Message
-            The message.
-        form : Form, optional
-            Form of the new message.
+            Message to insert.
+        form : Form, default Form.SUMMARY
+            Form of the message.
 
         Raises
         ------
@@ -490,55 +520,60 @@ class Context(Ledger):
             If the index is out of range.
         """
         if not 0 <= index <= len(self.entries):
-            raise EditError(f"no place {index} to insert at: there are {len(self.entries)} entries")
+            raise EditError(f"expected 0 <= index <= {len(self.entries)}, got {index}")
         here = self.entries[index].start if index < len(self.entries) else self.history_length
         tokens = self.history.counter.count_message(message)
         self._invalidate_from(index)
         if index < len(self.entries) and self.entries[index].message.role == "system":
-            self.maybe_invalid = True  # it comes before the system prompt
+            self.maybe_invalid = True  # the new message would precede a system message
         self.entries.insert(index, Entry(message, tokens, form, here, here, self.request_index))
         self._add_own_message(self.entries[index])
 
     def fork(self) -> Context:
-        """Return a copy whose edits last for one request; a fork of a fork keeps the edits made so far.
+        """Return a fork: a copy of the context with edits that last for one request.
+
+        The fork contains all edits that were made so far. Later edits of the fork do not change the
+        original context.
 
         Returns
         -------
         Context
-            The fork.
+            Fork of the context. It shares the history, the events and the model calls.
         """
         return self._make_fork(self.entries.copy())
 
     def fork_with(self, start: int, stop: int, entries: Sequence[Entry]) -> Context:
-        """Return a fork in which fewer or other entries replace the entries ``[start, stop)``.
+        """Return a copy of the context, for one request, in which ``entries[start:stop]`` is replaced.
 
-        The given entries replace the last ones of the range; the others are dropped. The cost
-        depends on the length of the result, not on the number of dropped entries.
+        There are as many new entries as old ones, or fewer. ``n`` new entries replace the last ``n``
+        entries of the range, and the entries before these are dropped. The run time depends on the
+        length of the result and not on the number of dropped entries.
 
         Parameters
         ----------
         start : int
-            Index of the first entry of the range.
+            Index of the first entry to replace.
         stop : int
-            Index after the last entry of the range.
+            Index after the last entry to replace.
         entries : sequence of Entry
-            The new entries, at most ``stop - start``. Each is the old entry, or represents the same
-            part of the history.
+            New entries, at most ``stop - start``. Each new entry must have the same positions in
+            the history as the entry that it replaces.
 
         Returns
         -------
         Context
-            The fork.
+            Copy of the context with edits that last for one request.
 
         Raises
         ------
         EditError
-            If the range is out of range, or if there are more new entries than old ones.
+            If ``start`` or ``stop`` is out of range, or if there are more than ``stop - start`` new
+            entries.
         """
         going = stop - start - len(entries)
         if not 0 <= start <= stop <= len(self.entries) or going < 0:
-            where = f"the entries {start} to {stop} of {len(self.entries)}"
-            raise EditError(f"expected at most {stop - start} for {where}, got {len(entries)}")
+            where = f"entries[{start}:{stop}] of {len(self.entries)}"
+            raise EditError(f"expected up to {stop - start} to replace {where}, got {len(entries)}")
         first = start
         if not going:  # find the first entry that differs
             changed = list(map(is_not, self.entries[start:stop], entries))
@@ -563,19 +598,19 @@ class Context(Ledger):
         return fork
 
     def run_with_budget_share(self, share: float, run: Callable[[Context], Context]) -> Context:
-        """Run a strategy with a share of the budget, so that it cuts deeper.
+        """Run a strategy with a reduced budget, so that it removes more tokens.
 
         Parameters
         ----------
         share : float
-            Share of the available tokens, from 0 to 1.
+            Share of ``available``, from 0 to 1, that the strategy gets as its budget.
         run : callable
-            The strategy: a function from a context to the context to send.
+            The strategy: a function that takes this context and returns the context to send.
 
         Returns
         -------
         Context
-            The context that the strategy returns, with the full budget again.
+            The context that the strategy returned, with the whole budget restored.
         """
         whole = self._available
         self._available = int(share * whole)
@@ -583,16 +618,16 @@ class Context(Ledger):
             sent = run(self)
         finally:
             self._available = whole
-        sent._available = whole  # it may be a fork made with the reduced budget
+        sent._available = whole  # a fork was created with the reduced budget
         return sent
 
     def commit_request(self, sent: Context) -> None:
-        """Record that a request was sent; the next request begins.
+        """Record that a request was sent, and increase ``request_index``.
 
         Parameters
         ----------
         sent : Context
-            This context, or a fork of it.
+            The context that was sent: this context, or a copy made by ``fork`` or ``fork_with``.
         """
         if sent is self:
             self._prefix_length, self._prefix_tokens = len(self.entries), self.tokens
@@ -623,9 +658,9 @@ class Context(Ledger):
     def _remove(self, start: int, stop: int, entry: Entry | None) -> None:
         entries = self.entries
         if not 0 <= start < stop <= len(entries):
-            raise EditError(f"no entries between {start} and {stop}: there are {len(entries)}")
+            raise EditError(f"expected 0 <= start < stop <= {len(entries)}, got {start} and {stop}")
         removed = entries[start:stop]
-        # An identical summary in the same place does not invalidate the prompt cache.
+        # If the new summary equals the first removed message, this message stays in the prompt cache.
         self._invalidate_from(start + (entry is not None and entry.message == removed[0].message))
         if len(removed) * 2 > len(entries):
             self.tokens = sum([kept.tokens for kept in (*entries[:start], *entries[stop:])])
@@ -644,7 +679,11 @@ class Context(Ledger):
         self._add_own_message(entry)
 
     def _add_own_message(self, entry: Entry) -> None:
-        """Count and record a message of a strategy; between units, plain text is always valid."""
+        """Count and record a message that a strategy inserted or put in the place of other messages.
+
+        The request may become invalid, unless the message is plain text of the user or the assistant
+        between two units.
+        """
         self.tokens += entry.tokens
         self._record_edit(entry)
         message = entry.message
@@ -654,11 +693,11 @@ class Context(Ledger):
 
     def _check_not_fork(self) -> None:
         if self.is_fork:
-            raise EditError("a fork lasts for one request; append to the context that it came from")
+            raise EditError("cannot append to a fork; append to the context that was forked")
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self.entries):
-            raise EditError(f"no entry {index}: there are {len(self.entries)}")
+            raise EditError(f"expected 0 <= index < {len(self.entries)}, got {index}")
 
     def _record_edit(self, entry: Entry) -> None:
         if not self.is_fork:
@@ -668,14 +707,14 @@ class Context(Ledger):
         if old.form is not Form.VERBATIM:
             old.until = self.request_index
         if old.is_aggregate:
-            return  # ``dropped_at`` of its messages was set when they were folded
+            return  # dropped_at of the messages was set when they were folded
         position = old.start
         self.dropped_at[position] = min(self.dropped_at[position], self.request_index)
 
     def _invalidate_from(self, index: int) -> None:
         mark = self._prefix_length
         if index < mark and self._sent is None:
-            # The prefix now ends at index. Sum its tokens from the side with fewer entries.
+            # The prefix now ends at index. Add or subtract tokens, whichever sums fewer entries.
             if index < mark - index:
                 self._prefix_tokens = sum([entry.tokens for entry in self.entries[:index]])
             else:
@@ -684,6 +723,6 @@ class Context(Ledger):
         self.version += 1
 
     def _is_unit_boundary(self, position: int) -> bool:
-        """Check if a cut before a position of the history leaves calls and results together."""
+        """Return True if a cut before a position of the history keeps calls and results together."""
         starts = self.history.unit_starts
         return position >= self.history_length or starts[position] == position

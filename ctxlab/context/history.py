@@ -1,7 +1,7 @@
-"""The history: all appended messages, counted once and grouped into units; it is never edited.
+"""The history of a conversation: all its messages, with token counts. Edits do not change it.
 
-All configurations of an experiment share the history of a recording, so that counts, units and
-rewrites of messages are computed only once.
+If several strategies are replayed on the same recording, their contexts use one history. The token
+counts, units and rewrites of its messages are therefore computed only once.
 """
 
 from __future__ import annotations
@@ -19,57 +19,63 @@ from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import Model, find_model_without_warning
 
 Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
-"""Function from a message, and the tool call that it answers, to its replacement, or None to keep it.
+"""Function that takes a message and returns a new message, or None to keep the message.
 
-It must be pure and hashable: a method of a frozen strategy, or a function of a module.
+The second argument is the tool call that the message answers; None if the message is not a tool result
+or if its call is unknown. The function must be pure and hashable, such as a method of a frozen strategy.
 """
 
 NEVER = 1 << 60
-"""A request index that is never reached; marks what still applies."""
+"""Value of ``Entry.until`` and ``Context.dropped_at`` for messages that are still in the context."""
 
 
 class Form(StrEnum):
-    """Form of a message in a context, compared with the appended message."""
+    """Form in which a context contains a message of the history, such as verbatim or as a stub."""
 
     VERBATIM = "verbatim"
-    "as appended"
+    "the message is unchanged"
     TRUNCATED = "truncated"
-    "a part of the message; repeating the tool call would return the full text"
+    "the message is shortened; repeating its tool call would return the full text"
     STUB = "stub"
-    "a line in place of the message, from which the agent can repeat the tool call"
+    "a short text describes the tool result, and the agent can repeat the tool call"
     POINTER = "pointer"
-    "a line of a table of contents, by which the agent can fetch the message"
+    "a line of a table of contents names the turn, and the agent can fetch the message with a tool"
     SUMMARY = "summary"
-    "one message in place of several"
+    "a summary of several messages"
     REWRITTEN = "rewritten"
-    "changed by a function that does not tell how"
+    "the message is changed in another way"
 
     @property
     def fetchable(self) -> bool:
-        """True if the agent is told enough to fetch the original message."""
+        """True for ``STUB`` and ``POINTER``: a tool call can fetch the original message again."""
         return self is Form.STUB or self is Form.POINTER
 
 
 class Entry:
-    """A message in a context, and the part of the history that it represents.
+    """A message in a context, with the range of history messages that it replaces.
 
-    An entry is ``is_aggregate`` unless it represents exactly one message. ``since`` and ``until``
-    are the request indexes between which the entry was in the context. Only entries that are not
-    verbatim have them, because all contexts of a history share the verbatim entries.
+    A verbatim entry covers the position of its own message. A summary covers the positions of all
+    messages that it replaces, and an inserted message covers none. ``is_aggregate`` is False if the
+    entry covers exactly one position.
+
+    The entry was in the context from request ``since`` up to, but not including, request ``until``.
+    The two are set only for entries that are not verbatim, because all contexts of a history share
+    the verbatim entries.
 
     Parameters
     ----------
     message : Message
-        The message.
+        Message to send.
     tokens : int
-        Tokens of the message.
+        Number of tokens of the message.
     form : Form
-        Form of the message.
+        Form of the message, compared with the history.
     start : int
-        First position of the history that the entry represents.
+        First position in the history that the entry covers.
     stop : int
-        Position after the last one; equal to ``start`` if the entry represents no message.
-    since : int, optional
+        Position after the last position that the entry covers; equal to ``start`` for an inserted
+        message.
+    since : int, default 0
         Index of the first request that contains the entry.
     """
 
@@ -83,60 +89,67 @@ class Entry:
         self.is_aggregate = stop - start != 1
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Entry:
-        """Return the entry itself: strategies keep entries by identity, and a preview changes none."""
+        """Return the entry itself, because strategies identify entries by ``id()``."""
         return self
 
     def __repr__(self) -> str:
-        """Return the form, the role, the positions in the history and the tokens."""
+        """Return the form, the role, the positions in the history and the number of tokens."""
         stood = f"{self.start}" if self.stop == self.start + 1 else f"{self.start}–{self.stop - 1}"
         return f"<{self.form.value} {self.message.role} {stood}, {self.tokens} tokens>"
 
 
 class OracleInfo(Protocol):
-    """Knowledge of the future for an oracle: what the next action uses, and where it was mentioned."""
+    """Protocol of objects that tell the control strategy ``oracle`` what the next action will use."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """Return everything that the message at a position will use.
+        """Return the paths, ids and names that a recorded model call uses, with their last mentions.
+
+        For a probe, the messages that contain the evidence are returned instead.
 
         Parameters
         ----------
         position : int
-            Position in the history.
+            Position of the recorded model call in the history.
 
         Returns
         -------
         sequence of (int, str)
-            Position of the last earlier mention, and text.
+            One pair for each path, id or name: the position of the last earlier message that
+            mentions it, and its text. The text is empty if the whole message is needed.
         """
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line of a message that contains a text.
+        """Return the line of a message that contains a path, id or name returned by ``needed``.
 
         Parameters
         ----------
         position : int
-            Position in the history.
+            Position of the message in the history.
         text : str
-            The text.
+            Text of the path, id or name; empty to return the text of the whole message.
 
         Returns
         -------
         str
-            The line.
+            Line with the text, or the text of the whole message.
         """
 
 
 class History(Sequence[Message]):
-    """Appended messages with their tokens, units and rewrites.
+    """All messages of a conversation, with their token counts, units and cached rewrites.
+
+    A unit is an assistant message with tool calls, together with the results of these calls. A request
+    must contain all messages of a unit or none. Any other message is a unit of its own.
 
     Parameters
     ----------
     counter : TokenCounter
-        Counts the tokens of the messages.
+        Counter of the tokens of the messages.
     messages : iterable of Message, optional
-        Messages to append at once.
+        First messages of the history.
     model : Model, optional
-        Model whose prices, cache rules and limit apply. None: the model of the counter.
+        Model with the prices, cache rules and context window that strategies use. By default, the
+        model of the counter.
     """
 
     def __init__(
@@ -145,27 +158,28 @@ class History(Sequence[Message]):
         self.counter = counter
         self._model = model
         self.entries: list[Entry] = []
-        "the messages as verbatim entries"
+        "verbatim entry of each message"
         self.tokens_before: list[int] = [0]
-        "``tokens_before[i]``: tokens of the messages before position ``i``"
+        "number of tokens of all messages before position ``i``, for each ``i`` up to the length"
         self.result_positions: list[int] = []
-        "positions of the tool results"
+        "positions of the tool results, ascending"
         self.user_positions: list[int] = []
-        "positions of the user's messages"
+        "positions of the user messages, ascending"
         self.head_length = 0
-        """number of messages at the beginning that are never dropped: system prompt and first user
-        message"""
+        """number of messages of the head, which strategies never drop: the leading system messages and
+        the user message that directly follows them"""
         self.oracle_info: OracleInfo | None = None
-        "knowledge of the future for oracles; set by a replay"
+        "needs of future requests, for the control ``oracle``; set by a replay, otherwise None"
         self.compactions: tuple[Compaction, ...] = ()
-        "compactions by the recording system, in order; set by a replay"
+        "compactions that the recorded agent made, in order; set by a replay"
         self.client: Client | None = None
-        "client for strategies that call a model; None if no model may be called"
+        "client for strategies that call a model; None if no client was given"
         self._units = UnitTracker()
         self.unit_starts = self._units.starts
-        "``unit_starts[i]``: where the unit of message ``i`` begins; a safe cut if this is ``i``"
+        """position of the first message of the unit of message ``i``, for each position ``i``; a cut
+        before ``i`` separates no call from its results if this position is ``i``"""
         self.calls_by_result = self._units.calls_by_result
-        "position of a tool result → the tool call that it answers"
+        "position of a tool result → tool call that the result answers"
         self._head_open = True
         self._rewrite_caches: dict[tuple[Any, Any], RewriteCache] = {}
         self._parent: History | None = None
@@ -174,18 +188,18 @@ class History(Sequence[Message]):
 
     @property
     def model(self) -> Model:
-        """Model whose prices, cache rules and limit apply."""
+        """Model with the prices, cache rules and context window that strategies use."""
         if self._model is None:
             self._model = find_model_without_warning(self.counter.model)
         return self._model
 
     def append(self, message: Message) -> None:
-        """Append and count the next message.
+        """Append the next message of the conversation and count its tokens.
 
         Parameters
         ----------
         message : Message
-            The message.
+            Message to append.
         """
         position = len(self.entries)
         tokens = self.counter.count_message(message)
@@ -201,17 +215,17 @@ class History(Sequence[Message]):
             self.head_length += message.role in ("system", "user")
 
     def get_rewrite_cache(self, function: Rewrite) -> RewriteCache:
-        """Return the cache of a rewrite, which all contexts of the history share.
+        """Return the cache with the results of a rewrite function; create it on first use.
 
         Parameters
         ----------
         function : Rewrite
-            The rewrite.
+            Function that rewrites messages.
 
         Returns
         -------
         RewriteCache
-            The cache.
+            Cache that all contexts of the history share. Equal strategies also share a cache.
         """
         # Bound methods compare their objects by identity; equal strategies must share a cache.
         owner = getattr(function, "__self__", None)
@@ -223,21 +237,22 @@ class History(Sequence[Message]):
         return known
 
     def with_question(self, length: int, question: Message) -> History:
-        """Return a history of the first messages, followed by a question.
+        """Return a copy of the history with only the first messages, followed by a user's question.
 
-        The new history shares what was computed for these messages. This history is not changed.
+        The copy reuses the token counts, units and rewrites of this history. This history does not
+        change.
 
         Parameters
         ----------
         length : int
-            Number of messages to keep.
+            Number of messages to copy.
         question : Message
-            Message of the user.
+            User message with the question.
 
         Returns
         -------
         History
-            The new history.
+            History of ``length + 1`` messages.
         """
         other = copy(self)
         other.entries, other.tokens_before = self.entries[:length], self.tokens_before[: length + 1]
@@ -261,23 +276,24 @@ class History(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        """Return the message at a position, or those of a slice."""
+        """Return the message at a position, or a list of the messages of a slice."""
         if isinstance(index, slice):
             return [entry.message for entry in self.entries[index]]
         return self.entries[index].message
 
 
 class RewriteCache:
-    """Results of one rewrite for the messages of a history, computed on first use.
+    """Cached results of one rewrite function for the messages of a history.
 
     Parameters
     ----------
     function : Rewrite
-        The rewrite.
+        Function that rewrites messages.
     history : History
-        The history.
+        History of the messages.
     parent : RewriteCache or None
-        Cache of the history that this one was copied from; used for the messages that both share.
+        Cache of the original history, if the history is a copy with a question. It is used for all
+        messages except for the question.
     """
 
     def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:
@@ -285,20 +301,21 @@ class RewriteCache:
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
     def apply(self, entry: Entry) -> tuple[Message | None, int]:
-        """Return the rewritten message of an entry.
+        """Return the rewritten message of an entry. The function is called only on first use.
 
         Parameters
         ----------
         entry : Entry
-            The entry.
+            Entry of the message to rewrite. It is not changed.
 
         Returns
         -------
         tuple of (Message or None, int)
-            New message and its tokens; None and the old tokens if the rewrite keeps the message.
+            New message and its number of tokens. If the function keeps the message: None and the
+            number of tokens of the message.
         """
         if self._parent is not None and entry.start < len(self._history) - 1:
-            # All messages but the question are those of the parent: see ``History.with_question``.
+            # All messages except for the question are from the parent: see History.with_question.
             return self._parent.apply(entry)
         message = entry.message
         # The same message can answer different tool calls, so a verbatim entry's key is its position.

@@ -1,7 +1,8 @@
 """Preview the request for one extra question without changing the context.
 
-A replay previews the probes of a recording this way. Hundreds of probes can have the same position,
-and they must not affect what a strategy remembers from request to request.
+A replay uses previews to ask the probes of a recording, which are questions with known answers.
+Hundreds of probes can be asked at the same position, and none of them may change the data that a
+strategy keeps between requests.
 """
 
 from __future__ import annotations
@@ -20,39 +21,39 @@ _IMMUTABLE_TYPES = (int, float, str, bytes, type(None))
 def preview_question(
     context: Context, question: Message, oracle_info: OracleInfo | None = None
 ) -> Context:
-    """Return a copy of a context in which the user asks one extra question; leave the context unchanged.
+    """Return a copy of a context in which the user asks one extra question.
 
-    Edits of the copy last for one request, like those of a fork. The copy has a history of its own
-    that ends with the question, and a ledger of its own: the events and model calls in its
-    ``events`` and ``model_calls`` belong to the question. Its ``budget_read`` tells whether the
-    strategy read the budget.
+    The original context is not changed. Edits of the copy last for one request. The copy has its own
+    history, which ends with the question, and its own lists ``events`` and ``model_calls``, which
+    start empty.
 
-    The values in ``strategy_state`` are copied deeply. Messages and entries are not, because they
-    are immutable. An object that is large, or that cannot be copied by default, can define
-    ``__deepcopy__``. State that a strategy keeps elsewhere, such as in a closure or a module, is
-    not copied. The cost is that of copying the lists of the context and its history, and
+    The values in ``strategy_state`` are copied deeply, except for messages and entries, which are
+    immutable. A type that is large, or that ``copy.deepcopy`` cannot copy, can define
+    ``__deepcopy__``. Data that a strategy keeps elsewhere, such as in a closure or a module, is not
+    copied. The run time is proportional to the length of the history and the size of
     ``strategy_state``.
 
     Parameters
     ----------
     context : Context
-        The context.
+        Context to copy.
     question : Message
-        Message of the user.
+        User message with the question.
     oracle_info : OracleInfo, optional
-        What an oracle may know of the question.
+        Evidence of the question, for the control ``oracle``. By default, the control has no
+        knowledge of the question.
 
     Returns
     -------
     Context
-        The copy.
+        Copy of the context whose last message is the question.
 
     Raises
     ------
     EditError
-        If the message is not one of the user.
+        If the role of the question is not ``user``.
     StrategyError
-        If ``strategy_state`` cannot be copied.
+        If a value in ``strategy_state`` cannot be copied.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def preview_question(
     9
     """
     if question.role != "user":
-        raise EditError(f"expected a question of role user, got role {question.role}")
+        raise EditError(f"expected a question of role user, got role {question.role!r}")
     history = context.history.with_question(context.history_length, question)
     history.oracle_info = oracle_info
     asked = history.entries[-1]
@@ -86,7 +87,10 @@ def preview_question(
 
 
 def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
-    """Copy ``strategy_state`` deeply; references to the context become references to the copy."""
+    """Return a deep copy of ``strategy_state``.
+
+    In the copy, references to the context or its history are replaced by references to the preview.
+    """
     history = context.history
     memo: dict[int, Any] = {
         id(context): preview,
@@ -102,7 +106,7 @@ def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
             copied[owner] = note if isinstance(note, _IMMUTABLE_TYPES) else deepcopy(note, memo)
         except Exception as error:
             raise StrategyError(
-                f"the value of {owner!r} in strategy_state cannot be copied, so no question can be "
-                f"previewed: {type(error).__name__}: {error}; define __deepcopy__ on its type"
+                f"the value of {owner!r} in strategy_state cannot be copied to preview a question "
+                f"({type(error).__name__}: {error}); define __deepcopy__ in the class of the value"
             ) from error
     return copied

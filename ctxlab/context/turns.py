@@ -1,8 +1,9 @@
-"""Number the turns of a conversation, so that each can be named, listed in one line and fetched again.
+"""Number the turns of a conversation, so that an agent can list turns and fetch a turn by its number.
 
-A turn is a user's message with the reply to it. In the run of an agent each further step, a call
-with its results, is a turn of its own. Turns are numbered from 1. Messages before the first turn
-belong to none.
+A user message begins a turn, and the assistant's reply to it belongs to the same turn. Each further
+assistant message begins another turn, so the long run of an agent after one user message has many
+turns. Tool results belong to the turn of their call. Turns are numbered from 1. Messages before the
+first turn have the number 0.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ GET_TURN_TOOL: dict[str, Any] = {
         },
     },
 }
-"""The tool with which an agent fetches a listed turn, in OpenAI's format."""
+"""Definition, in OpenAI's format, of the tool that returns a turn of the table of contents in full."""
 
 _MAIN_ARGUMENT_KEYS = (
     *("file_path", "path", "absolute_path", "notebook_path", "target_file", "file", "filename"),
@@ -42,7 +43,7 @@ _MIN_CALL_CHARS = 30
 
 @dataclass
 class TurnCounter:
-    """Numbers messages by turn, one at a time.
+    """Counter that assigns turn numbers to the messages of a conversation, one message at a time.
 
     Examples
     --------
@@ -52,22 +53,22 @@ class TurnCounter:
     """
 
     number: int = 0
-    "turn of the last message; 0 before the first turn"
+    "turn number of the last message; 0 before the first turn"
     replied: bool = True
-    "the assistant has spoken in this turn, so its next message begins another"
+    "True if the next assistant message begins a new turn"
 
     def add(self, message: Message) -> int:
-        """Return the turn that the next message belongs to.
+        """Return the turn number of the next message, and count the message.
 
         Parameters
         ----------
         message : Message
-            The message.
+            Next message of the conversation.
 
         Returns
         -------
         int
-            Number of the turn; 0 before the first.
+            Turn number of the message; 0 before the first turn.
         """
         role = message.role
         self.number += role == "user" or (role == "assistant" and self.replied)
@@ -78,7 +79,7 @@ class TurnCounter:
 
 @dataclass
 class _TurnIndex:
-    """Positions at which the turns of a history begin, as far as the history was read."""
+    """Positions at which the turns of a history begin, for the first ``length`` messages."""
 
     starts: list[int] = field(default_factory=list)
     length: int = 0
@@ -89,17 +90,19 @@ _TURN_INDEXES: WeakKeyDictionary[History, _TurnIndex] = WeakKeyDictionary()
 
 
 def turn_starts(history: History) -> Sequence[int]:
-    """Return the positions at which turns begin; each message of a history is read once.
+    """Return the positions of the first messages of all turns of a history.
+
+    The result is cached. A later call reads only the messages that were appended since.
 
     Parameters
     ----------
     history : History
-        The history.
+        History of the conversation.
 
     Returns
     -------
     sequence of int
-        The positions, ascending.
+        Positions in ascending order. The element with index ``i`` belongs to turn ``i + 1``.
 
     Examples
     --------
@@ -121,18 +124,18 @@ def turn_starts(history: History) -> Sequence[int]:
 def set_turn_offset(history: History, position: int, earlier_turns: int) -> None:
     """Set the number of earlier turns of a history that begins in the middle of a conversation.
 
-    A conversation that is resumed from its newest part keeps its turn numbers this way. Call this
-    before other functions read the turns of the history. Messages before ``position`` belong to the
-    last of the earlier turns.
+    This keeps the turn numbers of a conversation that is resumed with only its newest messages. Call
+    this function before any other function of this module is called with the history. Messages before
+    ``position`` belong to the last of the earlier turns.
 
     Parameters
     ----------
     history : History
-        The history.
+        History with the newest messages of the conversation.
     position : int
-        Position of the message that begins the next turn.
+        Position in the history of the message that begins turn ``earlier_turns + 1``.
     earlier_turns : int
-        Number of earlier turns.
+        Number of turns that precede this message in the conversation.
 
     Examples
     --------
@@ -148,37 +151,38 @@ def set_turn_offset(history: History, position: int, earlier_turns: int) -> None
 
 
 def turn_at(history: History, position: int) -> int:
-    """Return the turn that a message belongs to.
+    """Return the number of the turn to which a message belongs.
 
     Parameters
     ----------
     history : History
-        The history.
+        History of the conversation.
     position : int
-        Position of the message.
+        Position of the message in the history.
 
     Returns
     -------
     int
-        Number of the turn; 0 before the first.
+        Number of the turn; 0 for a message before the first turn.
     """
     return bisect_right(turn_starts(history), position)
 
 
 def turn_span(history: History, number: int) -> tuple[int, int]:
-    """Return the positions ``[start, stop)`` of the messages of a turn.
+    """Return the range of positions of the messages of a turn.
 
     Parameters
     ----------
     history : History
-        The history.
+        History of the conversation.
     number : int
-        Number of the turn.
+        Number of the turn, counted from 1.
 
     Returns
     -------
     tuple of (int, int)
-        Start and stop; an empty range if there is no such turn.
+        Position of the first message and position after the last message. If the history has no
+        turn with this number, both are the length of the history.
     """
     starts = turn_starts(history)
     if not 1 <= number <= len(starts):
@@ -187,10 +191,11 @@ def turn_span(history: History, number: int) -> tuple[int, int]:
 
 
 def headline(messages: Sequence[Message]) -> str:
-    r"""Return one line that tells what a turn was about, without calling a model.
+    r"""Return one line that describes a turn, without calling a model.
 
-    The line contains the user's question and the called tools with their main arguments, or else
-    what the assistant said.
+    The line contains the first line of the user message and the tool calls, each with its main
+    argument. A turn without user message and without tool calls is described by the first line of
+    the assistant's reply.
 
     Parameters
     ----------
@@ -200,7 +205,7 @@ def headline(messages: Sequence[Message]) -> str:
     Returns
     -------
     str
-        The line, of at most ``MAX_HEADLINE_CHARS`` characters.
+        One line of at most ``MAX_HEADLINE_CHARS`` characters.
 
     Examples
     --------
@@ -223,17 +228,19 @@ def headline(messages: Sequence[Message]) -> str:
 
 
 def main_argument(call: ToolCall) -> str:
-    """Return the most informative argument of a tool call: a path, command or query, else the first one.
+    """Return the value of the most informative argument of a tool call.
+
+    This is a path, a command or a query if the call has one, and otherwise its first argument.
 
     Parameters
     ----------
     call : ToolCall
-        The tool call.
+        Tool call with arguments in JSON.
 
     Returns
     -------
     str
-        The value as text; empty if the call has no arguments.
+        Value of the argument as a string; empty if the call has no arguments.
 
     Examples
     --------
@@ -248,7 +255,7 @@ def main_argument(call: ToolCall) -> str:
 
 
 def _first_line(message: Message) -> str:
-    """Return the first non-empty line, shortened."""
+    """Return the first non-empty line of a message's text, clipped, with single spaces."""
     return " ".join(message.text.lstrip()[: 4 * MAX_HEADLINE_CHARS].partition("\n")[0].split())
 
 

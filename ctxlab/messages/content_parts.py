@@ -104,7 +104,7 @@ def part_type(part: Mapping[str, Any]) -> str | None:
     Parameters
     ----------
     part : mapping
-        The content part.
+        Content part in the format of any API.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def is_chat_part(part: Any) -> bool:
     Parameters
     ----------
     part : Any
-        The content part.
+        Content part in the format of any API.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def describe_type(part: Mapping[str, Any]) -> str:
     Parameters
     ----------
     part : mapping
-        The content part.
+        Content part in the format of any API.
 
     Returns
     -------
@@ -205,8 +205,8 @@ def guess_api(kinds: Iterable[str | None]) -> str | None:
     Returns
     -------
     str or None
-        Name of the first API that is the only one to use one of the types. None if there is no such
-        API.
+        Name of an API, if one of the types is used only by this API. None if all types are unknown
+        or used by several APIs.
 
     Examples
     --------

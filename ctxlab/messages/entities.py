@@ -2,8 +2,8 @@
 
 A language model can guess a word like "file" without any context, but not a path like ``src/io.py``.
 So entities show which information a model needs from its context. The patterns are deliberately
-simple. Entities that the patterns miss are missed for all strategies equally, so comparisons of
-strategies stay fair.
+simple. They miss some entities. This affects all strategies equally, so comparisons of strategies stay
+fair.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EntityKind: TypeAlias = Literal[
 
 
 class Entity(NamedTuple):
-    """A token that an agent must reproduce exactly, with its kind."""
+    """A path, id, date or similar token that an agent must reproduce exactly, with its kind."""
 
     kind: EntityKind
     "kind of the token, such as ``path``"
@@ -72,12 +72,12 @@ _MAX_CHARS = 200
 
 
 def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
-    """Find the distinct entities of a text.
+    """Find the distinct entities of a string: paths, ids, dates and similar tokens.
 
     Parameters
     ----------
     text : str
-        The text to search.
+        String to search.
     limit : int, optional
         Maximum number of entities to return. By default, all are returned.
 
@@ -181,15 +181,15 @@ _WORD_TRANSLATION = bytes(c if chr(c) in _WORD_CHARS else 32 for c in range(256)
 
 
 def ascii_words(text: str) -> set[bytes]:
-    """Return the distinct ASCII words of a text, that is, sequences of letters, digits and ``_``.
+    """Return the distinct ASCII words of a string, that is, sequences of letters, digits and ``_``.
 
-    A text that contains an entity also contains all words of the entity. Comparing the words first is
-    faster than calling ``contains_entity`` for every text.
+    A string that contains an entity also contains all words of the entity. Comparing the words first
+    is faster than calling ``contains_entity`` for every string.
 
     Parameters
     ----------
     text : str
-        The text to split.
+        String to split.
 
     Returns
     -------
@@ -205,19 +205,19 @@ def ascii_words(text: str) -> set[bytes]:
 
 
 def contains_entity(text: str, entity: str) -> bool:
-    """Return whether a text contains an entity as a whole token.
+    """Return whether a string contains an entity, such as a path, as a whole token.
 
     Parameters
     ----------
     text : str
-        The text to search.
+        String to search.
     entity : str
         Text of the entity.
 
     Returns
     -------
     bool
-        True if the entity occurs in the text and is not part of a longer token. For example, ``512``
+        True if the entity occurs and is not part of a longer token. For example, the string ``512``
         does not contain the entity ``12``.
 
     Examples
@@ -231,7 +231,7 @@ def contains_entity(text: str, entity: str) -> bool:
 
 
 def find_entity_offset(text: str, entity: str) -> int:
-    """Return the offset of the first occurrence of an entity as a whole token in a text.
+    """Return the offset of the first occurrence of an entity as a whole token in a string.
 
     An occurrence is part of a longer token if an ASCII letter, a digit or ``_`` precedes or follows
     it. Letters of other scripts do not count, so an entity within Chinese text is found.
@@ -239,14 +239,14 @@ def find_entity_offset(text: str, entity: str) -> int:
     Parameters
     ----------
     text : str
-        The text to search.
+        String to search.
     entity : str
         Text of the entity.
 
     Returns
     -------
     int
-        Offset in characters, or -1 if the text does not contain the entity.
+        Offset in characters, or -1 if the string does not contain the entity.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Determine which file a tool call reads, writes, edits or lists, from its name and arguments.
 
 No command is executed and no file is opened. The tables list the tools of common agents: Claude Code,
-pi, OpenHands, SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. The result
-is None for a call whose file is not clear.
+pi, OpenHands, SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. If the file
+cannot be determined, as for most shell scripts, the result is None.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def is_tool_error(message: Message) -> bool:
     Parameters
     ----------
     message : Message
-        The tool result.
+        Message with the tool result.
 
     Returns
     -------
@@ -90,20 +90,20 @@ def is_tool_error(message: Message) -> bool:
 def parse_file_access(call: ToolCall) -> FileAccess | None:
     """Return the file or folder that a tool call accesses.
 
-    For a patch of several files, only the first file is returned. Shell commands are supported if
-    they clearly access one file or folder, such as ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``,
+    For a patch of several files, only the first file is returned. Simple shell commands that access
+    one file or folder are supported, such as ``cat F``, ``sed -n 1,9p F``, ``sed -i … F``,
     ``cat > F <<EOF`` or ``ls F``.
 
     Parameters
     ----------
     call : ToolCall
-        The tool call.
+        Tool call of any agent.
 
     Returns
     -------
     FileAccess or None
-        The path and the operation. None if the call does not access a file, or if the file is not
-        clear.
+        The path and the operation. None if the call does not access a file, or if the file cannot be
+        determined.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def parse_file_access(call: ToolCall) -> FileAccess | None:
 
 
 def _find_path(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """Return the path in the first of the keys that has a path. URLs do not count as paths."""
+    """Return the value of the first key that contains a path. URLs do not count as paths."""
     found = (p for key in keys if isinstance(p := arguments.get(key), str) and p.strip())
     return next((path for path in found if "://" not in path), None)
 
@@ -148,7 +148,7 @@ def normalize_tool_name(name: str) -> str:
     Parameters
     ----------
     name : str
-        The name as recorded.
+        Name of the tool, as recorded.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def _normalize_path(path: str) -> str:
 
 
 def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:
-    """Return the first and last line that a call of a read tool requests; None for all lines."""
+    """Return the first and last line that a read call requests, or None if it requests all lines."""
     view = arguments.get("view_range")
     if isinstance(view, list) and len(view) == 2:
         first, last = _parse_int(view[0]), _parse_int(view[1])
@@ -201,7 +201,7 @@ def _parse_patch(text: str) -> FileAccess | None:
 
 
 def _parse_shell_command(command: Any) -> FileAccess | None:
-    """Return the file or folder that a shell command accesses, or None if it is not clear."""
+    """Return the file or folder that a shell command accesses, or None if it is not a simple command."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         is_script = len(command) == 3 and command[1] in ("-c", "-lc")
         command = command[2] if is_script else shlex.join(command)
@@ -231,7 +231,7 @@ def _parse_heredoc(text: str) -> FileAccess | None:
 
 
 def _parse_one_line_command(text: str) -> FileAccess | None:
-    """Return the file or folder that a one-line shell command accesses, or None if it is not clear."""
+    """Return the file or folder that a command on one line accesses; None if it cannot be determined."""
     if "\n" in text or len(text) > 2000:
         return None
     try:
@@ -257,9 +257,9 @@ def _parse_one_line_command(text: str) -> FileAccess | None:
 
 
 def _parse_simple_command(words: Sequence[str]) -> FileAccess | None:
-    """Return the file or folder that a command without pipes accesses.
+    """Return the file or folder that a shell command without pipes accesses.
 
-    The path is empty if the command reads standard input.
+    The path is empty if the command reads standard input. None if the file cannot be determined.
     """
     if not words or any(word and set(word) <= set("();<>|&") for word in words):
         return None

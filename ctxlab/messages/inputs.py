@@ -23,7 +23,7 @@ class SupportsModelDump(Protocol):
         Returns
         -------
         dict
-            The fields by name.
+            Field name → value.
         """
         ...
 
@@ -41,7 +41,7 @@ def copy_message(message: MessageInput) -> Message | dict[str, Any]:
     Parameters
     ----------
     message : Message, mapping or SupportsModelDump
-        The message.
+        Message to copy.
 
     Returns
     -------
@@ -51,9 +51,9 @@ def copy_message(message: MessageInput) -> Message | dict[str, Any]:
     Raises
     ------
     ValueError
-        If the input is not a message. Also if its content has tool calls or tool results as parts, as
-        in the APIs of Anthropic, Bedrock and others: strategies do not recognise such calls and could
-        separate a call from its result.
+        If the input is not a message, or if its content has tool calls or tool results as parts.
+        Strategies do not recognise such calls, which the APIs of Anthropic, Bedrock and others use,
+        and could separate a call from its result.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def to_plain_data(value: Any) -> Any:
     Parameters
     ----------
     value : Any
-        The data to copy.
+        JSON data, which may contain such objects at any depth.
 
     Returns
     -------

@@ -37,7 +37,7 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
     Returns
     -------
     Message
-        The message.
+        Message with the same data.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def message_from_row(row: Any) -> Message:
     Returns
     -------
     Message
-        The message.
+        Message with all fields of the row.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def row_from_message(message: Message) -> dict[str, Any]:
     Parameters
     ----------
     message : Message
-        The message.
+        Message to store.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def parse_content(content: Any) -> str | tuple[dict[str, Any], ...] | None:
     Returns
     -------
     str, tuple of dict or None
-        The content as a field of ``Message``.
+        Value for the field ``content`` of ``Message``.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def tool_call_from_dict(data: Any) -> ToolCall:
     Returns
     -------
     ToolCall
-        The tool call.
+        Tool call with id, name and arguments.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Determine what a tool call fetches: a file, search results, or the output of a command or lookup.
 
-A table lists the tools of common agents by name. Any other tool whose name begins with a verb such as
-``get`` or ``find`` is a lookup of its arguments. No command is executed and no file is opened.
+A table lists the tools of common agents by name. A tool that is not in the table counts as a lookup if
+its name begins with a verb such as ``get`` or ``find``. No command is executed and no file is opened.
 """
 
 from __future__ import annotations
@@ -49,18 +49,20 @@ _LOOKUP_TOOL = re.compile(
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
     """Return the content that a tool call fetches.
 
-    A shell command that clearly reads one file, such as ``cat F``, has the file as its target. A
-    command that clearly writes one file has no target.
+    The target of a simple shell command that reads one file, such as ``cat F``, is the file. A simple
+    command that writes a file has no target. The target of any other command is the text of the
+    command.
 
     Parameters
     ----------
     call : ToolCall
-        The tool call.
+        Tool call of any agent.
 
     Returns
     -------
     FetchTarget or None
-        The target. None if the call does not fetch content, or if the content is not clear.
+        Kind and key of the content. None if the call does not fetch content, or if its arguments do
+        not identify the content.
 
     Examples
     --------

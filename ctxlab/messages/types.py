@@ -181,7 +181,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         Returns
         -------
         Message
-            The changed copy.
+            Copy of the message with the new values.
 
         Examples
         --------
@@ -192,7 +192,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about a recording, with its accepted answers and evidence."""
+    """A question about a recording, with accepted answers and the messages that contain the answer."""
 
     id: str
     "id of the probe, unique within the recording"
@@ -209,7 +209,7 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A compaction of the context that the recorded agent made during the conversation."""
+    """A recorded compaction: the agent replaced older messages by a summary or cleared tool results."""
 
     position: int
     "position of the first message after the compaction"
@@ -293,12 +293,12 @@ def find_request_positions(messages: Sequence[Message]) -> tuple[int, ...]:
     Parameters
     ----------
     messages : sequence of Message
-        The conversation.
+        All messages of the conversation, in order.
 
     Returns
     -------
     tuple of int
-        The positions in ascending order.
+        Positions of these assistant messages in ascending order.
 
     Examples
     --------
@@ -325,8 +325,8 @@ def check_recordings(recordings: object) -> None:
     Raises
     ------
     SpecError
-        If the argument is a path, a single recording or not iterable, or if a list contains another
-        object than recordings. The error message says which argument to pass instead.
+        If the argument is a path, a single recording or not iterable, or if a list contains an
+        object that is not a recording. The error message says which argument to pass instead.
 
     Examples
     --------
@@ -355,7 +355,7 @@ def message_text(message: Message) -> str:
     Parameters
     ----------
     message : Message
-        The message.
+        Message of any role.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from ctxlab.messages.types import Message, ToolCall
 
 
 class Rule(NamedTuple):
-    """A rule of one or more providers about the messages of a request."""
+    """A rule for the messages of a request, with the providers that enforce the rule."""
 
     name: str
     "name of the rule"
@@ -135,8 +135,8 @@ class UnitTracker:
     """Groups messages into units, that is, messages that must stay together.
 
     A message with tool calls and the results of these calls form a unit. Any other message is a unit
-    of its own, including a result that does not answer an open call. If other messages stand between a
-    call and its result, they belong to the unit of the call.
+    of its own, including a result that does not answer an open call. Messages between a call and its
+    result belong to the unit of the call.
 
     ``starts[i]`` is the index of the first message of the unit that contains message ``i``. So a
     conversation may be cut before message ``i`` if ``starts[i] == i``.
@@ -172,7 +172,7 @@ class UnitTracker:
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
     def copy_prefix(self, length: int) -> UnitTracker:
-        """Return a copy with only the first messages, in which all tool calls count as closed.
+        """Return a tracker of only the first messages, in which no tool call waits for a result.
 
         Parameters
         ----------
@@ -182,7 +182,8 @@ class UnitTracker:
         Returns
         -------
         UnitTracker
-            The copy. A tool result that is added to it does not answer a call of the copied messages.
+            Tracker with the units of these messages. A tool result that is added later does not
+            answer any of their calls.
         """
         units = UnitTracker()
         units.starts = self.starts[:length]

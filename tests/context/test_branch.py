@@ -1,4 +1,4 @@
-"""A branch holds a part of a conversation, keeps its edits, and is measured as it is sent."""
+"""Tests of branches: each contains a part of a conversation, keeps its edits, and counts its tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxlab.tokens.counter import TokenCounter
 
 
 class even_and_odd:
-    """Routes whole units to two branches in turn; both hold the head."""
+    """Strategy that assigns units to two branches alternately; both branches contain the head."""
 
     def __call__(self, context: Context) -> Context:
         state = context.strategy_state.setdefault(self, {"done": 0, "which": 0, "branches": {}})

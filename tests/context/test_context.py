@@ -1,4 +1,4 @@
-"""The context: places, edits that make no sense, and edits that need a second look."""
+"""Tests of ``Context``: positions, invalid edits, and edits with special cases."""
 
 from __future__ import annotations
 

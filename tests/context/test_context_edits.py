@@ -1,4 +1,4 @@
-"""Any order of edits leaves a context that a model agrees with which looks at everything."""
+"""Tests that any sequence of edits gives the same context as a simple model of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = st.integers(0, 10**6)
 
 
 def shared(context: Context, sent: list[Entry], by_message: bool) -> int:
-    """Tokens of what both begin with, one by one: the same entries, or equal messages."""
+    """Return the tokens of the common prefix of two requests, by entries or by equal messages."""
     total = 0
     for mine, other in zip(context.entries, sent, strict=False):
         if mine is not other and not (by_message and mine.message == other.message):
@@ -39,7 +39,7 @@ def shared(context: Context, sent: list[Entry], by_message: bool) -> int:
 
 
 def edit(context: Context, what: str, place: int, width: int, other: Message, form: Form) -> None:
-    """One edit at a place that exists; ``width`` entries where it takes a range."""
+    """Make one edit at a valid position; edits of ranges take ``width`` entries."""
     size = len(context.entries)
     if what == "insert" or not size:
         return context.insert(place % (size + 1), other, form)
@@ -64,7 +64,7 @@ EDITS = st.tuples(
 
 
 class Edits(RuleBasedStateMachine):
-    """Any order of appends, edits, forks and requests, beside a model that looks at everything."""
+    """Random sequences of appends, edits, forks and requests, compared with a simple model."""
 
     @initialize(messages=conversations(turns=2))
     def begin(self, messages: tuple[Message, ...]) -> None:

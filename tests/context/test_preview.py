@@ -1,4 +1,4 @@
-"""A preview sends what would really be sent for one question more, and leaves no trace of it."""
+"""Tests of previews: they equal the request that would be sent, and leave no trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACTING = [spec for spec in SPECS if not spec.startswith("oracle")]
 
 
 def places() -> st.SearchStrategy[list[int | None]]:
-    """Where questions are put, in any order; several at one place, and places that there are not."""
+    """Positions of questions in any order, with duplicates and invalid positions."""
     return st.lists(st.none() | st.integers(0, 30), min_size=1, max_size=6)
 
 
@@ -187,7 +187,7 @@ def test_the_caller_says_how_a_question_is_put(counter: TokenCounter) -> None:
 
 def test_only_a_user_message_is_previewed(counter: TokenCounter) -> None:
     context = Context(Budget(99), History(counter, TALK))
-    with pytest.raises(EditError, match="got role assistant"):
+    with pytest.raises(EditError, match="got role 'assistant'"):
         preview_question(context, Message("assistant", "why?"))
 
 
@@ -223,7 +223,7 @@ class _State:
 
 @dataclass(frozen=True, repr=False)
 class remembers(BaseStrategy):
-    """Keeps an object that it changes, as strategies of other people may."""
+    """Strategy that modifies an object of its own, as custom strategies may do."""
 
     kept: str = "list"
 

@@ -1,4 +1,4 @@
-"""Rules of turns: what counts as one, that numbers never change, and what a line says."""
+"""Tests of turns: what counts as a turn, stable turn numbers, and one-line descriptions."""
 
 from __future__ import annotations
 

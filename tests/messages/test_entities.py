@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.messages.entities``: what is a typed token, and where a text holds one."""
+"""Tests of ``ctxlab.messages.entities``: what is an entity, and where a text contains one."""
 
 from __future__ import annotations
 

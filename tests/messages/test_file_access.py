@@ -1,4 +1,4 @@
-"""Rules of ``parse_file_access``: which file a call of many agents is about; no guess elsewhere."""
+"""Tests of ``parse_file_access``, which finds the file of a tool call for known agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed over is copied, whatever it holds, and says the same."""
+"""Tests that objects of callers are copied, without changes of their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def containers(value: Any) -> list[Any]:
-    """Everything in it that could be edited."""
+    """Yield all lists and dicts inside a value."""
     if isinstance(value, dict):
         return [value, *(c for each in value.values() for c in containers(each))]
     return [value, *(c for e in value for c in containers(e))] if isinstance(value, list) else []

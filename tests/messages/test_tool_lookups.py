@@ -1,4 +1,4 @@
-"""What a call fetches: named for the agents that people run, and by one rule behind them."""
+"""Tests of what a tool call fetches: known tools by name, others by a general rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording and a counter say in one line what they are."""
+"""Tests of the one-line representations of recordings and counters."""
 
 from __future__ import annotations
 

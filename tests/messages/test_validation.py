@@ -1,4 +1,4 @@
-"""Validity: each rule broken once gives that violation, and cuts part no pair."""
+"""Tests of validity: each violated rule is reported, and cuts never separate calls and results."""
 
 from __future__ import annotations
 
