@@ -1,9 +1,12 @@
-"""Model clients: litellm with retries, a cache on disk, a cost limit, and scripted replies.
+"""Clients that send requests to models.
 
-``LiteLLMClient``, ``CostLimitedClient`` and ``ScriptedClient`` can also stream
-(``ctxlab.llm.base.Streamer``). The other clients, which strategies use, return whole replies;
-callers that stream fall back on ``complete`` for them. Importing this package loads neither litellm
-nor diskcache.
+``LiteLLMClient`` calls a provider through litellm and retries failed calls. ``CachedClient`` stores
+replies on disk. ``CostLimitedClient`` enforces a spending limit. ``FaultTolerantClient`` lets a live
+agent continue when a provider rejects a request. ``ScriptedClient`` returns prepared replies.
+
+``LiteLLMClient``, ``CostLimitedClient`` and ``ScriptedClient`` can also stream replies (see
+``ctxlab.llm.base.Streamer``). The other clients return whole replies only, so callers that stream
+use their ``complete`` method instead. Importing this package imports neither litellm nor diskcache.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ DEFAULT_CACHE_FOLDER = Path(".ctxlab/calls")
 
 
 def default_client(folder: Path = DEFAULT_CACHE_FOLDER, mode: CacheMode = "auto") -> Client:
-    """Return the default client: litellm with a reply cache on disk.
+    """Return the default client, which calls models through litellm and caches replies on disk.
 
-    Neither litellm nor the cache is loaded before the first request.
+    litellm is imported and the cache is opened with the first request.
 
     Parameters
     ----------
@@ -51,6 +54,6 @@ def default_client(folder: Path = DEFAULT_CACHE_FOLDER, mode: CacheMode = "auto"
     Returns
     -------
     Client
-        The client.
+        ``CachedClient`` with a ``LiteLLMClient``.
     """
     return CachedClient(LiteLLMClient(), folder, mode)

@@ -1,7 +1,7 @@
 """Requests, replies, the protocols of model clients, and the base class of ctxlab's own clients.
 
-Strategies, agents and probes build a ``Request`` and pass it to any ``Client``. The clients are in
-``ctxlab.llm``; this module knows no provider.
+Strategies, agents and probes build a ``Request`` and pass it to any ``Client``. The clients are
+implemented in the other modules of ``ctxlab.llm``. This module does not depend on any provider.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxlab.messages.types import Message, Usage
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request to a model; a cache stores one reply for all equal requests.
+    """A request to a model. Requests with equal fields share one reply in a cache.
 
     Examples
     --------
@@ -33,129 +33,131 @@ class Request(msgspec.Struct, frozen=True):
     model: str
     "name of the model"
     messages: tuple[Message, ...]
-    "the messages, in order"
+    "messages to send, in order"
     tools: tuple[dict[str, Any], ...] = ()
     "tool definitions in OpenAI's format"
     max_tokens: int | None = None
-    "maximum tokens of the reply; None: the provider's maximum"
+    "maximum number of tokens of the reply; None uses the provider's maximum"
     temperature: float | None = None
-    "sampling temperature; None: the provider's default, the only one that reasoning models accept"
+    "sampling temperature; None uses the provider's default, as reasoning models require"
     replicate: int = 0
-    "repetition of the same question: a cache stores one reply per number"
+    "number that tells repetitions of a request apart; a cache stores one reply per number"
 
 
 class Reply(msgspec.Struct, frozen=True):
     """A model's reply, with the usage and cost of the call."""
 
     message: Message
-    "the assistant's message, with its tool calls"
+    "the assistant's message, including its tool calls"
     usage: Usage = Usage()
-    "tokens as billed by the provider"
+    "numbers of tokens that the provider billed"
     usd: float = 0.0
-    "cost in USD; nan if no price is known"
+    "cost in USD; nan if the model's price is unknown"
     finish: str | None = None
-    "reason for the end: stop, length, tool_calls or content_filter"
+    "why the reply ended: stop, length, tool_calls or content_filter; None if unknown"
     attempts: int = 1
-    "number of HTTP requests, failed ones included"
+    "number of HTTP requests, including failed ones"
     cached: bool = False
-    "True if the reply came from disk: nothing was sent or billed"
+    "True if the reply was read from a cache, so that nothing was sent or billed"
 
     @property
     def text(self) -> str:
-        """Text of the message."""
+        """Text of the reply, without tool calls and hidden reasoning."""
         return self.message.text
 
 
 ReplyOrError: TypeAlias = Reply | ModelUnavailable
-"""Result of one request of a batch."""
+"""Result of one request of a batch: its reply, or the error if the model did not reply."""
 
 Replies: TypeAlias = Generator[tuple[int, ReplyOrError], None, None]
-"""Results of a batch in order of arrival, each with the index of its request."""
+"""Generator of the results of a batch in order of arrival, each with the index of its request."""
 
 OnReply: TypeAlias = Callable[[int, ReplyOrError], object] | None
-"""None, or a function that is called with the index of a request and its result."""
+"""Function that is called with the index of a request and its result; None if there is none."""
 
 
 class Embedding(NamedTuple):
-    """Vectors of several texts, with the usage and cost of the call."""
+    """Embedding vectors of several strings, with the usage and cost of the call."""
 
     vectors: list[list[float]]
-    "one vector per text, in the order of the texts"
+    "one vector per string, in the order of the strings"
     usage: Usage = Usage()
-    "tokens as billed by the provider"
+    "numbers of tokens that the provider billed"
     usd: float = 0.0
-    "cost in USD; nan if no price is known"
+    "cost in USD; nan if the model's price is unknown"
     attempts: int = 1
-    "number of HTTP requests, failed ones included"
+    "number of HTTP requests, including failed ones"
     cached: bool = False
-    "True if all vectors came from disk"
+    "True if all vectors were read from a cache"
 
 
 @runtime_checkable
 class Client(Protocol):
-    """A client that answers requests.
+    """A client that sends requests to a model and returns the replies.
 
-    The methods raise ``ModelRequestRejected`` if a repeated request would be rejected again (a
-    wrong key, an invalid request), and ``ModelUnavailable`` if there is no reply in spite of
-    retries. They raise nothing else.
+    The methods raise ``ModelRequestRejected`` if a retry would be rejected too, for example because
+    the API key is wrong or the request is invalid. They raise ``ModelUnavailable`` if the model does
+    not reply after all retries. They raise no other exceptions.
     """
 
     def complete(self, request: Request, /) -> Reply:
-        """Return the reply to a request.
+        """Send a request and return its reply.
 
         Parameters
         ----------
         request : Request
-            The request.
+            Request to send.
 
         Returns
         -------
         Reply
-            The reply.
+            Reply of the model.
         """
 
     def complete_all(self, requests: Sequence[Request], /) -> list[ReplyOrError]:
-        """Return the replies in order, with a few calls at a time.
+        """Send several requests and return their replies in the order of the requests.
+
+        A client may send several requests at the same time.
 
         Parameters
         ----------
         requests : sequence of Request
-            The requests.
+            Requests to send.
 
         Returns
         -------
         list of Reply or ModelUnavailable
-            One reply per request; an unanswered request yields its error.
+            For each request its reply, or the error if the model did not reply.
         """
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """A client that makes embeddings; errors as in ``Client``."""
+    """A client that computes embedding vectors. It raises the same exceptions as ``Client``."""
 
     def embed(self, model: str, texts: Sequence[str], /) -> Embedding:
-        """Return one vector per text.
+        """Return one embedding vector per string.
 
         Parameters
         ----------
         model : str
             Name of the embedding model.
         texts : sequence of str
-            The texts.
+            Strings to embed.
 
         Returns
         -------
         Embedding
-            The vectors, in the order of the texts.
+            Vectors in the order of ``texts``, with usage and cost.
         """
 
 
 @runtime_checkable
 class Streamer(Protocol):
-    """A client that streams its reply; errors as in ``Client``."""
+    """A client that streams replies. It raises the same exceptions as ``Client``."""
 
     def stream(self, request: Request, /) -> Iterator[str | Reply]:
-        """Yield pieces of the text as they arrive; last, the whole reply.
+        """Send a request; yield pieces of the reply's text as they arrive, then the whole reply.
 
         Closing the iterator early closes the connection. A failed call is retried only if no piece
         has been yielded yet.
@@ -163,44 +165,48 @@ class Streamer(Protocol):
         Parameters
         ----------
         request : Request
-            The request.
+            Request to send.
 
         Yields
         ------
         str or Reply
-            Pieces of the text; last, the whole reply.
+            Pieces of the text as str, then the whole reply.
         """
 
 
 class BaseClient(Client, ABC):
-    """Base class of clients that answer a batch of requests reply by reply; errors as in ``Client``."""
+    """Base class of clients that can yield each reply of a batch as soon as it arrives.
+
+    The methods raise the same exceptions as the methods of ``Client``.
+    """
 
     options: Mapping[str, Any] = {}
-    "options that change the replies, so a cache must distinguish them"
+    "options that change the replies; a cache includes them in its keys"
 
     @abstractmethod
     def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
-        """Yield the replies as they arrive.
+        """Send several requests and yield each reply as soon as it arrives.
 
-        A caller that leaves early must close the generator.
+        A caller that stops before the last reply must close the generator.
 
         Parameters
         ----------
         requests : sequence of Request
-            The requests.
+            Requests to send.
         on_reply : callable, optional
-            Called with index and reply before the reply is yielded, also for calls that were still
-            running when the caller left. It runs in a thread that no signal interrupts.
+            Called with the index of a request and its reply or error, before that reply is yielded.
+            If the caller closes the generator early, the function is also called for the requests that
+            are still running. The function runs in a thread that no signal interrupts.
 
         Yields
         ------
         tuple of int and (Reply or ModelUnavailable)
-            Index of the request and its reply.
+            Index of the request, and its reply or error.
 
         Raises
         ------
         ModelRequestRejected
-            If a request or the key is not accepted.
+            If the provider rejects a request or the API key.
         """
 
     @override
@@ -215,7 +221,9 @@ class BaseClient(Client, ABC):
         return [reply for _, reply in sorted(self.complete_each(requests), key=itemgetter(0))]
 
     def split_for_workers(self, workers: int, /) -> Client:
-        """Return a client for each of several processes, which together keep this client's limits.
+        """Return a client for one of several processes that share this client's limits.
+
+        Limits, such as a cost limit, are divided by the number of processes.
 
         Parameters
         ----------
@@ -225,27 +233,30 @@ class BaseClient(Client, ABC):
         Returns
         -------
         Client
-            Client for one process; this client if it has no limits.
+            Client for each process; this client itself if it has no limits.
         """
         return self
 
 
 def complete_each(client: Client, requests: Sequence[Request], on_reply: OnReply = None) -> Replies:
-    """Yield the replies of any client: from a ``BaseClient`` as they arrive, else all at once.
+    """Send several requests with any client and yield their replies.
+
+    A ``BaseClient`` yields each reply as soon as it arrives. For any other client, all replies are
+    yielded after the last one has arrived.
 
     Parameters
     ----------
     client : Client
-        The client to call.
+        Client that sends the requests.
     requests : sequence of Request
-        The requests.
+        Requests to send.
     on_reply : callable, optional
-        As in ``BaseClient.complete_each``.
+        Called with each reply; see ``BaseClient.complete_each``.
 
     Yields
     ------
     tuple of int and (Reply or ModelUnavailable)
-        Index of the request and its reply.
+        Index of the request, and its reply or error.
     """
     if isinstance(client, BaseClient):
         yield from client.complete_each(requests, on_reply)
@@ -259,21 +270,22 @@ def complete_each(client: Client, requests: Sequence[Request], on_reply: OnReply
 def complete_in_order(
     complete: Callable[[Request], Reply], requests: Sequence[Request], on_reply: OnReply = None
 ) -> Replies:
-    """Yield the replies of a client that answers one request after the other.
+    """Send requests one after the other and yield their replies.
 
     Parameters
     ----------
     complete : callable
-        Returns the reply to a request, or raises ``ModelUnavailable``.
+        Function that takes a request and returns its reply. If it raises ``ModelUnavailable``, the
+        error is yielded instead of a reply.
     requests : sequence of Request
-        The requests.
+        Requests to send.
     on_reply : callable, optional
-        As in ``BaseClient.complete_each``.
+        Called with each reply; see ``BaseClient.complete_each``.
 
     Returns
     -------
     generator of tuple of int and (Reply or ModelUnavailable)
-        Index of each request and its reply.
+        Index of each request, and its reply or error.
     """
 
     def answer_each() -> Replies:
@@ -287,19 +299,19 @@ def complete_in_order(
 
 
 def report_replies(replies: Replies, on_reply: OnReply) -> Replies:
-    """Yield replies, each after it was passed to ``on_reply``.
+    """Pass each reply to ``on_reply``, then yield it.
 
     Parameters
     ----------
     replies : generator of tuple of int and (Reply or ModelUnavailable)
-        Index of each request and its reply.
+        Index of each request, and its reply or error.
     on_reply : callable or None
-        As in ``BaseClient.complete_each``.
+        Called with each reply; see ``BaseClient.complete_each``.
 
     Yields
     ------
     tuple of int and (Reply or ModelUnavailable)
-        Index of the request and its reply.
+        Index of the request, and its reply or error.
     """
     with closing(replies):
         for index, reply in replies:
@@ -309,80 +321,80 @@ def report_replies(replies: Replies, on_reply: OnReply) -> Replies:
 
 
 def split_for_workers(client: Client, workers: int) -> Client:
-    """Return a client for each of several processes; see ``BaseClient.split_for_workers``.
+    """Return a client for one of several processes that share a client's limits.
 
     Parameters
     ----------
     client : Client
-        The client; one that is no ``BaseClient`` is returned unchanged.
+        Client with the limits; see ``BaseClient.split_for_workers``.
     workers : int
         Number of processes.
 
     Returns
     -------
     Client
-        Client for one process.
+        Client for each process; ``client`` itself if it does not derive from ``BaseClient``.
     """
     return client.split_for_workers(workers) if isinstance(client, BaseClient) else client
 
 
 def client_options(client: object) -> Mapping[str, Any]:
-    """Return the options that change a client's replies.
+    """Return the options of a client that affect its replies, such as ``reasoning_effort``.
 
     Parameters
     ----------
     client : object
-        The client.
+        Client, or any other object.
 
     Returns
     -------
     mapping of str to object
-        The options by name; empty if it is no ``BaseClient``.
+        Options by name; empty if ``client`` does not derive from ``BaseClient``.
     """
     return client.options if isinstance(client, BaseClient) else {}
 
 
 def as_embedder(client: object) -> Embedder:
-    """Return the client if it makes embeddings.
+    """Check that a client can compute embeddings, and return the client.
 
     Parameters
     ----------
     client : object
-        The client.
+        Client to check.
 
     Returns
     -------
     Embedder
-        The same client.
+        ``client`` itself.
 
     Raises
     ------
     ModelRequestRejected
-        If it has no ``embed`` method.
+        If the client has no ``embed`` method.
     """
     if not isinstance(client, Embedder):
-        advice = "pass a client that makes embeddings"
-        raise ModelRequestRejected(f"{client!r} has no embed method; {advice}")
+        advice = "pass one with an embed method, such as LiteLLMClient"
+        raise ModelRequestRejected(f"Expected an embedding client, got {client!r}; {advice}")
     return client
 
 
 class ModelCall(NamedTuple):
-    """A model call that a strategy made itself."""
+    """Record of a model call that a strategy made, for example to write a summary."""
 
     request_index: int
     "index of the agent's request before which the call was made"
     model: str
     "name of the model"
     prompt_tokens: int
-    "input tokens as billed"
+    "number of billed input tokens"
     completion_tokens: int
-    "output tokens as billed"
+    "number of billed output tokens"
     usd: float
-    "cost in USD when the call was made; nan if no price is known"
+    "cost in USD when the call was made; nan if the model's price is unknown"
     attempts: int = 1
-    "number of HTTP requests, failed ones included"
+    "number of HTTP requests, including failed ones"
     cached: bool = False
-    "True if the reply came from disk; tokens and cost are those of the original call"
+    "True if the reply was read from a cache; tokens and cost are those of the original call"
 
     @classmethod
     def from_reply(cls, request_index: int, model: str, reply: ReplyOrError) -> ModelCall:
@@ -395,12 +407,12 @@ class ModelCall(NamedTuple):
         model : str
             Name of the model.
         reply : Reply or ModelUnavailable
-            Reply to the call, or the error if there was none.
+            Reply to the call, or the error if the model did not reply.
 
         Returns
         -------
         ModelCall
-            The record.
+            Record of the call; its tokens and cost are 0 if the model did not reply.
         """
         if isinstance(reply, ModelUnavailable):
             return cls(request_index, model, 0, 0, 0.0, reply.attempts)

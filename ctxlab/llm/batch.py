@@ -1,4 +1,4 @@
-"""Batches of requests: a cost estimate, a cost limit and a cache on disk."""
+"""Send batches of requests with a reply cache and a cost limit, and estimate their cost."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from ctxlab.tokens.counter import get_counter
 
 
 class RequestEstimate(NamedTuple):
-    """Estimated number, tokens and cost of a batch of requests."""
+    """Estimated number of calls, prompt tokens and cost of a batch of requests."""
 
     questions: int = 0
     "number of requests"
     known: int = 0
-    "requests that need no call: their reply is on disk, or an equal request comes earlier"
+    "number of requests that need no call: their reply is cached, or they equal an earlier request"
     prompt: int = 0
-    "prompt tokens of the other requests, as counted"
+    "counted prompt tokens of the requests that need a call"
     usd: float = 0.0
-    "maximum cost of the other requests in USD; nan if a price or a reply's limit is unknown"
+    "maximum cost of these calls in USD; nan if a model's price or ``max_tokens`` is unknown"
 
     def plus(self, other: RequestEstimate) -> RequestEstimate:
-        """Return the sum of two estimates.
+        """Return the sum of this estimate and another one.
 
         Parameters
         ----------
         other : RequestEstimate
-            The other estimate.
+            Estimate to add.
 
         Returns
         -------
         RequestEstimate
-            The sum.
+            Sum of both estimates, field by field.
         """
         return RequestEstimate(*map(operator.add, self, other))
 
@@ -62,9 +62,9 @@ def build_cost_limited_client(
     client: Client | None = None,
     concurrency: int = MAX_CONCURRENT_CALLS,
 ) -> CachedClient:
-    """Build a client that caches every reply on disk and stops before it exceeds ``max_cost``.
+    """Build a client that caches every reply on disk and stops before the cost exceeds a limit.
 
-    Replies that are on disk cost nothing.
+    Cached replies do not count towards the limit.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def build_cost_limited_client(
     mode : CacheMode, optional
         Mode of the cache; see ``CachedClient``.
     client : Client, optional
-        Client to call; None calls the provider through litellm. A ``CachedClient`` keeps its folder
-        and mode.
+        Client that sends the requests. By default, a ``LiteLLMClient``. If it is a
+        ``CachedClient``, its folder and mode are used, and ``mode`` is ignored.
     concurrency : int, optional
         Maximum number of concurrent calls if ``client`` is None.
 
     Returns
     -------
     CachedClient
-        The client.
+        Client with the cache and the cost limit.
     """
     if isinstance(client, CachedClient):
         inner, folder, mode = client.client, client.folder, client.mode
@@ -96,23 +96,25 @@ def build_cost_limited_client(
 def estimate_requests(
     requests: Iterable[Request], client: Client, seen_keys: set[str] | None = None
 ) -> RequestEstimate:
-    """Estimate the maximum cost of requests, without sending any.
+    """Estimate the maximum cost of requests without sending them.
 
-    Each reply is assumed to be as long as its request allows.
+    Each reply is assumed to be as long as ``max_tokens`` of its request allows.
 
     Parameters
     ----------
     requests : iterable of Request
-        The requests; a generator is fine.
+        Requests to estimate.
     client : Client
-        The client that would be called; a ``CachedClient`` knows which replies are on disk.
+        Client that would send the requests. If it is a ``CachedClient``, requests with a cached
+        reply cost nothing.
     seen_keys : set of str, optional
-        Cache keys of requests that were estimated before. The keys of these requests are added.
+        Cache keys of requests that earlier calls of this function estimated. Equal requests are not
+        estimated again. The keys of new requests are added to the set.
 
     Returns
     -------
     RequestEstimate
-        The estimate.
+        Number, prompt tokens and maximum cost of the requests.
     """
     seen_keys = set() if seen_keys is None else seen_keys
     questions = known = prompt = 0
@@ -131,21 +133,23 @@ def estimate_requests(
 
 
 def iter_replies(requests: Sequence[Request], client: Client) -> Replies:
-    """Yield the replies as they arrive, if the client supports it, else all at once.
+    """Send several requests and yield each reply as soon as it arrives.
 
-    A caller that leaves early must close the generator: running calls are then awaited and cached.
+    A client that does not derive from ``BaseClient`` yields all replies after the last one has
+    arrived. A caller that stops before the last reply must close the generator. Running calls then
+    finish, and a ``CachedClient`` stores their replies.
 
     Parameters
     ----------
     requests : sequence of Request
-        The requests.
+        Requests to send.
     client : Client
-        The client to call.
+        Client that sends the requests.
 
     Yields
     ------
     tuple of int and (Reply or ModelUnavailable)
-        Index of the request and its reply.
+        Index of the request, and its reply or error.
     """
     with add_cache_hint(client):
         yield from complete_each(client, requests)
@@ -153,17 +157,20 @@ def iter_replies(requests: Sequence[Request], client: Client) -> Replies:
 
 @contextmanager
 def add_cache_hint(client: Client | None) -> Iterator[None]:
-    """Add to a ``ModelRequestRejected`` error where the earlier replies are cached.
+    """Add the cache folder to the message of a ``ModelRequestRejected`` error.
+
+    Use this as a context manager around code that calls the client. The message then tells the user
+    that earlier replies are cached and will not be requested again.
 
     Parameters
     ----------
     client : Client or None
-        The client that was called; only a ``CachedClient`` adds a hint.
+        Client that the code calls. If it is not a ``CachedClient``, the error is not changed.
 
     Yields
     ------
     None
-        Nothing.
+        No value.
     """
     try:
         yield
@@ -171,27 +178,27 @@ def add_cache_hint(client: Client | None) -> Iterator[None]:
         if not isinstance(client, CachedClient) or client.mode == "replay":
             raise
         kept = f"earlier replies are cached in {client.folder}"
-        hint = f"{kept}, and the next run continues from there"
+        hint = f"{kept} and will not be requested again"
         if hint in str(error):
             raise
         raise type(error)(f"{error}; {hint}") from error
 
 
 def cache_only_client(client: Client | None) -> Client:
-    """Return a client that serves replies from a client's cache and calls no model.
+    """Return a client that reads replies from the cache of another client and calls no model.
 
-    Other requests raise ``ModelUnavailable``, so a strategy that calls a model behaves as if it got
-    no reply. This way its requests can be estimated before any call.
+    Requests without a cached reply raise ``ModelUnavailable``, so a strategy behaves as if its model
+    did not reply. Use this client to estimate the requests of a strategy without calling its model.
 
     Parameters
     ----------
     client : Client or None
-        The client; only a ``CachedClient`` has replies on disk.
+        Client with the cache. If it is not a ``CachedClient``, there are no cached replies.
 
     Returns
     -------
     Client
-        The client.
+        Client that never calls a model.
     """
     if not isinstance(client, CachedClient):
         return _OfflineClient({})
@@ -199,7 +206,7 @@ def cache_only_client(client: Client | None) -> Client:
 
 
 class _OfflineClient(BaseClient, Embedder):
-    """Client that answers no request."""
+    """Client that raises ``ModelUnavailable`` for every request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
@@ -212,4 +219,4 @@ class _OfflineClient(BaseClient, Embedder):
         return self._refuse()
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise ModelUnavailable("no model is called during an estimate", 0)
+        raise ModelUnavailable("the reply is not cached, and estimates call no model", 0)

@@ -1,8 +1,8 @@
 """A client that caches replies on disk.
 
-The key is a digest of the whole request and of the client's options; the value is JSON. Nothing on
-disk is unpickled, so the folder of another person is safe to read. The files are readable by their
-owner only, because they contain requests and replies.
+The key of a reply is a digest of the whole request and of the client's options. The reply is stored
+as JSON. Data from disk is never unpickled, so a cache folder from another person is safe to read.
+The files are readable by their owner only, because they contain requests and replies.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ CacheMode: TypeAlias = Literal["auto", "record", "replay"]
 
 _log = logging.getLogger("ctxlab.llm")
 _MIN_FILE_BYTES = 2**40
-"""Size from which diskcache writes a value to a separate file; too large to be reached, because
-every user could read that file."""
+"""Size in bytes from which diskcache writes a value to a separate file. No value is that large.
+Separate files are avoided because every user could read them."""
 # Options that identify the caller and do not change the reply.
 _CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
 _Stored = TypeVar("_Stored", Reply, "_Vector")
 
 
 class _Vector(msgspec.Struct, frozen=True):
-    """The embedding of one text, with its share of the tokens and cost of the call."""
+    """Embedding vector of one string, with the string's share of the call's tokens and cost."""
 
     vector: list[float]
     tokens: int
@@ -67,28 +67,31 @@ class _Vector(msgspec.Struct, frozen=True):
 
 
 class CachedClient(BaseClient, Embedder):
-    """Client that calls another client for requests whose reply is not on disk.
+    """Client that stores replies on disk and calls another client only for missing replies.
 
-    Several processes may share the folder. A reply from disk has ``cached`` set and 0 attempts; its
-    usage and cost are those of the original call. Each text of ``embed`` is cached on its own, and
-    only new ones are sent; usage and cost cover all texts, ``attempts`` those of this call. Errors
-    are not cached. Nothing is opened before the first request.
+    Several processes may share the folder. A cached reply has ``cached`` set to True and
+    ``attempts`` set to 0. Its usage and cost are those of the original call. ``embed`` caches each
+    string separately and sends only the missing ones. The usage and cost of its result cover all
+    strings, and ``attempts`` counts the HTTP requests for the missing ones. Errors are not cached.
+    The cache is opened with the first request.
 
     Parameters
     ----------
     client : Client or None
-        The client to call. None suffices to replay replies of a client without options.
+        Client to call for missing replies. With None, a missing reply raises
+        ``ModelRequestRejected``. A stored reply is found only if it was stored by a client with
+        equal options (see ``ctxlab.llm.base.client_options``). None has no options.
     folder : str or pathlib.Path
         Folder of the cache.
     mode : {"auto", "record", "replay"}, optional
-        ``auto`` calls the client for missing replies and stores them. ``record`` calls it for all
-        requests and overwrites. ``replay`` never calls it: a missing reply raises
-        ``ModelRequestRejected``.
+        ``auto`` calls the client for missing replies and stores them. ``record`` calls the client
+        for all requests and overwrites stored replies. ``replay`` never calls the client, and a
+        missing reply raises ``ModelRequestRejected``.
 
     Raises
     ------
     UnknownName
-        If ``mode`` is none of the three.
+        If ``mode`` is not one of the three modes.
 
     Examples
     --------
@@ -116,19 +119,19 @@ class CachedClient(BaseClient, Embedder):
         return f"CachedClient({self.client!r}, {str(self.folder)!r}, {self.mode!r})"
 
     def __reduce__(self) -> tuple[type[CachedClient], tuple[Any, ...]]:
-        """Let a copy in another process open the files itself."""
+        """Pickle the client without its open files; the copy opens them again."""
         return type(self), (self.client, self.folder, self.mode)
 
     def __enter__(self) -> Self:
-        """Return the client."""
+        """Return this client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the files."""
+        """Close the cache."""
         self.close()
 
     def close(self) -> None:
-        """Close the files; the next request opens them again."""
+        """Close the cache; the next request opens it again."""
         if self._disk is not None:
             self._disk.close()
             self._disk = None
@@ -140,39 +143,42 @@ class CachedClient(BaseClient, Embedder):
 
     @override
     def complete_each(self, requests: Sequence[Request], /, on_reply: OnReply = None) -> Replies:
-        # First the replies on disk, then the others as they arrive.
+        # Yield the cached replies first, then the new ones as they arrive.
         return report_replies(self._complete_each(requests), on_reply)
 
     def cache_key(self, request: Request) -> str:
-        """Return the key under which the reply to a request is stored; equal requests have equal keys.
+        """Return the key under which the reply to a request is stored.
+
+        Equal requests have equal keys if the options of the wrapped client are equal too.
 
         Parameters
         ----------
         request : Request
-            The request.
+            Request to compute the key for.
 
         Returns
         -------
         str
-            The key.
+            Digest of the request and of the wrapped client's options.
         """
         fields = {name: getattr(request, name) for name in request.__struct_fields__}
-        # Only what is sent of a message tells requests apart.
+        # Fields of a message that are not sent to the provider do not change the key.
         fields["messages"] = [message.to_dict() for message in request.messages]
         return self._build_key("reply", fields)
 
     def has_answer(self, key: str) -> bool:
-        """Return True if the reply under a key is on disk and would be used.
+        """Return True if the cache contains a usable reply for a key.
 
         Parameters
         ----------
         key : str
-            Key of a request; see ``cache_key``.
+            Key of a request, as returned by ``cache_key``.
 
         Returns
         -------
         bool
-            False in mode ``record``, which uses no stored replies.
+            True if a reply is stored; always False in mode ``record``, which calls the client for
+            every request.
         """
         return self.mode != "record" and self.folder.is_dir() and key in self._open_cache()
 
@@ -222,7 +228,10 @@ class CachedClient(BaseClient, Embedder):
                 yield from _repeat_reply(reply, indices[keys[number]])
 
     def _client_for_missing(self, what: str) -> Client:
-        """Return the client to call for a missing reply."""
+        """Return the client to call for a missing reply; raise an error if no call is allowed.
+
+        ``what`` describes the missing reply in the error message.
+        """
         if self.client is not None and self.mode != "replay":
             return self.client
         advice = "use mode 'auto' or 'record' to call the model"
@@ -235,7 +244,7 @@ class CachedClient(BaseClient, Embedder):
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _load(self, key: str, kind: type[_Stored]) -> _Stored | None:
-        """Return the stored value; one that cannot be read counts as missing."""
+        """Return the value stored under a key; None if the key is missing or its value unreadable."""
         if self.mode == "record":
             return None
         disk = self._open_cache()
@@ -248,12 +257,12 @@ class CachedClient(BaseClient, Embedder):
                 value["usd"] = math.nan
             return msgspec.convert(value, kind)
         except (ValueError, TypeError, KeyError, msgspec.ValidationError, sqlite3.Error):
-            _log.warning("cannot read the entry %s of the cache %s", key, self.folder)
+            _log.warning("cannot read reply %s in the cache %s; it is ignored", key, self.folder)
             return None
 
     def _store(self, entries: Mapping[str, Reply | _Vector]) -> None:
-        # Never called in the main thread: if a signal interrupts the start of a transaction, SQLite
-        # waits forever for its end.
+        # This is never called in the main thread: if a signal interrupts the start of a transaction,
+        # SQLite waits forever for the end of the transaction.
         try:
             for key, value in entries.items():
                 blob = dump_json(msgspec.to_builtins(value)).encode()
@@ -278,7 +287,7 @@ class CachedClient(BaseClient, Embedder):
 
 
 def _create_private_cache(folder: Path) -> None:
-    """Create the folder and the database that diskcache will open, readable by their owner only."""
+    """Create the cache folder and diskcache's database file, readable by their owner only."""
     where = Path(os.path.expandvars(os.path.expanduser(folder)))  # as diskcache does
     make_folder(where)
     create_file(where / "cache.db")
@@ -286,10 +295,10 @@ def _create_private_cache(folder: Path) -> None:
 
 @functools.cache
 def _disk_class() -> type:
-    """Return diskcache's ``Disk`` class without its use of pickle.
+    """Return a subclass of diskcache's ``Disk`` that never unpickles data.
 
-    Keys are str and values are bytes, so diskcache never writes a pickle here. A row that claims to
-    be a pickle was put there by somebody else and is read as None.
+    ctxlab stores only str keys and bytes values, which diskcache does not pickle. A row that is
+    marked as a pickle was therefore not written by ctxlab and is read as None.
     """
     from diskcache import Disk
     from diskcache.core import MODE_PICKLE
@@ -302,7 +311,11 @@ def _disk_class() -> type:
 
 
 def _repeat_reply(reply: ReplyOrError, indices: Sequence[int]) -> Replies:
-    """Yield a reply for each index of a request that occurs several times but was sent once."""
+    """Yield the reply to a request once for each index at which the request occurs in a batch.
+
+    Equal requests of a batch are sent once. The first occurrence gets the reply itself, and each
+    further occurrence gets a copy that is marked as cached.
+    """
     yield indices[0], reply
     for index in indices[1:]:
         if isinstance(reply, Reply):
@@ -312,7 +325,7 @@ def _repeat_reply(reply: ReplyOrError, indices: Sequence[int]) -> Replies:
 
 
 def _split_proportionally(total: int, sizes: Sequence[int]) -> list[int]:
-    """Split a whole number in proportion to sizes, into whole numbers with the same sum."""
+    """Split ``total`` into integers that are proportional to ``sizes`` and add up to ``total``."""
     whole = sum(sizes) or 1
     ends = [total * seen // whole for seen in accumulate(sizes)]
     return [end - start for start, end in pairwise([0, *ends])]

@@ -1,4 +1,4 @@
-"""Concurrent calls in threads that react to Ctrl+C."""
+"""Run calls concurrently in threads, and let Ctrl+C interrupt the wait for their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 _log = logging.getLogger("ctxlab.llm")
 POLL_SECONDS = 0.2
-"""Interval in seconds at which a wait checks for interruptions."""
+"""Interval in seconds at which a waiting thread checks for interruptions such as Ctrl+C."""
 MAX_CONCURRENT_CALLS = 5
 """Maximum number of concurrent calls, over all processes of an evaluation."""
 _Item = TypeVar("_Item")
@@ -24,31 +24,33 @@ def map_unordered(
     max_workers: int,
     on_result: Callable[[int, _Answer], object] | None = None,
 ) -> Generator[tuple[int, _Answer], None, None]:
-    """Yield the result of ``function`` for each item, in order of completion.
+    """Call a function for each item in several threads; yield results in order of completion.
 
-    The work ends early if the caller is interrupted, if it closes the generator, or if a call of
-    ``function`` raises, whose error is raised here. Then ``cancelled`` is set and no further item is
-    started. With ``on_result``, calls that are running are awaited and passed to it first, because
-    they are paid for; a second interruption ends this wait. Without ``on_result`` nothing is awaited.
-    The threads are daemons, so a program that exits does not wait for them.
+    The work ends early if the caller is interrupted, if the caller closes the generator, or if a
+    call of ``function`` raises an exception, which is passed on to the caller. The event
+    ``cancelled`` is then set, and no further item is started. With ``on_result``, the generator
+    waits until the running calls have ended and their results have been passed to ``on_result``,
+    because the provider bills these calls. A second interruption ends this wait. Without
+    ``on_result``, the generator does not wait. The threads are daemons, so a program that exits does
+    not wait for them.
 
     Parameters
     ----------
     function : callable
-        Called with an item and the event ``cancelled``.
+        Called with an item and the event ``cancelled``; returns the result for the item.
     items : sequence
-        The items.
+        Items to process.
     max_workers : int
-        Maximum number of items that are started and not yet passed to ``on_result``.
+        Maximum number of threads. Each thread processes one item at a time.
     on_result : callable, optional
-        Called with index and result before they are yielded, one result at a time. It runs in the
-        worker thread, because a signal may interrupt the main thread at any point, even within a
-        database transaction.
+        Called with the index of an item and its result, before both are yielded. Only one call runs
+        at a time. It runs in the worker thread, because a signal may interrupt the main thread at
+        any point, even during a database transaction.
 
     Yields
     ------
     tuple of int and object
-        Index of the item and its result.
+        Index of an item, and the result for this item.
 
     Examples
     --------
@@ -88,24 +90,24 @@ def map_unordered(
             yield index, answer  # type: ignore[misc]
     except (KeyboardInterrupt, GeneratorExit):
         if on_result is not None and (calls := len(running)):
-            _log.warning("waiting for %d running calls; interrupt again to leave now", calls)
+            _log.warning("waiting for %d running calls; press Ctrl+C again to stop at once", calls)
         raise
     finally:
         with take_lock:
             cancelled.set()
-        # Rely on the threads' own record: an interruption may have lost an item of the queue.
+        # Check the set of running calls, because an interruption may have lost a result of the queue.
         while running and on_result is not None:
             with suppress(Empty):
                 done.get(timeout=POLL_SECONDS)
 
 
 def run_uninterrupted(function: Callable[[], object]) -> None:
-    """Run a function to its end in a thread that no signal interrupts.
+    """Run a function to its end in another thread, so that no signal interrupts it.
 
     Parameters
     ----------
     function : callable
-        Called without arguments.
+        Function to call, without arguments.
 
     Examples
     --------
@@ -116,17 +118,17 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
 
 
 def get_interruptibly(queue: SimpleQueue[_Item]) -> _Item:
-    """Return the next item of a queue; an interruption ends the wait.
+    """Wait for the next item of a queue and return it; Ctrl+C ends the wait at once.
 
     Parameters
     ----------
     queue : queue.SimpleQueue
-        The queue.
+        Queue to read from.
 
     Returns
     -------
     object
-        The item.
+        Next item of the queue.
     """
     while True:
         try:

@@ -1,9 +1,9 @@
-"""Usage totals of model calls, and a spending limit that holds before each call.
+"""Usage totals of model calls, and a spending limit that is checked before each call.
 
-Before each HTTP request its worst case is reserved: every prompt token at the highest input price
-that applies to a prompt of its size, plus as many reply tokens as the request allows. When the
-reply arrives, the billed cost replaces the reservation. An interrupted attempt may have been
-billed, so its worst case counts as spent.
+Before each HTTP request, its worst-case cost is reserved. The worst case charges every prompt token
+at the highest input price for a prompt of this size, and as many reply tokens as the request allows.
+When the reply arrives, the billed cost replaces the reservation. An interrupted attempt may have
+been billed, so its worst-case cost counts as spent.
 """
 
 from __future__ import annotations
@@ -41,62 +41,63 @@ from ctxlab.tokens.models import find_model
 _INEXACT_MARGIN = 1.5
 "factor applied to token counts of models without a public vocabulary"
 _TIER_TOLERANCE = 0.99
-"fraction of a tier's start from which its prices apply, since counts may be slightly too low"
+"a prompt reaches a price tier at this share of the tier's start, as counts may be slightly too low"
 _EPSILON = 1e-12
 "tolerance in USD for the rounding of float sums"
 
 
 class UsageTotals(NamedTuple):
-    """Running totals of a client's calls; ``attempts`` is the sum of the three counts after it."""
+    """Usage totals of all calls that a client has made so far. An attempt is one HTTP request."""
 
     attempts: int = 0
-    "number of HTTP requests"
+    "number of HTTP requests: the sum of ``answered``, ``failed`` and ``interrupted``"
     answered: int = 0
-    "attempts that got a reply"
+    "number of attempts that got a reply"
     failed: int = 0
-    "attempts that the provider answered with an error; they are not billed"
+    "number of attempts for which the provider returned an error; they are not billed"
     interrupted: int = 0
-    "attempts without a readable reply (timeout, cut connection, invalid body), perhaps billed"
+    "number of attempts without a readable reply, for example after a timeout; they may be billed"
     prompt_tokens: int = 0
-    "input tokens billed for the answered attempts"
+    "number of input tokens billed for the answered attempts"
     completion_tokens: int = 0
-    "output tokens billed for the answered attempts"
+    "number of output tokens billed for the answered attempts"
     usd: float = 0.0
-    "cost of the answered attempts in USD; nan after a call without a known price"
+    "cost of the answered attempts in USD; nan if the price of any of them is unknown"
 
 
 class UsageTracker:
-    """Thread-safe usage totals of a client, and the number of its latest calls without a reply."""
+    """Thread-safe counter of a client's usage and of its consecutive calls without a reply."""
 
     def __init__(self) -> None:
         self.totals = UsageTotals()
-        "totals of all attempts"
+        "totals of all attempts so far"
         self._lock = threading.Lock()
         self._calls_without_reply = 0
 
     def add_attempt(self, **figures: Any) -> None:
-        """Add an attempt to the totals.
+        """Add one attempt to the totals.
 
         Parameters
         ----------
         **figures : int or float
-            Totals of this attempt alone, by their names in ``UsageTotals``.
+            Values to add, by field of ``UsageTotals``, such as ``answered=1``. ``attempts`` is
+            increased by 1.
         """
         with self._lock:
             self.totals = UsageTotals(*map(operator.add, self.totals, UsageTotals(1, **figures)))
 
     def end_call(self, *, reached: bool) -> int:
-        """Count a call, after all its attempts.
+        """Record the end of a call, after its last attempt.
 
         Parameters
         ----------
         reached : bool
-            True if the provider replied, or declined this one request.
+            True if the provider replied, or if it declined only this request.
 
         Returns
         -------
         int
-            Number of consecutive calls up to this one that did not reach the provider.
+            Number of consecutive calls, including this one, that did not reach the provider.
         """
         with self._lock:
             self._calls_without_reply = 0 if reached else self._calls_without_reply + 1
@@ -104,19 +105,19 @@ class UsageTracker:
 
 
 class CostLimitExceeded(ModelRequestRejected):
-    """The next call could cost more than what is left of the cost limit."""
+    """Error raised in place of a call that could exceed the cost limit."""
 
 
 @dataclass
 class Reservation:
-    """Cost reserved for one attempt."""
+    """Amount of a cost limit that is reserved for one attempt, that is, one HTTP request."""
 
     usd: float
-    "worst-case cost in USD; set it to the billed cost once that is known"
+    "worst-case cost in USD; replace it by the billed cost when the reply arrives"
 
 
 class CostLimit:
-    """Spending limit in USD, shared by several threads.
+    """Spending limit in USD that several threads can share.
 
     Parameters
     ----------
@@ -144,67 +145,68 @@ call to gpt-4o may cost $0.045; raise the limit to continue
 
     def __init__(self, max_usd: float) -> None:
         if not 0 <= max_usd < math.inf:
-            raise SpecError(f"Expected a cost limit of 0 USD or more, got {max_usd}")
+            raise SpecError(f"Expected a finite cost limit of 0 USD or more, got {max_usd}")
         self.max_usd = max_usd
         self.spent = 0.0
-        "billed cost in USD; interrupted attempts count at their worst case"
+        "cost so far in USD: billed costs, and worst-case costs of interrupted attempts"
         self._reserved = 0.0  # for attempts that are running
         self._in_flight = 0
         self._changed = threading.Condition()
 
     def __repr__(self) -> str:
-        """Show the maximum cost."""
+        """Show the maximum cost in USD."""
         return f"CostLimit({self.max_usd})"
 
     def __reduce__(self) -> tuple[type[CostLimit], tuple[float]]:
-        """Give a copy in another process what is left."""
+        """Pickle the remaining amount, which becomes the limit of the copy."""
         return CostLimit, (self.remaining,)
 
     @property
     def remaining(self) -> float:
-        """USD that are neither spent nor reserved."""
+        """Amount in USD that is neither spent nor reserved."""
         return max(self.max_usd - self.spent - self._reserved, 0.0)
 
     @contextmanager
     def reserve(
         self, model: str, max_usd: float, cancelled: threading.Event | None = None
     ) -> Iterator[Reservation]:
-        """Reserve ``max_usd`` for one attempt and book its actual cost at the end.
+        """Reserve ``max_usd`` for one attempt and record its actual cost at the end.
 
-        If the amount fits only after other attempts have ended, wait for them.
+        If the amount exceeds the limit only because of the reservations of running attempts, wait
+        until these attempts have ended.
 
         Parameters
         ----------
         model : str
-            Name of the model, for error messages.
+            Name of the model, shown in error messages.
         max_usd : float
             Worst-case cost of the attempt in USD.
         cancelled : threading.Event, optional
-            Stops the wait when set.
+            Event that ends the wait when it is set.
 
         Yields
         ------
         Reservation
-            The reservation; write the billed cost into its ``usd``.
+            Reservation of ``max_usd``. Set its ``usd`` to the billed cost.
 
         Raises
         ------
         CostLimitExceeded
-            If the amount does not fit even when no other attempt is running.
+            If the amount exceeds the rest of the limit and no other attempt is running.
         SpecError
-            If ``max_usd`` is nan: the worst case is not known.
+            If ``max_usd`` is nan, so that the worst-case cost is unknown.
         ModelUnavailable
-            If ``cancelled`` was set while waiting.
+            If ``cancelled`` is set during the wait.
         """
         if math.isnan(max_usd):
-            advice = "use a model with a known price and set max_tokens"
-            raise SpecError(f"no cost limit can hold for calls to {model}; {advice}")
+            advice = "use a model with a known price and set max_tokens, or use no cost limit"
+            raise SpecError(f"the maximum cost of a call to {model} is unknown; {advice}")
         with self._changed:
             while self.spent + self._reserved + max_usd > self.max_usd + _EPSILON:
                 if not self._in_flight:
-                    known = f"${self.spent:.4g} of the cost limit of ${self.max_usd:.4g} is spent"
-                    may = f"the next call to {model} may cost ${max_usd:.4g}"
-                    raise CostLimitExceeded(f"{known}, and {may}; raise the limit to continue")
+                    known = f"${self.spent:.4g} of the cost limit of ${self.max_usd:.4g}"
+                    may = f"may cost ${max_usd:.4g}; raise the limit to continue"
+                    raise CostLimitExceeded(f"{known} is spent, and the next call to {model} {may}")
                 self._changed.wait(POLL_SECONDS)
                 if cancelled is not None and cancelled.is_set():
                     raise ModelUnavailable(f"{model}: the call was cancelled", 0)
@@ -223,20 +225,22 @@ call to gpt-4o may cost $0.045; raise the limit to continue
 
 
 def worst_case_cost(request: Request) -> float:
-    """Return the maximum cost of one attempt in USD, by the prices that ctxlab knows.
+    """Return the maximum cost of one attempt to send a request, by ctxlab's prices.
 
-    For a model without a public vocabulary the token count is raised by half. Where long prompts
-    cost more, the most expensive of the tiers applies that the prompt reaches or misses by 1 %.
+    The reply is assumed to have ``max_tokens`` tokens. For a model without a public vocabulary, the
+    counted prompt tokens are multiplied by 1.5. If the model has higher prices for long prompts, the
+    most expensive price tier that the prompt reaches applies. Because counts may be slightly too
+    low, a prompt reaches a tier at 99 % of the tier's minimum length.
 
     Parameters
     ----------
     request : Request
-        The request.
+        Request to price.
 
     Returns
     -------
     float
-        Cost in USD; nan if the model has no known price or the request does not set ``max_tokens``.
+        Cost in USD; nan if the model's price is unknown or the request does not set ``max_tokens``.
 
     Examples
     --------
@@ -255,19 +259,19 @@ def worst_case_cost(request: Request) -> float:
 
 
 def max_token_count(model: str, text: str) -> float:
-    """Return an upper bound on the tokens of a text, as the model counts them.
+    """Return an upper bound on the number of tokens of a string.
 
     Parameters
     ----------
     model : str
         Name of the model.
     text : str
-        The text.
+        String to count.
 
     Returns
     -------
     float
-        Number of tokens.
+        Counted tokens; multiplied by 1.5 if the model's vocabulary is not public.
     """
     counter = get_counter(model)
     return counter.count_text(text) * _count_margin(counter)
@@ -278,31 +282,31 @@ def _count_margin(counter: TokenCounter) -> float:
 
 
 class CostAwareClient(BaseClient, Embedder, Streamer):
-    """A client that counts and pays each of its HTTP requests, such as ``LiteLLMClient``."""
+    """Base class of clients that count every HTTP request and charge it to a cost limit."""
 
     cost_limit: CostLimit | None = None
-    "limit that pays for each HTTP request; None for no limit"
+    "limit to which each HTTP request is charged; None if there is no limit"
 
     def __init__(self) -> None:
         self._usage = UsageTracker()
 
     @property
     def totals(self) -> UsageTotals:
-        """Totals of all calls of this client; a copy in another process counts its own calls."""
+        """Usage totals of all calls of this client. A copy in another process counts separately."""
         return self._usage.totals
 
     def with_cost_limit(self, cost_limit: CostLimit) -> Self:
-        """Return a view of this client, which shares its state and pays from a limit.
+        """Return a shallow copy of this client that charges its calls to a cost limit.
 
         Parameters
         ----------
         cost_limit : CostLimit
-            The limit.
+            Limit to which each HTTP request of the copy is charged.
 
         Returns
         -------
         CostAwareClient
-            The view.
+            Copy that shares the usage totals and all other state with this client.
         """
         view = object.__new__(type(self))
         view.__dict__ = {**vars(self), "cost_limit": cost_limit}
@@ -310,26 +314,28 @@ class CostAwareClient(BaseClient, Embedder, Streamer):
 
 
 class CostLimitedClient(BaseClient, Embedder, Streamer):
-    """Client that calls another client as long as the possible cost stays within a limit.
+    """Client that calls another client as long as the total cost cannot exceed a limit.
 
-    A call starts only if its worst case fits beside the cost that is already spent or reserved. If
-    it would not fit even with no other call running, ``CostLimitExceeded`` (a
-    ``ModelRequestRejected``) is raised. Calls that are running at that time still finish, and a
-    ``CachedClient`` above stores them. A request without ``max_tokens``, or to a model without a
-    known price, raises ``SpecError``.
+    Before a call starts, its worst-case cost is added to the cost that is already spent and to the
+    reservations of running calls. If the sum exceeds the limit, the call waits until running calls
+    have ended. If the sum exceeds the limit while no other call runs, ``CostLimitExceeded`` (a
+    ``ModelRequestRejected``) is raised. Calls that have already started still finish, and a
+    ``CachedClient`` that wraps this client stores their replies. A request without ``max_tokens``,
+    or to a model without a known price, raises ``SpecError``.
 
-    With ``LiteLLMClient`` each attempt is paid separately; an interrupted attempt counts at its
-    worst case. For other clients only the cost stated in their replies is known, and if they do not
-    stream, ``stream`` yields the whole text as one piece. The prices are
-    ctxlab's: costs that they leave out (see ``Prices``), and a provider that writes more than
-    ``max_tokens``, are not covered by the limit.
+    A ``LiteLLMClient`` charges each attempt separately, and an interrupted attempt counts with its
+    worst-case cost. Other clients report only the costs of their replies. If such a client does not
+    stream, ``stream`` yields the whole text as one piece.
+
+    Costs are computed from ctxlab's prices. The limit does not cover costs that these prices omit
+    (see ``Prices``), nor replies that are longer than ``max_tokens``.
 
     Parameters
     ----------
     client : Client
-        The client to call.
+        Client that sends the requests.
     max_cost : float or CostLimit
-        Maximum cost in USD, or a limit that is shared with other clients.
+        Maximum cost in USD, or a ``CostLimit`` that is shared with other clients.
 
     Examples
     --------
@@ -344,7 +350,7 @@ class CostLimitedClient(BaseClient, Embedder, Streamer):
         self.client = client
         self.options = client_options(client)
         self.cost_limit = max_cost if isinstance(max_cost, CostLimit) else CostLimit(max_cost)
-        "tracks what is spent and what is left"
+        "limit of this client, with the amounts spent and reserved so far"
 
     def __repr__(self) -> str:
         """Show the wrapped client and the maximum cost."""

@@ -1,8 +1,9 @@
 """Classify errors of litellm: whether a retry can help, and whether the attempt was billed.
 
-litellm maps the errors of all providers to a few classes. This hides whether there was a response
-at all: a cut connection, a body that is not JSON and a real status 500 share one class. The chain
-of causes still shows it, down to the HTTP library, whose classes are recognized here by name.
+litellm maps the errors of all providers to a few exception classes. These do not show whether the
+provider responded: a lost connection, a response that is not JSON and a real status 500 all have the
+same class. The chain of causes shows the difference, because it ends with an exception of the HTTP
+library. Exceptions in the chain are recognized by the names of their classes.
 """
 
 from __future__ import annotations
@@ -27,43 +28,43 @@ _CONNECTION_ERRORS = {"TransportError", "APIConnectionError", "ConnectionError"}
 
 
 class CallFailure(NamedTuple):
-    """Classification of an HTTP request that got no reply."""
+    """Classification of a failed attempt to get a reply."""
 
     reason: str
-    "the error as one line"
+    "error message as one line"
     retry_class: Literal["refused", "declined", "transient"]
     "refused: no request can succeed; declined: this request cannot succeed; transient: retry later"
     outcome: Literal["failed", "interrupted", "unsent"]
     "failed: the provider sent an error; interrupted: no readable reply; unsent: nothing was sent"
     retry_after: float = 0.0
-    "seconds that the provider asks to wait"
+    "seconds that the provider asks to wait before a retry; 0.0 if it does not say"
 
 
 def classify_error(error: Exception) -> CallFailure:
-    """Classify an error of litellm.
+    """Classify an exception that a call of litellm raised.
 
     Parameters
     ----------
     error : Exception
-        The error.
+        Exception of litellm, or of the code that parses its response.
 
     Returns
     -------
     CallFailure
-        Reason, retry class, outcome, and the wait that the provider asks for.
+        Reason, retry class and outcome of the failure, and the requested wait before a retry.
 
     Examples
     --------
-    >>> classify_error(ValueError("choices is no list"))
-    CallFailure(reason='ValueError: choices is no list', retry_class='declined', \
+    >>> classify_error(ValueError("choices is not a list"))
+    CallFailure(reason='ValueError: choices is not a list', retry_class='declined', \
 outcome='interrupted', retry_after=0.0)
     """
     chain = list(_iter_causes(error))
     names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _error_codes(error)
     status = getattr(error, "status_code", None)
     headers = _find_response_headers(chain)
-    # litellm invents a status if there was no response, so omit it then.
-    inner = getattr(error, "original_exception", None)  # the error of a stream that broke
+    # If there was no response, litellm invents a status, which is not shown.
+    inner = getattr(error, "original_exception", None)  # the error of an interrupted stream
     told = inner if isinstance(inner, Exception) else error
     reason = _format_reason(told, status if headers is not None else None)
     if headers is not None:
@@ -73,7 +74,7 @@ outcome='interrupted', retry_after=0.0)
             return CallFailure(reason, "transient", "failed", _parse_retry_after(headers))
         return CallFailure(reason, "refused", "failed")
     if names & _CONNECTION_ERRORS:
-        # litellm reports connection errors as server errors, so give the innermost error's text.
+        # litellm reports connection errors as server errors, so show the innermost error's text.
         root = next((each for each in reversed(chain) if str(each).strip()), error)
         return CallFailure(_format_reason(root), "transient", "interrupted")
     if event := _find_openai_error(chain, "APIError"):  # the class of errors within a stream
@@ -90,7 +91,10 @@ outcome='interrupted', retry_after=0.0)
 
 
 def _find_openai_error(chain: list[BaseException], name: str) -> BaseException | None:
-    """Return an error of exactly this class of OpenAI's library."""
+    """Return the first error in ``chain`` whose class is OpenAI's class ``name``, or None.
+
+    Errors of subclasses are skipped.
+    """
     for each in chain:
         if (type(each).__module__, type(each).__name__) == ("openai", name):
             return each
@@ -98,14 +102,17 @@ def _find_openai_error(chain: list[BaseException], name: str) -> BaseException |
 
 
 def _is_retryable_status(status: Any) -> bool | None:
-    """Return True for a temporary error status; None if it is not an error status."""
+    """Return True if an HTTP status reports a temporary error, False if a permanent error.
+
+    Return None if ``status`` is not the status of an error.
+    """
     if not isinstance(status, int) or status < 400:
         return None
     return status in _RETRYABLE_STATUSES or status >= 500
 
 
 def _error_codes(error: BaseException) -> set[str]:
-    """Return the provider's own error codes, if any."""
+    """Return the error codes that the provider sent, such as ``context_length_exceeded``."""
     body = getattr(error, "body", None)
     code = body.get("code") if isinstance(body, Mapping) else None
     return {each for each in (code, getattr(error, "code", None)) if isinstance(each, str)}
@@ -120,7 +127,7 @@ def _iter_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | None:
-    """Return the headers of the provider's error response; None if there was none."""
+    """Return the headers of the provider's error response; None if there was no response."""
     for each in chain:
         if type(each).__name__ == "HTTPStatusError":
             return each.response.headers  # type: ignore[attr-defined, no-any-return]
@@ -131,7 +138,7 @@ def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | No
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds of ``Retry-After``, which holds a number or a date."""
+    """Return the wait in seconds from the header ``Retry-After``, which is a number or a date."""
     asked = headers.get("retry-after") or ""
     try:
         seconds = float(asked)

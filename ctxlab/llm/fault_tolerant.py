@@ -1,4 +1,4 @@
-"""A client wrapper for live agents that turns rejected requests into unavailable replies."""
+"""A client for live agents that raises ``ModelUnavailable`` instead of ``ModelRequestRejected``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _log = logging.getLogger("ctxlab.llm")
 class FaultTolerantClient(Client, Embedder):
     """Client that calls another client and never raises ``ModelRequestRejected``.
 
-    In an evaluation, a wrong key must stop the experiment: a strategy that continues without its
-    model would produce the numbers of another strategy. A live conversation must go on. So the
-    first rejection is logged as an error by the logger ``ctxlab.llm``, and the strategy works
-    without a model. The model is called again the next time, because the key may work by then.
-    A rejection concerns the key or the settings, so it stands for all requests of a batch.
+    In an evaluation, a wrong API key must stop the experiment, because a strategy without its model
+    would produce the results of a different strategy. A live conversation, however, must continue.
+    This client therefore raises ``ModelUnavailable`` instead of ``ModelRequestRejected``, and the
+    strategy continues without a model. The first rejection is logged as an error by the logger
+    ``ctxlab.llm``. The next request calls the model again, because the key may work by then. A
+    rejection concerns the key or the settings, so all requests of a batch get the same error.
 
     Parameters
     ----------
     client : Client
-        The client to call.
+        Client that sends the requests.
 
     Examples
     --------
@@ -70,6 +71,6 @@ class FaultTolerantClient(Client, Embedder):
         except ModelRequestRejected as error:
             if not self._logged:
                 self._logged = True
-                text = "the strategy continues without its model, which rejected a request: %s"
+                text = "a request was rejected, and the strategy continues without its model: %s"
                 _log.error(text, error)
             raise ModelUnavailable(str(error)) from error

@@ -1,4 +1,7 @@
-"""Lazy import of litellm: it takes seconds, prints nothing, and survives Ctrl+C."""
+"""Import litellm in a background thread, because the import takes seconds.
+
+The import prints nothing, and Ctrl+C does not interrupt it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def _import_litellm() -> Any:
         warnings.simplefilter("ignore")
         made: Any = importlib.import_module("litellm")
         made.suppress_debug_info = True  # otherwise each error prints an advertisement
-        # The first call builds further objects, with warnings; a mocked response does so here.
+        # The first call of litellm creates more objects and warns; make that call now, with a mock.
         for options in ({}, STREAM_OPTIONS):
             mock = {"messages": [{"role": "user", "content": "-"}], "mock_response": "-", **options}
             list(made.completion(model="openai/gpt-4o", **mock))
@@ -42,9 +45,12 @@ def _run_import(loading: Future[Any]) -> None:
 
 
 def _wait_at_exit(loading: Future[Any]) -> None:
-    """Wait at exit for the import to end: a thread stopped within it may hold locks forever."""
+    """Wait at program exit until the import has ended.
+
+    If the thread of the import were stopped earlier, it might never release its locks.
+    """
     if not loading.done():
-        warnings.simplefilter("ignore")  # warnings of the import do not help a user who is leaving
+        warnings.simplefilter("ignore")  # warnings of the import do not help a user who exits
     with suppress(BaseException):
         loading.exception()
 
@@ -52,9 +58,9 @@ def _wait_at_exit(loading: Future[Any]) -> None:
 def start_import() -> Future[Any]:
     """Start the import of litellm in a background thread, unless it has started already.
 
-    The import has a thread of its own for two reasons. Ctrl+C, which reaches only the main thread,
-    would leave the module half imported, and every later call would fail. And the import leaves an
-    event loop open in the thread that runs it.
+    The import does not run in the main thread for two reasons. Ctrl+C interrupts only the main
+    thread. An interrupted import could leave the module incomplete, so that every later call would
+    fail. The import also leaves an event loop open in the thread in which it runs.
 
     Returns
     -------
@@ -75,11 +81,13 @@ def start_import() -> Future[Any]:
 
 
 def load_litellm() -> Any:
-    """Return the module ``litellm``; the first call waits seconds for the import.
+    """Return the module ``litellm``, and import it first if necessary.
+
+    The first call waits several seconds for the import.
 
     Returns
     -------
     module
-        The module.
+        The imported module ``litellm``.
     """
     return start_import().result()

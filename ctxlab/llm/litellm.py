@@ -1,8 +1,7 @@
-"""A client for any model of any provider, through litellm, with retries.
+"""A client that calls models of any provider through litellm, with retries.
 
-litellm is imported with the first call, from its own files and without output. The retries of
-litellm and of the libraries below it are off: an attempt is one HTTP request, and all attempts are
-counted.
+litellm is imported with the first call. The retries of litellm and of the libraries that it uses are
+switched off, so that an attempt is exactly one HTTP request and all attempts are counted.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from ctxlab.tokens.models import find_model
 
 _log = logging.getLogger("ctxlab.llm")
 _MAX_WAIT_SECONDS = 60.0
-# Limits of one embedding request; OpenAI accepts 300,000 tokens and 2,048 texts.
+# Limits of one embedding request; OpenAI accepts 300,000 tokens and 2,048 strings.
 _MAX_BATCH_TEXTS, _MAX_BATCH_CHARS = 256, 400_000
 _Billed = TypeVar("_Billed", Reply, Embedding)
 
 
 class _NoRetries(int):
-    """Zero retries as a truthy int: litellm evaluates ``max_retries or 2`` for embeddings."""
+    """The int 0, but truthy. litellm uses ``max_retries or 2`` for embeddings, which replaces 0 by 2."""
 
     def __bool__(self) -> bool:
         return True
 
 
 class _AttemptFailed(Exception):
-    """An HTTP request got no reply; its cause is the error of litellm."""
+    """Error of one attempt to get a reply. ``__cause__`` is litellm's exception, if there is one."""
 
     def __init__(self, failure: CallFailure) -> None:
         super().__init__(failure.reason)
@@ -56,43 +55,45 @@ class _AttemptFailed(Exception):
 
 
 class LiteLLMClient(CostAwareClient):
-    """Client that calls models through litellm; it is thread-safe.
+    """Thread-safe client that calls models through litellm.
 
     Temporary failures are retried: rate limits, server errors (5xx), failed connections and
-    timeouts. The wait is ``delay`` seconds, multiplied by ``backoff`` after each further failure,
-    plus random jitter of up to ``delay`` seconds; it is at least as long as the provider asks for.
-    The logger ``ctxlab.llm`` logs the first retry of a call as a warning and the others as info.
+    timeouts. The wait before the first retry is ``delay`` seconds, and each further wait is longer
+    by the factor ``backoff``. If the provider asks for a longer wait, that wait is used. A random
+    time of up to ``delay`` seconds is added to each wait. The logger ``ctxlab.llm`` logs the first
+    retry of a call as a warning and further retries as info.
 
-    ``ModelRequestRejected`` is raised at once for a wrong key, an unknown model or an invalid
-    request. ``ModelUnavailable`` is raised when the retries are used up. It is raised at once for a
-    request that is too long or against the provider's policy, for a reply that cannot be read, and
-    if the provider asks to wait for more than a minute. After ``patience`` consecutive calls
-    without a reply, ``ModelRequestRejected`` is raised, so that a run does not wait call by call
-    for a provider that is down. A stream that is not read to its end counts as interrupted.
-    Embeddings are requested for up to 256 texts at a time.
+    ``ModelRequestRejected`` is raised without a retry for a wrong API key, an unknown model or an
+    invalid request. ``ModelUnavailable`` is raised when the last retry has failed. It is raised
+    without a retry if a request is too long or violates the provider's policy, if a reply is
+    unreadable, and if the provider asks for a wait of more than a minute. After ``patience``
+    consecutive calls without a reply, ``ModelRequestRejected`` is raised, so that an evaluation
+    stops when a provider is down. A stream that is not read to its end counts as an interrupted
+    attempt. One HTTP request for embeddings contains up to 256 strings.
 
     Parameters
     ----------
     api_base : str, optional
-        Base URL of the API; None is the provider's own. The prefix of a model's name selects the
-        provider (``openai/…``).
+        Base URL of the API. By default, the URL of the provider that the prefix of the model's name
+        selects, such as ``openai/``.
     api_key : str, optional
-        API key; None reads the environment, as litellm does (``OPENAI_API_KEY`` …).
+        API key. By default, litellm reads the key from the environment, such as ``OPENAI_API_KEY``.
     timeout : float, optional
-        Maximum seconds for one attempt; of a stream, for each piece.
+        Maximum duration of one attempt in seconds; for a stream, maximum wait for each piece.
     retries : int, optional
-        Number of attempts after the first.
+        Maximum number of retries per call, in addition to the first attempt.
     delay : float, optional
-        Seconds before the first retry.
+        Wait before the first retry in seconds.
     backoff : float, optional
-        Factor between successive delays.
+        Factor by which each further wait is longer than the previous one.
     concurrency : int, optional
         Maximum number of concurrent calls, over all threads that use this client.
     patience : int, optional
-        Number of consecutive calls without a reply at which ``ModelRequestRejected`` is raised; 0
-        for no limit.
+        Number of consecutive calls without a reply after which ``ModelRequestRejected`` is raised;
+        0 for no limit.
     **options : object
-        Passed to litellm with each call, such as ``reasoning_effort`` or ``custom_llm_provider``.
+        Further arguments for litellm with each call, such as ``reasoning_effort`` or
+        ``custom_llm_provider``.
 
     Examples
     --------
@@ -134,7 +135,7 @@ class LiteLLMClient(CostAwareClient):
         return f"LiteLLMClient({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Callable[[], LiteLLMClient], tuple[()]]:
-        """Copy the settings; a copy counts its own calls."""
+        """Pickle the settings only, so that the copy counts its own calls."""
         return functools.partial(LiteLLMClient, **self._settings()), ()
 
     @override
@@ -144,7 +145,7 @@ class LiteLLMClient(CostAwareClient):
         return LiteLLMClient(**{**self._settings(), "concurrency": at_once})
 
     def warm_up(self) -> None:
-        """Start the import of litellm in the background, so that the first call need not wait for it."""
+        """Start importing litellm in the background, so that the first call starts sooner."""
         start_import()
 
     @override
@@ -220,7 +221,11 @@ class LiteLLMClient(CostAwareClient):
     def _call_with_retries(
         self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
     ) -> tuple[_Billed, int]:
-        """Return the reply and the number of attempts, each of which costs at most ``worst`` USD."""
+        """Call ``send``, with retries if necessary; return its reply and the number of attempts.
+
+        ``worst`` is the worst-case cost of an attempt in USD. It is reserved in the cost limit before
+        each attempt.
+        """
         import tenacity
 
         backoff = tenacity.wait_exponential(self.delay, _MAX_WAIT_SECONDS, self.backoff)
@@ -246,7 +251,7 @@ class LiteLLMClient(CostAwareClient):
             reraise=True,
         )
         try:
-            with self._slots:  # also held between retries, so a rate-limited client slows down
+            with self._slots:  # also occupied between retries, so a rate-limited client slows down
                 reply = retrying(self._attempt, model, send, cancelled, worst)
         except _AttemptFailed as error:
             failed, failure, cause = error, error.failure, error.__cause__
@@ -265,14 +270,14 @@ class LiteLLMClient(CostAwareClient):
             text = f"no reply after {pluralize(attempts, 'attempt')}: {last}"
         reached = failure.retry_class == "declined" and failure.outcome != "interrupted"
         if not cancelled.is_set() and self._usage.end_call(reached=reached) >= self.patience > 0:
-            text = f"no reply to {self.patience} calls in a row (last error: {last})"
-            raise ModelRequestRejected(f"{model}: {text}") from cause
+            text = f"{self.patience} calls in a row (last error: {last})"
+            raise ModelRequestRejected(f"{model}: no reply to {text}; try again later") from cause
         raise ModelUnavailable(f"{model}: {text}", attempts) from cause
 
     def _attempt(
         self, model: str, send: Callable[[], _Billed], cancelled: threading.Event, worst: float
     ) -> _Billed:
-        """Make one HTTP request and record what it cost."""
+        """Send one HTTP request and record its usage and cost."""
         if cancelled.is_set():
             raise _AttemptFailed(CallFailure("the call was cancelled", "declined", "unsent"))
         limit = self.cost_limit
@@ -300,7 +305,10 @@ class LiteLLMClient(CostAwareClient):
 
 
 def _find_embedding_price(model: str) -> float:
-    """Return the price of a token from litellm's table; ``find_model`` knows chat models only."""
+    """Return the price of an input token in USD from litellm's table; nan if it is unknown.
+
+    ``find_model`` cannot be used, because it knows chat models only.
+    """
     try:
         return float(load_litellm().get_model_info(model)["input_cost_per_token"])
     except Exception:  # litellm raises a plain Exception for an unknown model

@@ -13,7 +13,7 @@ from ctxlab.tokens.prices import Prices
 def parse_reply(prices: Prices, response: Any) -> Reply:
     """Parse litellm's response to a chat request.
 
-    The cost is computed from ctxlab's own prices, as it is in tables and reports.
+    The cost is computed from ctxlab's own prices, so that it agrees with tables and reports.
 
     Parameters
     ----------
@@ -25,15 +25,15 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
     Returns
     -------
     Reply
-        The reply.
+        Message with its tool calls, usage and cost.
 
     Raises
     ------
     ValueError
-        If the response has no choices.
+        If the list ``choices`` of the response is empty.
     """
     if not response.choices:
-        raise ValueError("the response has no choices")
+        raise ValueError("Expected a reply in the response, got an empty list of choices")
     choice = response.choices[0]
     said = choice.message
     named = ((call.id, call.function) for call in said.tool_calls or ())
@@ -44,23 +44,23 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
 
 
 def build_reply(prices: Prices, data: dict[str, Any], finish: str | None, usage: Any) -> Reply:
-    """Build a reply from its parts.
+    """Build a reply from the fields of a message, the finish reason and litellm's usage.
 
     Parameters
     ----------
     prices : Prices
         Prices of the model.
     data : dict
-        Content, tool calls and reasoning of the message.
+        Fields ``content``, ``tool_calls`` and ``reasoning`` of the message. The dict is modified.
     finish : str or None
-        Finish reason.
+        Why the reply ended, as in ``Reply.finish``.
     usage : object
-        Usage as litellm reports it, or None.
+        litellm's usage object, or None if the provider reports no usage.
 
     Returns
     -------
     Reply
-        The reply.
+        Message with its tool calls, usage and cost.
     """
     data |= {"role": "assistant", "reasoning": data["reasoning"] or None}
     billed = _parse_usage(usage)
@@ -73,7 +73,7 @@ def parse_embedding(expected: int, token_price: float, response: Any) -> Embeddi
     Parameters
     ----------
     expected : int
-        Number of texts that were sent.
+        Number of strings that were sent.
     token_price : float
         Price of one input token in USD.
     response : object
@@ -82,23 +82,26 @@ def parse_embedding(expected: int, token_price: float, response: Any) -> Embeddi
     Returns
     -------
     Embedding
-        The vectors, in the order of the texts.
+        Vectors in the order of the strings, with usage and cost.
 
     Raises
     ------
     ValueError
-        If the number of vectors is not ``expected``.
+        If the number of vectors in the response is not ``expected``.
     """
     rows = sorted(response.data, key=lambda row: row["index"])
     vectors = [[float(x) for x in row["embedding"]] for row in rows]
     if len(vectors) != expected:
-        raise ValueError(f"Expected {expected} vectors, got {len(vectors)}")
+        raise ValueError(f"Expected {expected} embedding vectors, got {len(vectors)}")
     usage = Usage(_get_number(response.usage, "prompt_tokens"))
     return Embedding(vectors, usage, usage.input * token_price)
 
 
 def _parse_usage(usage: Any) -> Usage:
-    """Convert litellm's usage, whose ``prompt_tokens`` include those of the cache."""
+    """Convert litellm's usage object to ``Usage``.
+
+    litellm includes cached tokens in ``prompt_tokens``; ``Usage`` counts them separately.
+    """
     prompt, output = _get_number(usage, "prompt_tokens"), _get_number(usage, "completion_tokens")
     details = getattr(usage, "prompt_tokens_details", None)
     read = _get_number(details, "cached_tokens") or _get_number(usage, "cache_read_input_tokens")

@@ -1,4 +1,4 @@
-"""A client that returns scripted replies, for tests without a model."""
+"""A client that returns prepared replies, for tests without a model."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
 ScriptedAnswer: TypeAlias = str | Message | Reply | Exception
-"""One entry of a script; an exception is raised."""
+"""One prepared answer of a ``ScriptedClient``; an exception is raised instead of returned."""
 
 _VECTOR_SIZE = 64
 "dimension of the embedding vectors"
 
 
 class ScriptedClient(BaseClient, Embedder, Streamer):
-    """Client that returns scripted answers in order, or the result of one function.
+    """Client for tests that returns prepared answers in order, or the answers of a function.
 
     Requests of a batch are answered one after the other. Usage is counted with the encoding of the
-    requested model; the cost is 0. ``SpecError`` is raised if no answer is left. A stream yields
-    the text word by word. Embeddings of texts with common words are similar: each word increments
-    one of 64 counters, chosen by its checksum.
+    requested model, and the cost is 0. A request raises ``SpecError`` when all answers have been
+    used. A stream yields the text word by word. An embedding vector consists of 64 normalized word
+    counts. The checksum of a word selects one of the counts, so strings with common words have
+    similar vectors.
 
     Parameters
     ----------
     *answers : str, Message, Reply, Exception or callable
-        The answers in order; an exception is raised. Or one function that computes the answer from
-        each request.
+        Answers in the order of the requests; an exception is raised instead of returned.
+        Alternatively, one function that takes a request and returns the answer.
 
     Examples
     --------
@@ -67,15 +68,15 @@ class ScriptedClient(BaseClient, Embedder, Streamer):
         self.requests: list[Request] = []
         "all requests so far, in order"
         self.embedded_texts: list[str] = []
-        "all texts for which a vector was requested"
+        "all strings for which a vector was requested"
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        """Show the number of answers and of requests so far."""
+        """Show the number of answers and the number of requests so far."""
         return f"<ScriptedClient: {len(self.answers)} answers, asked {len(self.requests)} times>"
 
     def __reduce__(self) -> tuple[type[ScriptedClient], tuple[object, ...]]:
-        """Copy the script, without the requests so far."""
+        """Pickle the answers, without the requests so far."""
         return type(self), self.answers
 
     @override
@@ -103,8 +104,8 @@ class ScriptedClient(BaseClient, Embedder, Streamer):
         if len(answers) == 1 and callable(answers[0]):
             answers = (answers[0](request),) * (number + 1)
         if number >= len(answers):
-            told = f"the script has {len(answers)}; add more"
-            raise SpecError(f"no scripted answer for request {number + 1}: {told}")
+            told = f"request {number + 1} (answers given: {len(answers)})"
+            raise SpecError(f"the client has no answer for {told}; pass more answers")
         match answers[number]:
             case Exception() as error:
                 raise error
@@ -115,7 +116,10 @@ class ScriptedClient(BaseClient, Embedder, Streamer):
             case str() as text:
                 message = Message("assistant", text)
             case _:
-                raise SpecError("a function answers every request; pass it as the only answer")
+                raise SpecError(
+                    f"Expected a str, Message, Reply or Exception, got {answers[number]!r}; "
+                    "pass a function as the only answer"
+                )
         calls = message.tool_calls
         counter = get_counter(request.model, UNCALIBRATED)
         written = [message.text, *(text for c in calls for text in (c.name, c.arguments))]

@@ -1,8 +1,7 @@
-"""Streamed replies, read from the network in a thread of their own.
+"""Read streamed replies in a separate thread and assemble them from their chunks.
 
-Chunks are assembled here and not by litellm's ``stream_chunk_builder``, for two reasons: it counts
-tokens itself if the provider reports no usage, and it merges parallel tool calls that share an
-index.
+litellm's ``stream_chunk_builder`` is not used, for two reasons: it counts tokens itself if the
+provider reports no usage, and it merges parallel tool calls that have the same index.
 """
 
 from __future__ import annotations
@@ -24,49 +23,52 @@ from ctxlab.llm.response_parsing import build_reply
 from ctxlab.tokens.prices import Prices
 
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
-"""Options that request a stream with its usage at the end."""
+"""Arguments for litellm that request a stream with the usage at its end."""
 
 _JOIN_SECONDS = 5.0
-"seconds that a thread has to close a connection that was cut"
+"maximum seconds to wait for the reading thread after its connection was shut down"
 
 
 class StreamInterrupted(Exception):
-    """A stream ended after part of its text was passed on, so the request cannot be repeated."""
+    """Error for a stream that ended early. The request is not retried."""
 
 
 class StreamChannel:
-    """Connects the thread that reads a stream with the consumer, who may cancel it."""
+    """Channel that passes the text of a stream from the reading thread to the consumer.
+
+    The consumer can cancel the stream.
+    """
 
     def __init__(self) -> None:
         self.pieces: SimpleQueue[str | Reply | BaseException] = SimpleQueue()
         self.cancelled = threading.Event()
         self.sent_chars = 0
-        "number of characters passed on so far"
+        "number of characters sent to the consumer so far"
         self.stream: Any = None
-        "stream of litellm that ``cancel`` closes"
+        "litellm's stream; ``cancel`` shuts its connection down"
 
     def send(self, text: str) -> None:
-        """Pass a piece of text on to the consumer.
+        """Send a piece of text to the consumer.
 
         Parameters
         ----------
         text : str
-            The piece.
+            Piece of the reply's text.
         """
         self.sent_chars += len(text)
         self.pieces.put(text)
 
     def cancel(self) -> bool:
-        """Cancel the call, from another thread than the one that reads.
+        """Cancel the stream. Call this from the consumer's thread, not from the reading thread.
 
-        The socket is shut down, because closing it would not wake its reader. For some providers
-        the socket is out of reach; then the connection is closed with the next piece or at the
-        timeout.
+        The socket is shut down rather than closed, because closing it would not wake the reading
+        thread. For some providers the socket is not accessible. The connection is then closed when
+        the next piece arrives or at the timeout.
 
         Returns
         -------
         bool
-            True if the socket was shut down, so that the reader ends at once.
+            True if the socket was shut down, so that the reading thread ends at once.
         """
         self.cancelled.set()
         with suppress(Exception):
@@ -80,20 +82,22 @@ class StreamChannel:
 def stream_in_thread(
     ask: Callable[[StreamChannel], ReplyOrError],
 ) -> Generator[str | Reply, None, None]:
-    """Run ``ask`` in a thread and yield what it sends, then its reply.
+    """Run ``ask`` in a thread; yield the pieces of text that it sends, then its reply.
 
-    The thread starts when the first piece is requested, and Ctrl+C interrupts the wait at once.
-    Closing the generator cancels the call. Errors of ``ask`` are raised here.
+    The thread starts when the first piece is requested. Ctrl+C interrupts the wait for a piece at
+    once. Closing the generator cancels the call. An error that ``ask`` returns or raises is raised
+    by the generator.
 
     Parameters
     ----------
     ask : callable
-        Called with a ``StreamChannel``; returns the reply or an error.
+        Function that takes a ``StreamChannel``, sends pieces of text to it, and returns the reply or
+        an error.
 
     Yields
     ------
     str or Reply
-        Pieces of the text; last, the whole reply.
+        Pieces of the text as str, then the whole reply.
 
     Examples
     --------
@@ -133,28 +137,28 @@ def stream_in_thread(
 
 
 def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
-    """Read litellm's stream, pass its text on to the channel, and build the reply.
+    """Read litellm's stream, send its text to the channel, and build the reply.
 
-    Errors of litellm are raised as they are if no text was passed on yet.
+    If the stream fails before any text was sent, litellm's exception is raised unchanged.
 
     Parameters
     ----------
     prices : Prices
         Prices of the model.
     channel : StreamChannel
-        Receives the text as it arrives.
+        Channel that receives the text as it arrives.
     stream : object
-        Stream of litellm.
+        Stream returned by ``litellm.completion``.
 
     Returns
     -------
     Reply
-        The reply.
+        Message with its tool calls, usage and cost.
 
     Raises
     ------
     StreamInterrupted
-        If the stream ends early, after some text was passed on.
+        If the stream ends without a finish reason, is cancelled, or fails after text was sent.
     """
     heard = _PartialReply()
     channel.stream = stream
@@ -174,16 +178,16 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
             return build_reply(prices, heard.message_data(), heard.finish, heard.usage)
         cancelled = channel.cancelled.is_set()
         why = "was cancelled" if cancelled else "ended without a finish reason"
-        why = f"the stream {why}"
+        why = f"it {why}"
     finally:
         with suppress(Exception):
             stream.completion_stream.close()
-    # Raised outside of the except clause, or its cause would be classified as worth a retry.
-    raise StreamInterrupted(f"after {channel.sent_chars:,} characters: {why}")
+    # Raised outside of the except clause; otherwise the cause would be classified as retryable.
+    raise StreamInterrupted(f"the stream stopped after {channel.sent_chars:,} characters: {why}")
 
 
 class _PartialReply:
-    """A reply that is assembled from chunks."""
+    """A reply that is assembled from the chunks of a stream."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -195,7 +199,7 @@ class _PartialReply:
         self._calls_by_index: dict[int, dict[str, str]] = {}
 
     def add_chunk(self, chunk: Any) -> str:
-        """Add a chunk and return its text."""
+        """Add a chunk to the reply and return the text that the chunk adds."""
         self.usage = getattr(chunk, "usage", None) or self.usage
         if not chunk.choices:
             return ""
@@ -214,20 +218,24 @@ class _PartialReply:
     def is_complete(self, stream: Any) -> bool:
         """Return True if the provider sent a finish reason.
 
-        litellm invents an end and a usage if a provider sends none. ``stream.chunks`` holds what
-        arrived.
+        litellm adds a finish reason and a usage object if the provider sends none. If no chunk of
+        ``stream.chunks`` contains a usage object, litellm added it, and ``usage`` is set to None.
         """
         came = getattr(stream, "chunks", None)
         if came is not None:
             if not any(getattr(chunk, "choices", None) for chunk in came):
-                raise ValueError("the response has no choices")
+                raise ValueError("Expected a reply in the response, got an empty list of choices")
             if not any(getattr(chunk, "usage", None) for chunk in came):
                 self.usage = None
         names = ("received_finish_reason", "intermittent_finish_reason")
         return any(getattr(stream, name, "?") for name in names)
 
     def message_data(self) -> dict[str, Any]:
-        """Return content, tool calls and reasoning; add ids and names, which providers require."""
+        """Return the content, tool calls and reasoning of the message.
+
+        Missing or repeated ids of tool calls, and missing names, are replaced by generated ones,
+        because providers require them.
+        """
         taken = {""}
         for call in self.calls:
             if call["id"] in taken:
@@ -248,7 +256,11 @@ class _PartialReply:
         call["arguments"] += arguments
 
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
-        """Return the call that a delta belongs to; some providers number all calls 0, or none."""
+        """Return the tool call that a chunk continues; add a new call if the chunk begins one.
+
+        The arguments are fields of the chunk. The index alone does not identify a call, because some
+        providers send index 0 or no index for all calls.
+        """
         known = next((call for call in self.calls if id and call["id"] == id), None)
         if known is None:
             known = self._calls_by_index.get(index) if index is not None else None

@@ -1,1 +1,1 @@
-"""Token counts: encodings, models, prices, calibration."""
+"""Count tokens, look up the limits and prices of models, and calibrate counts against bills."""

@@ -1,9 +1,11 @@
 """Compare the counted tokens of recorded requests with the tokens that the provider billed.
 
-The bill of a request is higher than its count, because many logs do not contain the system prompt
-and the tool definitions. This fixed part is constant in a session, so it follows from the first
-bill, and the counts of all later requests can be compared with their bills. If the difference jumps
-and no compaction is recorded, the product changed its context without recording it.
+The bill of a request is the number of input tokens that the provider billed for it. The bill is
+higher than the count of the recorded messages, because many logs do not contain the system prompt
+and the tool definitions. Their number of tokens, called the fixed part, is the same in each request
+of a session. It is computed from the first bill. All later bills can then be compared with the
+counts. If the difference jumps although no compaction is recorded, the recorded product changed its
+context without recording the change.
 """
 
 from __future__ import annotations
@@ -22,51 +24,52 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
-"number of bills from which the fixed part is estimated"
+"the fixed part is estimated from this number of bills at the start of a session"
 _JUMP_SHARE = 0.05
-"share of a bill; a larger change of its difference from the count is an unrecorded context change"
+"a change of billed minus counted tokens by more than this share of the bill is a jump"
 
 
 @dataclass(frozen=True)
 class BilledSession:
-    """Comparison of the bills of one recording with the counts of its requests."""
+    """Comparison of billed and counted tokens for the requests of one recording."""
 
     recording: str
     "id of the recording"
     cluster: str
-    "cluster of the recording"
+    "cluster of the recording; the id of the recording if it names no cluster"
     requests: int
     "number of billed requests"
     billed: int
-    "billed input tokens of the largest request"
+    "billed input tokens of the request with the highest bill"
     counted: int
-    "counted tokens of the same request, including the fixed part"
+    "counted tokens of the same request, including ``fixed``"
     fixed: int
-    "tokens of each request that are not in the log: the median of the first bills"
+    "estimated tokens of each request that the log does not contain; a median over the first bills"
     error: float
-    "median over requests of |counted - billed| / billed, with the fixed part from the first bill"
+    "median of |counted - billed| / billed over requests, with the fixed part from the first bill"
     unsaid: tuple[tuple[int, int], ...]
-    "jumps of a bill without a recorded compaction: (position of the message, tokens)"
+    """unrecorded context changes; for each, the position of the first reply after the change, and the
+    number of tokens by which the difference between bill and count changed"""
 
 
 def compare_counts_with_bills(
     recording: Recording, message_tokens: Sequence[int], counter: TokenCounter
 ) -> BilledSession | None:
-    """Compare the bills of a recording with the counts of its requests.
+    """Compare the billed tokens of a recording's requests with their counted tokens.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with billed usage.
     message_tokens : sequence of int
-        Tokens of its messages, as counted by ``counter``.
+        Tokens of each message of the recording, as counted by ``counter``.
     counter : TokenCounter
-        Counter of the recording's model.
+        Counter for the recording's model.
 
     Returns
     -------
     BilledSession or None
-        The comparison; None if the recording has fewer than two bills.
+        Billed and counted tokens and their difference; None if fewer than two requests are billed.
     """
     billed = billed_input_tokens(recording)
     if len(billed) < 2:
@@ -83,23 +86,26 @@ def compare_counts_with_bills(
 def sum_recorded_context(
     recording: Recording, amounts: FloatArray, measure_message: Callable[[Message], Sequence[float]]
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Sum amounts over the messages in the recording system's own context, at each billed request.
+    """Sum amounts over the messages that the recorded product sent in each billed request.
 
-    Recorded compactions are applied.
+    The product may have compacted its context. The recorded compactions are applied, so that cleared
+    or summarised messages are not counted in full.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with billed usage.
     amounts : numpy.ndarray of shape (n_messages, n_amounts)
-        Amounts of each message.
+        Amounts of each message, such as its tokens and characters.
     measure_message : callable
-        Returns the amounts of a message that a compaction put in the place of others.
+        Function that returns the amounts of a message. It is called for cleared tool results and
+        for the summaries of compactions.
 
     Returns
     -------
     tuple of (numpy.ndarray of shape (n_bills, n_amounts), numpy.ndarray of shape (n_bills,))
-        Sums at each billed request, and True if a compaction happened since the previous one.
+        Sums for each billed request; and a boolean array that is True for each billed request with a
+        compaction between it and the previous billed request.
     """
     messages, amounts = recording.messages, amounts.copy()
     waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
@@ -131,17 +137,19 @@ def sum_recorded_context(
 
 
 def billed_input_tokens(recording: Recording) -> dict[int, int]:
-    """Return the billed input tokens of each request with a bill.
+    """Return the billed input tokens of each request with billed usage.
+
+    Requests with 0 or implausibly many billed tokens are left out.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with billed usage.
 
     Returns
     -------
     dict of int to int
-        Position of the assistant message → input tokens.
+        Billed input tokens, by position of the assistant message with the reply.
     """
     said = enumerate(recording.messages)
     bills = {i: m.usage.total_input for i, m in said if m.role == "assistant" and m.usage}
@@ -149,19 +157,21 @@ def billed_input_tokens(recording: Recording) -> dict[int, int]:
 
 
 def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
-    """Return |counted - billed| / billed of each request after the first, which gives the fixed part.
+    """Return the relative error |expected - billed| / billed of each request after the first.
+
+    A constant is added to all expected tokens, so that the first request has no error.
 
     Parameters
     ----------
     expected : numpy.ndarray of shape (n_bills,)
         Expected tokens of each billed request, with or without the fixed part.
     billed : numpy.ndarray of shape (n_bills,)
-        Billed tokens.
+        Billed input tokens of each request.
 
     Returns
     -------
     numpy.ndarray of shape (n_bills - 1,)
-        The errors.
+        Relative errors.
     """
     off: FloatArray = abs(expected + (billed[0] - expected[0]) - billed)[1:] / billed[1:]
     return off
@@ -170,21 +180,21 @@ def relative_errors(expected: FloatArray, billed: FloatArray) -> FloatArray:
 def build_billed_session(
     recording: Recording, expected: FloatArray, compacted: NDArray[np.bool_]
 ) -> BilledSession:
-    """Compare the bills of a recording with the expected tokens of each billed request.
+    """Compare the billed tokens of a recording's requests with their expected tokens.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with billed usage.
     expected : numpy.ndarray of shape (n_bills,)
         Expected tokens of each billed request, without the fixed part.
     compacted : numpy.ndarray of shape (n_bills,)
-        True if a compaction happened since the previous billed request.
+        True for each request with a compaction between it and the previous billed request.
 
     Returns
     -------
     BilledSession
-        The comparison.
+        Highest bill, fixed part, error and unrecorded context changes.
     """
     known = billed_input_tokens(recording)
     places, billed = list(known), np.array(list(known.values()), np.float64)

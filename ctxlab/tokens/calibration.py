@@ -1,15 +1,17 @@
-"""Fit how a family of models counts tokens, from the billed tokens of recorded requests.
+"""Fit a token profile for a family of models to the billed tokens of recorded requests.
 
-The bill of a request has a fixed part that is not in the log (system prompt, tool definitions) and
-a part for what is in the log: text, tool calls and, if it is sent back, hidden reasoning. The cost
-of text depends on its tokens and its characters, because encodings differ in what they merge. The
-fixed part cancels out in the differences between consecutive requests. So the weights are fitted to
-these differences, by least squares with Huber's weights. These limit the influence of outliers,
-such as a client that clears old tool results without recording it. Recorded compactions are applied
-first. Reasoning has a weight of its own; otherwise its cost would be attributed to the text.
+The billed tokens of a request have two parts. The fixed part, such as the system prompt and the
+tool definitions, is not in the log. The other part is in the log: text, tool calls and, if the
+client sends it back, hidden reasoning. The billed tokens of text depend on its counted tokens and
+on its characters, because tokenizers split text differently. The fixed part cancels out in the
+differences between consecutive requests, so the weights are fitted to these differences. The fit
+uses least squares with Huber's weights, which limit the influence of outliers, such as a client
+that clears old tool results without recording it. Recorded compactions are applied first. Reasoning
+has a separate weight; otherwise its tokens would be attributed to the text.
 
-The error is measured on sessions that were left out of the fit, one cluster at a time. The fixed
-part of such a session is taken from its first bill only, as in a live session.
+The error is measured by cross-validation: for each cluster of sessions, the weights are fitted to
+all other sessions, and the error is measured on the sessions of the cluster. The fixed part of such
+a session is estimated from its first bill only, as it would be in a live session.
 
 References
 ----------
@@ -46,33 +48,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WEIGHTS = ("ratio", "per_char", "per_call", "reasoning")
-"fields of a profile that are fitted, in the order of the counts"
+"fitted fields of a profile, in the order of the columns of ``_BilledRequests.counts``"
 _DIGITS = (4, 4, 1, 4)
-"decimals of the fitted weights"
+"number of decimals to which each weight is rounded"
 _MIN_DIFFERENCES = 30
-"minimum number of differences between bills for a fit"
+"minimum number of differences between consecutive bills that a fit needs"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted profile with its errors."""
+    """A fitted token profile with the error of each session."""
 
     profile: TokenProfile
     "the fitted profile"
     sessions: tuple[BilledSession, ...]
-    "the sessions, each with its error when it was left out of the fit"
+    "the sessions, each with its error under weights that were fitted without its cluster"
     skipped: dict[str, int]
-    "number of items that were not used, by reason"
+    "number of skipped recordings by reason"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The sessions as a data frame with one row per session."""
+        """The sessions as a data frame with one row per session and the fields as columns."""
         import pandas as pd
 
         return pd.DataFrame([vars(session) for session in self.sessions])
 
     def save(self, folder: str | Path = ".") -> Path:
-        """Store the profile in a project, where later runs find it.
+        """Save the profile in a project folder, so that ``find_profile`` uses it for this project.
 
         Parameters
         ----------
@@ -82,25 +84,25 @@ class Calibration:
         Returns
         -------
         Path
-            The file.
+            Path of the profile file.
         """
         return self.profile.save(Path(folder))
 
 
 @dataclass(frozen=True)
 class _BilledRequests:
-    """The billed requests of one recording."""
+    """Counted and billed tokens of the billed requests of one recording."""
 
     recording: Recording
     fixed: int
-    "tokens of each request outside of its messages: tool definitions and opening of the reply"
+    "counted tokens of each request besides its messages: tool definitions, opening of the reply"
     counts: FloatArray
-    "requests × (counted tokens, characters, tool calls, counted tokens of reasoning)"
+    "one row per request: counted tokens, characters, tool calls, counted tokens of reasoning"
     images: FloatArray
     "tokens of images per request, to which no weight applies"
     billed: FloatArray
     compacted: NDArray[np.bool_]
-    "per request: a compaction is recorded between the previous request and this one"
+    "per request: True if a compaction is recorded between the previous request and this one"
 
     @property
     def cluster(self) -> str:
@@ -111,30 +113,30 @@ class _BilledRequests:
 def calibrate(
     recordings: Iterable[Recording], model: str, source: str = "own sessions"
 ) -> Calibration:
-    """Fit a token profile for the family of a model, from recordings with billed usage.
+    """Fit a token profile for the family of a model to recordings with billed usage.
 
-    Recordings of other families and recordings without bills are skipped and counted in
+    Recordings of other families and recordings without billed usage are skipped and counted in
     ``Calibration.skipped``.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings.
+        Recordings with the usage that the provider billed.
     model : str
-        Name of the model whose family is calibrated.
+        Name of a model of the family to calibrate.
     source : str, optional
         Description of the recordings, stored in the profile.
 
     Returns
     -------
     Calibration
-        The profile with its errors.
+        Fitted profile with the error of each session.
 
     Raises
     ------
     SpecError
-        If the tokenizer of the model is public, if there are too few bills, or if the bills do not
-        grow with the messages.
+        If the tokenizer of the model is public, if too few requests have billed usage, or if the
+        billed tokens do not grow with the messages.
     """
     counter = TokenCounter(model, UNCALIBRATED)
     if counter.exact:
@@ -145,17 +147,20 @@ def calibrate(
         if profile_key(recording.model or model) != key:
             skipped[f"recording of {recording.model}"] += 1
         elif (bill := _collect_billed_requests(recording, counter)) is None:
-            skipped["recording without bills"] += 1
+            skipped["recording without billed usage"] += 1
         else:
             known.append(bill)
     figures = _fit_weights(known)
     if figures is None:
-        others = f" ({', '.join(skipped)})" if skipped else ""
-        what = f"expected at least {_MIN_DIFFERENCES} differences between bills of {key}"
-        advice = f"give more recordings with the provider's usage{others}"
-        raise SpecError(f"{what}, got {len(_diff_requests(known)[1])}; {advice}")
+        others = f" (skipped: {', '.join(skipped)})" if skipped else ""
+        what = f"{_MIN_DIFFERENCES} pairs of consecutive billed requests for {key}"
+        advice = f"add recordings that contain billed usage{others}"
+        raise SpecError(f"Expected at least {what}, got {len(_diff_requests(known)[1])}; {advice}")
     if not figures[:2].sum() > 0:
-        raise SpecError("the bills do not grow with the messages; give the usage of whole requests")
+        raise SpecError(
+            f"the billed tokens of {key} do not grow with the messages; check that the recorded usage "
+            "of each reply covers its whole request"
+        )
     sessions, off = [], []
     for cluster in dict.fromkeys(bill.cluster for bill in known):
         others_fit = _fit_weights([bill for bill in known if bill.cluster != cluster])
@@ -197,7 +202,10 @@ def _collect_billed_requests(recording: Recording, counter: TokenCounter) -> _Bi
 
 
 def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[FloatArray, FloatArray]:
-    """Return the increase in counts and in billed tokens from each request to the next."""
+    """Return the increase in counts and in billed tokens from each request to the next.
+
+    A request is left out if a compaction was recorded since the previous request.
+    """
     added, cost = [np.zeros((0, len(_WEIGHTS)))], [np.zeros(0)]
     for bill in recordings:
         usable = ~bill.compacted[1:]
@@ -207,10 +215,10 @@ def _diff_requests(recordings: Sequence[_BilledRequests]) -> tuple[FloatArray, F
 
 
 def _fit_weights(recordings: Sequence[_BilledRequests]) -> FloatArray | None:
-    """Return the billed tokens per counted token, character, tool call and token of reasoning.
+    """Fit the weights in the order of ``_WEIGHTS``; return None if there are too few bills.
 
-    Weights are not negative: the most negative one is set to 0 and the others are fitted again. A
-    weight is nan if too few requests have data for it. None if there are too few differences.
+    Weights are not negative: the most negative weight is set to 0, and the remaining weights are
+    fitted again. A weight is nan if too few requests have data for it.
     """
     added, cost = _diff_requests(recordings)
     if len(cost) < _MIN_DIFFERENCES:
@@ -228,7 +236,10 @@ def _fit_weights(recordings: Sequence[_BilledRequests]) -> FloatArray | None:
 
 
 def _fit_huber(added: FloatArray, cost: FloatArray) -> FloatArray:
-    """Fit least squares, in which residuals beyond 1.345 standard deviations get smaller weights."""
+    """Fit weights by iterated least squares with Huber's weights.
+
+    A residual beyond 1.345 standard deviations has less influence on the fit.
+    """
     weights = np.ones(len(cost))
     figures = np.zeros(added.shape[1])
     for _ in range(60):
@@ -242,7 +253,7 @@ def _fit_huber(added: FloatArray, cost: FloatArray) -> FloatArray:
 
 
 def _build_profile(figures: FloatArray, basis: TokenProfile = UNCALIBRATED) -> TokenProfile:
-    """Return a profile with the fitted weights; the weights of ``basis`` replace those that are nan."""
+    """Build a profile with the fitted weights; a weight that is nan is taken from ``basis``."""
     known = [getattr(basis, name) for name in _WEIGHTS]
     weights = np.where(np.isnan(figures), known, figures).tolist()
     return TokenProfile(**dict(zip(_WEIGHTS, map(round, weights, _DIGITS), strict=True)))

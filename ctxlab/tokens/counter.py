@@ -1,10 +1,10 @@
-"""Count the tokens of texts, messages and requests.
+"""Count the tokens of strings, messages and requests.
 
-Requests are rendered in OpenAI's chat layout: each block has three control tokens and the role as
-text, and three more tokens open the reply. No merge of the tokenizer crosses a control token. So
-the counts of single messages add up exactly to the count of the whole request, and each message is
-counted only once. The tokenizers of other providers are not public; then ``TokenCounter.exact`` is
-False.
+Requests are counted in OpenAI's chat layout: each message and each tool call has three control
+tokens and a header with the role, and three more tokens open the reply. The tokenizer never merges
+text across a control token. The counts of single messages therefore add up exactly to the count of
+the request, and each message is counted only once. The tokenizers of other providers are not public,
+so counts for their models are approximate and ``TokenCounter.exact`` is False.
 
 References
 ----------
@@ -33,20 +33,22 @@ DEFAULT_MODEL = "gpt-5"
 _MAX_BLANK_RUN = 100_000
 _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
 
-# Counts of longer texts are not cached, because the cache keeps its texts in memory.
+# Counts of longer strings are not cached, because the cache keeps the strings in memory.
 _MAX_CACHED_CHARS = 20_000
 
 
 class TokenCounter:
-    """Counts tokens as a model does, and caches the counts of texts.
+    """Counts the tokens of strings, messages and requests for one model.
+
+    Counts of strings are cached.
 
     Parameters
     ----------
     model : str, optional
         Name of the model.
     profile : TokenProfile, optional
-        Calibration of the model's family; ``UNCALIBRATED`` for raw counts. None: the built-in
-        profile.
+        Profile that converts counts to billed tokens. By default, the built-in profile of the
+        model's family. With ``UNCALIBRATED``, counts are not converted.
 
     Examples
     --------
@@ -60,12 +62,12 @@ class TokenCounter:
     """
 
     REPLY_TOKENS = 3
-    "Tokens that open the reply, once per request."
+    "Number of tokens that open the reply, counted once per request."
 
     def __init__(self, model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> None:
         self.model = model
         self.profile = find_profile(model) if profile is None else profile
-        "converts counts to billed tokens; ``UNCALIBRATED`` leaves counts unchanged"
+        "profile that converts counts to billed tokens; ``UNCALIBRATED`` leaves counts unchanged"
         self.encoding_name, self.exact = find_encoding_name(model)
         self.family = model_family(model)
         self._is_uncalibrated = self.profile == UNCALIBRATED
@@ -82,46 +84,46 @@ class TokenCounter:
         return f"TokenCounter({self.model!r}, {known if self._is_uncalibrated else 'calibrated'})"
 
     def __reduce__(self) -> tuple[type[TokenCounter], tuple[str, TokenProfile]]:
-        """Pickle the model and the profile only, because an encoding pickles as megabytes."""
+        """Pickle only the model and the profile, because a pickled encoding has several megabytes."""
         return TokenCounter, (self.model, self.profile)
 
     @property
     def accuracy_note(self) -> str:
-        """Accuracy of the counts, as a sentence without a full stop."""
+        """Sentence on the accuracy of the counts, without a full stop."""
         if self.exact and self._is_uncalibrated:
             return f"tokens are counted with {self.encoding_name}, the encoding of {self.model}"
         how = f"as {self.profile.accuracy_note}"
         if self._is_uncalibrated:
-            how = f"with {self.encoding_name} and may be 20 % too low or worse"
+            how = f"with {self.encoding_name}, and counts may be too low by 20 % or more"
         return f"the tokenizer of {self.model} is not public: tokens are approximated {how}"
 
     def count_text(self, text: str) -> int:
-        """Return the tokens of a text on its own.
+        """Return the number of tokens of a string, without the overhead of a message.
 
         Parameters
         ----------
         text : str
-            The text. Special tokens in it are counted as text.
+            String to count. Special tokens in it are counted as text.
 
         Returns
         -------
         int
-            Tokens, calibrated.
+            Number of tokens, converted by the profile.
         """
         return self.profile.billed_tokens(self._count_raw(text), len(text))
 
     def count_message(self, message: Message) -> int:
-        """Return the tokens of a message with its overhead, tool calls and images.
+        """Return the number of tokens of a message, including overhead, tool calls and images.
 
         Parameters
         ----------
         message : Message
-            The message. Its hidden reasoning is not counted.
+            Message to count. Its hidden reasoning is not counted; see ``count_reasoning``.
 
         Returns
         -------
         int
-            Tokens, calibrated.
+            Number of tokens, converted by the profile.
         """
         text, chars, images = self.count_parts(message)
         if self._is_uncalibrated:
@@ -129,17 +131,18 @@ class TokenCounter:
         return self.profile.billed_tokens(text, chars, len(message.tool_calls)) + images
 
     def count_parts(self, message: Message) -> tuple[int, int, int]:
-        """Return the counts of a message from which its calibrated tokens are computed.
+        """Return the counts of a message that a profile converts to billed tokens.
 
         Parameters
         ----------
         message : Message
-            The message.
+            Message to count.
 
         Returns
         -------
         tuple of (int, int, int)
-            Uncalibrated tokens of text and tool calls, characters of both, and tokens of images.
+            Tokens of text and tool calls, characters of text and tool calls, and tokens of images.
+            The profile of this counter is not applied to them.
         """
         content, calls = message.content, message.tool_calls
         total = chars = images = 0
@@ -160,33 +163,35 @@ class TokenCounter:
         return total, chars, images
 
     def count_reasoning(self, message: Message) -> int:
-        """Return the tokens of a message's recorded hidden reasoning, which ``count_message`` omits.
+        """Return the number of tokens of the hidden reasoning that is recorded with a message.
+
+        ``count_message`` does not include these tokens.
 
         Parameters
         ----------
         message : Message
-            The message.
+            Message with the reasoning.
 
         Returns
         -------
         int
-            Tokens, calibrated; 0 if no reasoning is recorded.
+            Number of tokens, converted by the profile; 0 if no reasoning is recorded.
         """
         said = message.reasoning
         return round(self._count_raw(said) * self.profile.reasoning) if said else 0
 
     def count_tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of tool definitions as the provider writes them into the prompt.
+        """Return the number of tokens that tool definitions have in the prompt.
 
         Parameters
         ----------
         tools : sequence of mapping
-            Tool definitions.
+            Tool definitions in OpenAI's or Anthropic's format.
 
         Returns
         -------
         int
-            Tokens, calibrated.
+            Number of tokens, converted by the profile.
         """
         text = render_tools([dict(t) for t in tools], self.family) if tools else ""
         return self.profile.billed_tokens(3 + self._count_raw(text), len(text)) if text else 0
@@ -194,19 +199,21 @@ class TokenCounter:
     def count_request(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> int:
-        """Return the tokens of a request: messages, tool definitions and the opening of the reply.
+        """Return the number of tokens of a request.
+
+        The tokens of the messages, of the tool definitions and of the opening of the reply are added.
 
         Parameters
         ----------
         messages : iterable of Message
             Messages of the request.
         tools : sequence of mapping, optional
-            Tool definitions.
+            Tool definitions of the request.
 
         Returns
         -------
         int
-            Tokens, calibrated.
+            Number of tokens, converted by the profile.
         """
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 
@@ -232,19 +239,19 @@ def count_tokens(
     model: str = DEFAULT_MODEL,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """Return the tokens of a text, a message or a request.
+    """Return the number of tokens of a string, a message or a request.
 
-    A text is counted on its own, a message with its overhead, and a list of messages as a request
-    with its tool definitions.
+    A string is counted without overhead, and a message with the overhead of its role. A list of
+    messages is counted as one request, including the opening of the reply.
 
     Parameters
     ----------
     content : str, Message, mapping or iterable of Message or mapping
-        What to count. Messages can be dicts in OpenAI's chat format.
+        String, message or messages to count. A message can be a dict in OpenAI's chat format.
     model : str, optional
         Name of the model.
     tools : sequence of mapping, optional
-        Tool definitions; counted with a list of messages only.
+        Tool definitions. They are counted only if ``content`` is a list of messages.
 
     Returns
     -------
@@ -254,7 +261,7 @@ def count_tokens(
     Raises
     ------
     ValueError
-        If a dict is no message in OpenAI's chat format.
+        If a dict is not a message in OpenAI's chat format.
 
     Examples
     --------
@@ -276,19 +283,22 @@ def _as_message(message: Message | Mapping[str, Any]) -> Message:
 
 
 def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> TokenCounter:
-    """Return the token counter of a model; the same counter each time, so that its cache is shared.
+    """Return a token counter for a model.
+
+    Calls with equal arguments return the same counter, so that its cache is shared.
 
     Parameters
     ----------
     model : str, optional
         Name of the model.
     profile : TokenProfile, optional
-        Calibration of the model's family. None: the built-in one.
+        Profile that converts counts to billed tokens. By default, the built-in profile of the
+        model's family.
 
     Returns
     -------
     TokenCounter
-        The counter.
+        Counter for the model with this profile.
 
     Examples
     --------
@@ -309,7 +319,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
 
 
 def _split_blank_runs(text: str) -> Iterator[str]:
-    """Split a text within long runs of white space, so that no piece contains a run that is too long."""
+    """Split a string within long runs of white space, so that tiktoken can encode each piece."""
     last = 0
     for run in _LONG_BLANK.finditer(text):
         for cut in range(run.start() + _MAX_BLANK_RUN, run.end(), _MAX_BLANK_RUN):

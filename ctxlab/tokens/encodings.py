@@ -1,9 +1,9 @@
 """Load tiktoken encodings, without network access if possible.
 
 tiktoken downloads its vocabularies at run time. The litellm package contains three of them in a
-folder that tiktoken could use as its cache. But tiktoken *deletes* cached files whose hash it does
-not expect. So this module reads the files itself, checks them against the hash that tiktoken
-expects, and passes them to tiktoken's own definitions.
+folder that tiktoken could use as its cache. However, tiktoken deletes cached files with an
+unexpected hash, so it could damage the litellm package. This module therefore reads the files
+itself, checks their hashes, and passes them to tiktoken's own definitions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _LATER_FAMILIES = re.compile(r"(gpt-5|gpt-4\.[15]|gpt-4o|o[134])(?=$|[-.@:])")
 
 @functools.cache
 def load_encoding(name: str) -> tiktoken.Encoding:
-    """Return an encoding of tiktoken, such as ``o200k_base``.
+    """Return a tiktoken encoding, such as ``o200k_base``.
 
-    The vocabulary is searched in litellm's package, then in tiktoken's cache, and is then
-    downloaded by tiktoken. An encoding is built once per process (0.3 s for ``o200k_base``). Send
-    its name to other processes, not the object, which pickles as megabytes.
+    The vocabulary is read from the litellm package or from tiktoken's cache. If neither contains it,
+    tiktoken downloads it. An encoding is built once per process, which takes 0.3 s for
+    ``o200k_base``. To use an encoding in another process, pass its name: a pickled encoding has
+    several megabytes.
 
     Parameters
     ----------
@@ -45,14 +46,14 @@ def load_encoding(name: str) -> tiktoken.Encoding:
     Returns
     -------
     tiktoken.Encoding
-        The encoding.
+        Encoding with this name.
 
     Raises
     ------
     UnknownName
-        If tiktoken has no encoding of this name.
+        If tiktoken has no encoding with this name.
     DataMissing
-        If the vocabulary is not on this machine and cannot be downloaded.
+        If the vocabulary is neither installed nor cached and cannot be downloaded.
 
     Examples
     --------
@@ -64,11 +65,11 @@ def load_encoding(name: str) -> tiktoken.Encoding:
 
 
 def find_encoding_name(model: str) -> tuple[str, bool]:
-    """Return the name of the encoding for a model, and whether it is the model's own.
+    """Return the name of the encoding for a model, and whether the model itself uses it.
 
-    OpenAI's models are looked up in tiktoken's table, also behind gateway prefixes. All other
-    models are counted with ``o200k_base``, as an estimate: the tokenizers of other providers differ
-    by ten per cent and more, and some are not public.
+    OpenAI's models are looked up in tiktoken's table, without gateway prefixes such as
+    ``openrouter/openai/``. For all other models, ``o200k_base`` is an approximation. Counts with the
+    tokenizers of other providers, some of which are not public, differ by ten per cent or more.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def find_encoding_name(model: str) -> tuple[str, bool]:
     Returns
     -------
     tuple of (str, bool)
-        Name of the encoding, and True if it is the model's own.
+        Name of the encoding; and True if the model uses it, False if it is an approximation.
 
     Examples
     --------
@@ -105,7 +106,7 @@ def litellm_folder() -> Path | None:
     Returns
     -------
     Path or None
-        The folder; None if litellm is not installed.
+        Folder of the package; None if litellm is not installed.
     """
     spec = importlib.util.find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
@@ -114,7 +115,7 @@ def litellm_folder() -> Path | None:
 
 
 def _build_encoding(name: str, folder: Path | None) -> tiktoken.Encoding:
-    """Return the encoding ``name``, with the vocabulary from ``folder`` if a valid copy is there."""
+    """Build an encoding. A valid vocabulary in ``folder`` is preferred to tiktoken's own copy."""
     import tiktoken
 
     known = tiktoken.list_encoding_names()
@@ -125,15 +126,14 @@ def _build_encoding(name: str, folder: Path | None) -> tiktoken.Encoding:
         return tiktoken.Encoding(**define()) if define else tiktoken.get_encoding(name)
     except (OSError, ValueError, ImportError) as error:
         raise DataMissing(
-            f"the encoding {name} is not on this machine and could not be downloaded ({error}); "
-            "install litellm, which contains o200k_base, cl100k_base and p50k_base, or let tiktoken "
-            "download it on a machine with network access and set TIKTOKEN_CACHE_DIR to a copy of its "
-            "cache folder"
+            f"the vocabulary of {name} is not installed and could not be downloaded ({error}); "
+            "install litellm, which contains o200k_base, cl100k_base and p50k_base, or set "
+            f"TIKTOKEN_CACHE_DIR to a cache folder of tiktoken that contains {name}"
         ) from error
 
 
 def _load_definitions(folder: Path | None) -> dict[str, Any]:
-    """Return tiktoken's definitions (pattern, special tokens, hash), made to read ``folder`` first."""
+    """Return tiktoken's encoding definitions, changed to look for vocabularies in ``folder`` first."""
     from tiktoken.load import load_tiktoken_bpe
 
     def load(address: str, expected_hash: str | None = None) -> dict[bytes, int]:

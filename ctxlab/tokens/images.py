@@ -1,15 +1,17 @@
-"""Count the tokens of images by the rules of their provider, from the size in the image header.
+"""Count the tokens of images from their size, by the rules of each provider.
 
-The rules follow the providers' guides. For the models in parentheses the count is a rough estimate:
+The size is read from the header of the image. The rules follow the providers' guides. The rules in
+parentheses are not implemented, so counts for the models in parentheses are rough estimates:
 
-- OpenAI, "Images and vision": GPT-4o, GPT-4.1 and GPT-4.5 bill 85 tokens and 170 per tile. (o1 and
-  o3 bill 75 and 150, GPT-5 bills 70 and 140, GPT-4o-mini bills 33 times as many at a 17 times lower
-  price. The other small models, and all since GPT-5.4, count patches of 32 px: 1,229 tokens for
-  1024 by 1024 instead of 765.)
-- Anthropic, "Vision": Claude 3 to 4.6 bill width times height / 750, after fitting the image to
-  1,568 px and about 1,600 tokens. (Since Claude Opus 4.7: up to 2,576 px and 4,784 tokens.)
+- OpenAI, "Images and vision": GPT-4o, GPT-4.1 and GPT-4.5 bill 85 tokens per image and 170 tokens
+  per tile of 512 px. (o1 and o3 bill 75 and 150 tokens. GPT-5 bills 70 and 140 tokens. GPT-4o-mini
+  bills 33 times as many tokens at a 17 times lower price. The other small models, and all models
+  since GPT-5.4, bill patches of 32 px. For 1024 by 1024 px, they bill 1,229 tokens instead of 765.)
+- Anthropic, "Vision": Claude 3 to 4.6 shrink the image to 1,568 px per side and bill width times
+  height / 750 tokens, about 1,600 at most. (Claude Opus 4.7 and later models allow 2,576 px and
+  bill up to 4,784 tokens.)
 - Google, "Understand and count tokens": Gemini 2 bills 258 tokens per tile of 768 px. (Gemini 3
-  bills up to 1,120 tokens for any size; the rule here gives 1,032 for 1024 by 1024.)
+  bills up to 1,120 tokens for any size. For 1024 by 1024 px, the rule of Gemini 2 gives 1,032.)
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _FAMILIES = {
 
 
 def model_family(model: str) -> str:
-    """Return the provider whose counting rules apply to a model, judged by its name.
+    """Return the family of a model, which determines the rules for counting its tokens.
+
+    The family is the provider of the model. It is recognized by the model's name.
 
     Parameters
     ----------
@@ -56,33 +60,34 @@ def model_family(model: str) -> str:
 
 
 def is_image_part(part: Mapping[str, Any]) -> bool:
-    """Return whether a content part is an image that is sent to a model.
+    """Return True if a content part of a message is an image.
 
     Parameters
     ----------
     part : mapping
-        The content part.
+        Content part in OpenAI's or Anthropic's format.
 
     Returns
     -------
     bool
-        True if it is OpenAI's ``image_url`` or ``input_image``, or Anthropic's ``image``.
+        True for OpenAI's types ``image_url`` and ``input_image`` and Anthropic's type ``image``.
     """
     return part.get("type") in _IMAGE_TYPES
 
 
 def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
-    """Return the tokens of an image part.
+    """Return the number of tokens of an image in a message.
 
     The size is read from the header of the image data. An image without readable data (a web
-    address, a file id, broken data) counts as 1024 by 1024 pixels.
+    address, a file id, invalid data) counts as 1024 by 1024 pixels.
 
     Parameters
     ----------
     part : mapping
-        OpenAI's ``image_url`` or ``input_image``, or Anthropic's ``image``.
+        Content part with the type ``image_url``, ``input_image`` or ``image``.
     family : str
-        Provider, as returned by ``model_family``. Unknown families count like OpenAI.
+        Family of the model, as returned by ``model_family``. Images for ``"other"`` are counted by
+        OpenAI's rule.
 
     Returns
     -------
@@ -123,7 +128,7 @@ _COUNT_BY_FAMILY = {"anthropic": _count_anthropic, "gemini": _count_gemini}
 
 
 def _shrink_to(width: int, height: int, longest: int) -> tuple[int, int]:
-    """Return the size after shrinking the image until no side exceeds ``longest``; never enlarge it."""
+    """Return the size of an image after shrinking it so that no side exceeds ``longest``."""
     shrink = min(1.0, longest / max(width, height))
     return max(1, round(width * shrink)), max(1, round(height * shrink))
 
@@ -133,13 +138,13 @@ def _count_tiles(width: int, height: int, side: int) -> int:
 
 
 def _read_size(url: Any) -> tuple[int, int]:
-    """Return width and height in pixels of the image in a data URL; 1024 by 1024 if unknown."""
+    """Return the width and height in pixels of the image in a data URL; 1024 by 1024 if unknown."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return _UNKNOWN_SIZE
     from PIL import Image
 
     try:
-        # The log may have truncated the data; with padding, the rest can be decoded.
+        # The data may be truncated in the log; with padding, the remaining data can be decoded.
         blob = base64.b64decode(url.partition(",")[2] + "==")
         with warnings.catch_warnings():
             # Pillow warns about very large images, which does not matter without decoding them.

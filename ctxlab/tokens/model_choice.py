@@ -1,9 +1,9 @@
 """Choose the model whose tokenizer, prices and rules apply to a recording.
 
-Unless the caller names a model, each recording is counted and priced as the model that it was made
-with, so that the numbers match the bill. A recording that names no model is counted and priced as
-``DEFAULT_MODEL``. If a model has no known price, its cost is unknown. ``explain_models`` describes
-the choice in a sentence.
+The caller can name one model for all recordings. Otherwise each recording is counted and priced as
+the model with which it was recorded, so that the numbers match the bill. A recording that names no
+model is counted and priced as ``DEFAULT_MODEL``. If the price of the model is unknown, the cost is
+unknown too. ``explain_models`` describes the choice in a sentence.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile, profile_key
 
 _MAX_NAMED = 3
-"models that a sentence names; of the others it gives the number"
+"maximum number of models that a sentence names; further models are only counted"
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """One model for all recordings, or the own model of each recording.
+    """Choice of the model and of the token profile for each recording.
 
     Examples
     --------
@@ -38,13 +38,13 @@ class ModelChoice:
     """
 
     model: str | None = None
-    "model for all recordings; None: each recording's own"
+    "model for all recordings; None uses the model of each recording"
     profiles: tuple[TokenProfile, ...] | None = None
-    """profiles of families; one without a family applies to every model, and families without a
-    profile use the built-in one; None: the profiles that ``project`` stores, else the built-in
-    ones"""
+    """profiles to use instead of those stored in ``project``. A profile without a family applies to
+    all models. If no profile applies to a model, the built-in one of its family is used. With None,
+    the profiles stored in ``project`` and the built-in ones are used."""
     project: Path | None = Path()
-    "folder in which stored profiles are searched; None: none"
+    "folder of the project whose stored profiles are used; None uses built-in profiles only"
 
     @classmethod
     def from_options(
@@ -53,21 +53,21 @@ class ModelChoice:
         profile: TokenProfile | Iterable[TokenProfile] | None,
         project: str | Path = "",
     ) -> ModelChoice:
-        """Create a choice from the options of a caller.
+        """Create a choice from the arguments ``model`` and ``profile`` of a public function.
 
         Parameters
         ----------
         model : str or None
-            Model for all recordings; None or empty: each recording's own.
+            Model for all recordings. If it is None or empty, the model of each recording is used.
         profile : TokenProfile, iterable of TokenProfile or None
-            One profile, several, or None for the stored and built-in ones.
+            One or several profiles. None uses the stored and built-in profiles.
         project : str or Path, optional
-            Folder in which stored profiles are searched.
+            Folder of the project whose stored profiles are used.
 
         Returns
         -------
         ModelChoice
-            The choice.
+            Choice with these settings.
         """
         if isinstance(profile, TokenProfile):
             profile = (profile,)
@@ -75,17 +75,18 @@ class ModelChoice:
         return cls(model or None, profiles, Path(project))
 
     def model_name_for(self, recording: Recording) -> str:
-        """Return the model as which a recording is counted and priced.
+        """Return the name of the model that is used to count and price a recording.
 
         Parameters
         ----------
         recording : Recording
-            The recording.
+            Recording to count.
 
         Returns
         -------
         str
-            Name of the model.
+            ``model`` if it is set; otherwise the recording's model, or ``DEFAULT_MODEL`` if the
+            recording names none.
         """
         return self.model or recording.model or DEFAULT_MODEL
 
@@ -95,17 +96,17 @@ class ModelChoice:
         Parameters
         ----------
         recording : Recording
-            The recording.
+            Recording to count.
 
         Returns
         -------
         TokenCounter
-            The counter.
+            Counter for the model of ``model_name_for`` with its profile.
         """
         return self._counter(self.model_name_for(recording))
 
     def profiles_for(self, names: Iterable[str]) -> list[TokenProfile]:
-        """Return the distinct profiles of some models, without ``UNCALIBRATED``.
+        """Return the token profiles of several models, each profile once.
 
         Parameters
         ----------
@@ -115,13 +116,13 @@ class ModelChoice:
         Returns
         -------
         list of TokenProfile
-            The profiles.
+            Profiles of the models. Models without a profile are left out.
         """
         found = dict.fromkeys(map(self.profile_for, names))
         return [each for each in found if each != UNCALIBRATED]
 
     def accuracy_note_for(self, name: str) -> str:
-        """Return the accuracy of a model's token counts, as a sentence.
+        """Return a sentence on the accuracy of a model's token counts.
 
         Parameters
         ----------
@@ -131,12 +132,12 @@ class ModelChoice:
         Returns
         -------
         str
-            The sentence, without a full stop.
+            Sentence without a full stop.
         """
         return self._counter(name).accuracy_note
 
     def profile_for(self, name: str) -> TokenProfile:
-        """Return the profile with which a model's tokens are counted.
+        """Return the profile that converts a model's token counts to billed tokens.
 
         Parameters
         ----------
@@ -146,10 +147,10 @@ class ModelChoice:
         Returns
         -------
         TokenProfile
-            The profile; ``UNCALIBRATED`` if there is none.
+            Profile of the model's family; ``UNCALIBRATED`` if there is none.
         """
         if self.profiles is None:
-            # Not cached, because a profile may have been stored since.
+            # Not cached, because a profile may have been stored since the last call.
             return find_profile(name, self.project)
         key = profile_key(name)
         matching = (each for each in self.profiles if each.family in ("", key))
@@ -160,19 +161,20 @@ class ModelChoice:
 
 
 def explain_models(recordings: Sequence[Mapping[str, Any]], chosen_model: str | None = None) -> str:
-    """Describe in a sentence as which models recordings were counted and priced.
+    """Return a sentence that names the models used to count and price recordings.
 
     Parameters
     ----------
     recordings : sequence of mapping
-        Facts of each recording: ``model`` that it was made with, and ``counted_as``.
+        For each recording, a mapping with two keys: ``model``, the recorded model or None; and
+        ``counted_as``, the model that was used to count it.
     chosen_model : str, optional
         Model that the caller chose for all recordings.
 
     Returns
     -------
     str
-        The sentence, without a full stop.
+        Sentence without a full stop.
 
     Examples
     --------

@@ -1,7 +1,9 @@
 """Published data of model families: context windows, prices and prompt caches, as of the end of 2026.
 
-This module holds data only; ``ctxlab.tokens.models`` reads it. Patterns are searched in a
-lower-case name in which dots between digits are dashes (``gpt-4-1``); the first match counts.
+This module contains only data, which ``ctxlab.tokens.models`` reads. Each table has one row per
+family of models. A row begins with a regular expression that is searched in the name of the model,
+in lower case and with dashes instead of dots between digits (``gpt-4-1``). The first matching row of
+a table applies.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = 
     ("gemini", "gemini", 1_048_576, 65_536, 1.25, 10, 0.125, None),
     ("gemma-?[34]", "gemini", 131_072, 8192, None, None, None, None),
     ("gemma", "gemini", 8192, 8192, None, None, None, None),
-    # others; prices are those of the maker's own API
+    # others, with the prices of the developer's own API
     ("deepseek", "deepseek", 131_072, 8192, 0.28, 0.42, 0.028, None),
     ("grok-code", "xai", 256_000, 256_000, 0.2, 1.5, 0.02, None),
     ("grok", "xai", 131_072, 131_072, 3, 15, 0.75, None),
@@ -62,17 +64,17 @@ MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = 
     ("minimax", "minimax", 196_608, 8192, 0.3, 1.2, 0.03, 0.375),
     ("command-(r|a)", "cohere", 128_000, 4096, 2.5, 10, None, None),
 )
-"""Pattern, provider, input and output limit in tokens, then USD per million tokens of input,
-output, cache read and cache write. A price is None if none is published or if it depends on the host.
-Source: the providers' model and price pages. If the models of a family differ, a common and
-conservative value is given."""
+"""Rows with: pattern, provider, maximum input tokens, maximum output tokens, and the prices in USD per
+million tokens of input, output, cache reads and cache writes. A price is None if the provider
+publishes none or if it depends on the host. Source: the providers' model and price pages. If the
+models of a family differ, a common and conservative value is given."""
 
 LONG_PROMPT_PRICES: tuple[tuple[str, int, float, float], ...] = (
     ("gemini(?!.*flash)", 200_001, 2, 1.5),
 )
-"""Families with higher prices for long prompts: pattern, first prompt length in tokens at which they
-apply, factor for input prices (cached or not), factor for output prices. Source: Google, "Gemini
-Developer API pricing"."""
+"""Families with higher prices for long prompts. Rows with: pattern, minimum prompt length in tokens for
+the higher prices, factor for input prices (cached or not), factor for output prices. Source: Google,
+"Gemini Developer API pricing"."""
 
 CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
     ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),
@@ -84,12 +86,16 @@ CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
     ("^deepseek ", "automatic", 64, 64, 3600),
     ("", "automatic", 1024, 128, 300),
 )
-"""Pattern (searched in provider, space, name), kind, minimum and granularity in tokens, lifetime in
-seconds. Sources:
+"""Rules of prompt caches. Rows with: pattern, and the fields of ``CachePolicy``: kind, minimum and
+granularity in tokens, lifetime in seconds. The pattern is searched in the provider and the name of the
+model, separated by a space. Sources:
 
-- Anthropic, "Prompt caching": up to the client's breakpoints, five minutes after the last use.
+- Anthropic, "Prompt caching": a request is cached up to the breakpoints that the client sets. The
+  cache is kept for five minutes after its last use.
 - Google, "Context caching" of the Gemini API, implicit caching: no lifetime is published.
-- DeepSeek, "Context Caching": storage units of 64 tokens, cleared after hours to days.
-- OpenAI, "Prompt caching": from 1,024 tokens in steps of 128, five to ten minutes after the last use.
-  Many models may keep a prefix for up to 24 hours, but this is not guaranteed and not assumed here.
-- Other providers that price cached tokens and publish no rule are assumed to work like OpenAI."""
+- DeepSeek, "Context Caching": storage units of 64 tokens, which are deleted after hours to days.
+- OpenAI, "Prompt caching": prefixes of 1,024 tokens or more are cached in steps of 128 tokens and kept
+  for five to ten minutes after their last use. Many models may keep a prefix for up to 24 hours, but
+  this is not guaranteed and not assumed.
+- Other providers that have a price for cached tokens, and publish no rules, are assumed to work like
+  OpenAI."""

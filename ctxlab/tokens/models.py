@@ -1,9 +1,10 @@
 """Look up the context limit, prices and prompt cache of models, with the source of the data.
 
-There are three sources, in this order: litellm's table, read from its package without importing it;
-the families in ``ctxlab.tokens.model_families``; a default with a warning. The limit is the number
-of input tokens of a request: litellm's ``max_input_tokens``. (Its ``max_tokens`` means input for
-some models and output for others.)
+litellm's table is searched first; it is read from the litellm package without importing the package.
+Then the table of model families in ``ctxlab.tokens.model_families`` is searched. A model that is in
+neither table gets default values and a warning. The context limit is the maximum number of input
+tokens of a request, which litellm lists as ``max_input_tokens``. (litellm's ``max_tokens`` is the
+input limit of some models and the output limit of others.)
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _DEFAULT_LIMIT, _DEFAULT_MAX_OUTPUT = 128_000, 4096
 
 
 class ModelWarning(UserWarning):
-    """A model is unknown, so its limit and prices are defaults."""
+    """Warning that a model is unknown, so a default limit is used, without prices and prompt cache."""
 
 
 class CachePolicy(msgspec.Struct, frozen=True):
-    """Rules by which a provider's prompt cache serves the unchanged beginning of a request.
+    """Rules of a provider's prompt cache, which stores the beginning (prefix) of requests.
 
     Examples
     --------
@@ -42,37 +43,39 @@ class CachePolicy(msgspec.Struct, frozen=True):
     """
 
     kind: Literal["none", "automatic", "explicit"] = "none"
-    "``explicit``: caches only up to breakpoints that the client sets, as with Anthropic"
+    """``none``: no cache; ``automatic``: all prefixes are cached; ``explicit``: only prefixes up to
+    breakpoints that the client sets are cached, as with Anthropic"""
     minimum: int = 0
-    "tokens; shorter prefixes are not cached"
+    "minimum number of tokens of a cached prefix"
     granularity: int = 1
-    "tokens; the cached length is a multiple of this"
+    "the number of cached tokens is a multiple of this number"
     lifetime: float = 0.0
-    "seconds after the last use; the published minimum, which is often exceeded"
+    "seconds that a prefix is kept after its last use; providers often keep it longer"
 
     def readable_prefix(self, unchanged: Any, system: Any, previous: Any, newest: Any) -> Any:
-        """Return the part of the unchanged prefix that the previous request left readable in the cache.
+        """Return the length of the prefix that a request can read from the cache.
 
-        An automatic cache can serve any prefix. An explicit cache serves prefixes that end at a
-        breakpoint of the client. Breakpoints are assumed where agents set them: after the system
-        prompt, after the last message of the previous request, and after the message before that.
-        All arguments are numbers or arrays.
+        The previous request has written to the cache. From an automatic cache, any unchanged prefix
+        can be read. From an explicit cache, only prefixes that end at a breakpoint of the client can
+        be read. Breakpoints are assumed where agents usually set them: after the system prompt,
+        after the last message of the previous request, and after the message before that one. All
+        arguments are numbers or arrays.
 
         Parameters
         ----------
         unchanged : int or numpy.ndarray
-            Tokens at the beginning that are unchanged since the previous request.
+            Tokens at the beginning of the request that are unchanged since the previous request.
         system : int or numpy.ndarray
             Tokens of the system prompt.
         previous : int or numpy.ndarray
-            Tokens of the messages of the previous request.
+            Tokens of all messages of the previous request.
         newest : int or numpy.ndarray
             Tokens of the last message of the previous request.
 
         Returns
         -------
         int or numpy.ndarray
-            Tokens.
+            Length of the prefix in tokens, before ``minimum`` and ``granularity`` are applied.
 
         Examples
         --------
@@ -87,54 +90,61 @@ class CachePolicy(msgspec.Struct, frozen=True):
         return last + earlier + system * ((unchanged < second) & (unchanged >= system))
 
     def cached_tokens(self, prefix_tokens: _Tokens) -> _Tokens:
-        """Return the tokens of an unchanged prefix that the cache serves within its lifetime.
+        """Return the number of tokens that are read from the cache for an unchanged prefix.
+
+        ``minimum`` and ``granularity`` are applied. ``lifetime`` is not checked.
 
         Parameters
         ----------
         prefix_tokens : int or numpy.ndarray
-            Tokens of the prefix.
+            Number of tokens of the prefix.
 
         Returns
         -------
         int or numpy.ndarray
-            Tokens.
+            Number of cached tokens.
         """
         long_enough = (prefix_tokens >= self.minimum) * (self.kind != "none")
         return (prefix_tokens - prefix_tokens % self.granularity) * long_enough  # type: ignore[no-any-return]
 
 
 class Model(msgspec.Struct, frozen=True):
-    """Limit, prices and cache of a model."""
+    """Context limit, prices and prompt cache of a model."""
 
     name: str
-    "name as requested"
+    "name that was looked up"
     limit: int = _DEFAULT_LIMIT
-    "maximum input tokens of a request"
+    "maximum number of input tokens of a request"
     max_output: int = _DEFAULT_MAX_OUTPUT
-    "maximum output tokens of a reply"
+    "maximum number of output tokens of a reply"
     prices: Prices = Prices()
     "prices per token"
     cache: CachePolicy = CachePolicy()
     "rules of the prompt cache"
     provider: str = ""
-    "provider as listed; empty if unknown"
+    "name of the provider in the source of the data; empty if unknown"
     source: Literal["litellm", "built-in", "default"] = "default"
-    "where the data comes from"
+    "source of the data: litellm's table, ctxlab's table of families, or default values"
     listed_as: str | None = None
-    "entry of litellm's table, or pattern of the built-in family, that matched"
+    "matching name in litellm's table, or matching pattern in ctxlab's table; None for default values"
     warning: str | None = None
-    "what to know before relying on the data"
+    "warning for users of the data, for example that the price is unknown; None if there is none"
 
 
 @functools.cache
 def find_model(name: str) -> Model:
-    """Look up a model by name, with any gateway prefix, date or tag.
+    """Look up a model by its name, which may have a gateway prefix, a date or a tag.
 
-    These spellings are tried in turn: the name; the name without leading ``provider/`` parts,
-    removed one by one; the remaining name with the prefixes in ``_PROVIDER_PREFIXES``; the same
-    without a trailing date, ``-latest``, ``@version`` or ``:tag``. Case is ignored, and ``4.5``
-    equals ``4-5``. Entries for embeddings, images or speech are ignored. No error is raised: an
-    unknown name gives a default limit, no prices and a ``ModelWarning``.
+    These spellings are looked up in litellm's table, in this order:
+
+    1. the name
+    2. the name without its leading ``provider/`` parts, which are removed one by one
+    3. the name without these parts, preceded by each prefix in ``_PROVIDER_PREFIXES``
+    4. spellings 1 to 3 without a trailing date, ``-latest``, ``@version`` or ``:tag``
+
+    If litellm lists none of them, the table of model families is searched. Case is ignored, and
+    ``4.5`` equals ``4-5``. Models for embeddings, images or speech are treated as unknown. An
+    unknown model gets a default limit, no prices and a ``ModelWarning``; no exception is raised.
 
     Parameters
     ----------
@@ -144,7 +154,7 @@ def find_model(name: str) -> Model:
     Returns
     -------
     Model
-        The model.
+        Limit, prices and prompt cache of the model, with the source of the data.
 
     Examples
     --------
@@ -161,7 +171,7 @@ def find_model(name: str) -> Model:
 def rules_provider(name: str) -> str:
     """Return the provider whose API rules apply to requests to a model.
 
-    Providers other than Anthropic are called in OpenAI's chat format, the format of recordings.
+    All models except Claude are called in OpenAI's chat format, which recordings also use.
 
     Parameters
     ----------
@@ -171,7 +181,7 @@ def rules_provider(name: str) -> str:
     Returns
     -------
     str
-        ``"anthropic"`` for Claude, else ``"openai"``.
+        ``"anthropic"`` for Claude, ``"openai"`` for all other models.
 
     Examples
     --------
@@ -183,7 +193,7 @@ def rules_provider(name: str) -> str:
 
 @functools.cache
 def find_model_without_warning(name: str) -> Model:
-    """Look up a model like ``find_model``, but do not warn if it is unknown.
+    """Look up a model like ``find_model``, without a warning if the model is unknown.
 
     Parameters
     ----------
@@ -193,7 +203,7 @@ def find_model_without_warning(name: str) -> Model:
     Returns
     -------
     Model
-        The model.
+        Limit, prices and prompt cache of the model, with the source of the data.
 
     Examples
     --------
@@ -210,8 +220,8 @@ def find_model_without_warning(name: str) -> Model:
 _PRICE_FILE = "model_prices_and_context_window_backup.json"
 _CHAT_MODES = {"chat", "responses", "completion"}
 
-# Prefixes under which a bare name may be listed: makers first, because their prices are the
-# reference, then hosts.
+# Prefixes under which a name without a prefix may be listed. The developers of models come first,
+# because their prices are the reference; hosts follow.
 _PROVIDER_PREFIXES = (
     *("openai", "anthropic", "gemini", "deepseek", "xai", "mistral", "moonshot", "dashscope"),
     *("zai", "minimax", "meta_llama", "vercel_ai_gateway/anthropic", "vercel_ai_gateway/openai"),
@@ -221,7 +231,7 @@ _PROVIDER_PREFIXES = (
 _VERSION_SUFFIX = re.compile(r"(-latest|-\d{4}-\d\d-\d\d|-\d{8}|-\d{4}|@[^/]*|:[^/:]*)$")
 
 
-# Providers whose higher prices apply at the threshold already, not only above it; as in litellm.
+# Providers whose higher prices apply to prompts of exactly the threshold, too; as in litellm.
 _INCLUSIVE_PROVIDERS = {"xai"}
 
 
@@ -238,7 +248,7 @@ _THRESHOLD_KEY = re.compile(rf"({'|'.join(_COST_KEYS)})_above_(\d+)(k?)_tokens")
 
 
 class _ListedModel(_ListedCosts):
-    # The table has integers as 4096 and as 4096.0.
+    # The table contains integers both as 4096 and as 4096.0.
     mode: str | None = None
     litellm_provider: str = ""
     max_input_tokens: float | None = None
@@ -248,12 +258,12 @@ class _ListedModel(_ListedCosts):
 
 
 _PriceTable: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
-"""Normalized name → the name as listed and its undecoded entry."""
+"""Normalized name → the name in litellm's table and the undecoded JSON object of the model."""
 
 
 @functools.cache
 def _load_price_table(folder: Path | None) -> _PriceTable:
-    """Return the table in litellm's folder; empty without litellm."""
+    """Read litellm's table of models from ``folder``; return an empty dict if this fails."""
     try:
         text = (folder / _PRICE_FILE).read_bytes() if folder else b"{}"
         listed = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
@@ -282,11 +292,14 @@ def _from_table(name: str, table: _PriceTable) -> Model | None:
 
 
 _PriceSteps: TypeAlias = list[tuple[int, list[float | None]]]
-"""First prompt length in tokens and its costs in the order of ``_COST_KEYS``; ascending."""
+"""Ascending price steps: minimum prompt length in tokens, and prices in the order of ``_COST_KEYS``."""
 
 
 def _steps_by_range(entry: _ListedModel) -> _PriceSteps:
-    """Return the steps of ``tiered_pricing``; a tier starts one token after its lower bound."""
+    """Return the price steps that litellm lists in ``tiered_pricing``.
+
+    Each step starts one token above the lower bound of its range.
+    """
     priced = (t for t in entry.tiered_pricing if t.input_cost_per_token is not None)
     ranged = sorted((t for t in priced if len(t.range) == 2), key=lambda t: t.range[0])
     for tier in ranged:
@@ -296,7 +309,11 @@ def _steps_by_range(entry: _ListedModel) -> _PriceSteps:
 
 
 def _steps_by_threshold(entry: _ListedModel, figures: dict[str, Any]) -> _PriceSteps:
-    """Return the plain prices and those above each threshold; missing prices carry over."""
+    """Return the regular prices and the prices above each threshold.
+
+    litellm lists these prices under keys such as ``input_cost_per_token_above_200k_tokens``. A price
+    that is missing above a threshold is taken from the step below.
+    """
     found: dict[int, dict[str, float]] = {}
     for key, value in figures.items():
         if (match := _THRESHOLD_KEY.fullmatch(key)) and isinstance(value, float | int):
@@ -326,7 +343,7 @@ def _build_listed_model(name: str, listed: str, entry: _ListedModel, steps: _Pri
 
 
 def _iter_name_variants(name: str) -> Iterator[str]:
-    """Yield the keys under which to look up a name, the most literal first."""
+    """Yield the spellings under which a model is looked up, starting with its full name."""
     rest = _normalize_name(name)
     while True:
         parts = rest.split("/")
@@ -353,8 +370,8 @@ def _from_family(name: str) -> Model | None:
             prices, cache = _family_prices(spelling, per_million), CachePolicy()
             if per_million[2] is not None:
                 cache = _build_cache_policy(provider, name)
-            warning = f"{name} is not in litellm's table; limit and prices are those of its family"
-            warning += "" if prices.known else ", which has no price, so its cost is unknown"
+            warning = f"{name} is not in litellm's table; the limit and prices of its family apply"
+            warning += "" if prices.known else "; the family has no price, so the cost is unknown"
             return Model(name, limit, output, prices, cache, provider, "built-in", pattern, warning)
     return None
 
@@ -370,14 +387,14 @@ def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices
 
 
 def _build_cache_policy(provider: str, name: str, minimum: float | None = None) -> CachePolicy:
-    """Return the policy of a model that has a cache."""
+    """Return the cache policy of a model whose provider has a prompt cache."""
     maker = f"{provider} {_normalize_name(name)}"
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
     _, kind, usual, granularity, lifetime = rule
     return CachePolicy(kind, int(minimum or usual), granularity, lifetime)
 
 
-def _build_default_model(name: str, reason: str = "neither litellm nor ctxlab knows it") -> Model:
+def _build_default_model(name: str, reason: str = "not in litellm's or ctxlab's table") -> Model:
     assumed = f"a limit of {_DEFAULT_LIMIT:,} tokens, no prices and no prompt cache"
-    advice = "Give the name that its provider lists, or a limit in tokens."
+    advice = "Use the model name that the provider lists, or set a limit in tokens."
     return Model(name, warning=f"model {name!r}: {reason}; assuming {assumed}. {advice}")

@@ -1,8 +1,9 @@
-"""Token prices in USD, with higher prices for long prompts.
+"""Token prices in USD, including higher prices for long prompts.
 
 Some providers have higher prices for long prompts (Google from 200,001 tokens, OpenAI from 272,001,
-Alibaba in several steps). They bill all tokens of such a request at the higher prices, including
-those below the threshold, cached tokens and the reply. litellm's cost calculator does the same.
+Alibaba in several steps). The higher prices apply to all tokens of such a request: also to the
+tokens below the threshold, to cached tokens and to the reply. litellm's cost calculator uses the
+same rule.
 """
 
 from __future__ import annotations
@@ -15,58 +16,58 @@ from ctxlab.messages.types import Usage
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Price per token in USD, by kind of token; 0.0 if unknown."""
+    """Prices per token in USD for each kind of token; 0.0 if unknown."""
 
     input: float = 0.0
     "price of an input token"
     output: float = 0.0
     "price of an output token"
     cache_read: float = 0.0
-    """price of a token read from the prompt cache; the input price if the provider publishes no
-    other"""
+    """price of a token read from the prompt cache; equal to ``input`` if the provider publishes no
+    separate price"""
     cache_write: float = 0.0
-    "total price of a token written to the prompt cache, never below the input price"
+    "full price of a token written to the prompt cache; never below ``input``"
 
 
 class PriceTier(Rates, frozen=True):
-    """Prices of all tokens of a request with a long prompt."""
+    """Prices for requests with a long prompt. They apply to all tokens of the request."""
 
     start: int = 0
-    "tokens of the prompt, cached ones included, from which the tier applies"
+    "minimum number of prompt tokens, including cached ones, for which the prices apply"
 
 
 class Prices(Rates, frozen=True):
-    """Price per token in USD for prompts of any length; 0.0 if unknown.
+    """Prices per token in USD for prompts of any length; 0.0 if unknown.
 
-    Discounts for batches or off-peak hours are not included, and neither are prices of hidden
-    reasoning that differ from the output price.
+    Discounts for batches or off-peak hours are not included. Hidden reasoning is billed at the
+    output price, even if the provider has a separate price for it.
     """
 
     above: tuple[PriceTier, ...] = ()
-    "prices for longer prompts, by ascending ``start``; below the first, the own rates apply"
+    "tiers for long prompts in ascending order of ``start``; shorter prompts use this object's prices"
 
     @property
     def known(self) -> bool:
-        """True if the price is known."""
+        """True if the input price is known, that is, greater than 0."""
         return self.input > 0
 
     @property
     def tiers(self) -> tuple[Rates, ...]:
-        """All rates, from the shortest prompts to the longest."""
+        """Prices for all prompt lengths, shortest first: this object, then the tiers in ``above``."""
         return self, *self.above
 
     def rates_for(self, prompt_tokens: float) -> Rates:
-        """Return the rates for a request.
+        """Return the prices that apply to a prompt of a given length.
 
         Parameters
         ----------
         prompt_tokens : float
-            Tokens of the prompt.
+            Number of prompt tokens, including cached ones.
 
         Returns
         -------
         Rates
-            The rates.
+            Prices for all tokens of the request.
 
         Examples
         --------
@@ -77,17 +78,17 @@ class Prices(Rates, frozen=True):
         return self.tiers[sum(tier.start <= prompt_tokens for tier in self.above)]
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of a request.
+        """Return the cost of a request and its reply.
 
         Parameters
         ----------
         usage : Usage
-            Its tokens.
+            Numbers of tokens of the request and its reply.
 
         Returns
         -------
         float
-            Cost in USD; nan if no price is known.
+            Cost in USD; nan if the price is unknown.
 
         Examples
         --------
@@ -108,16 +109,16 @@ class Prices(Rates, frozen=True):
 def fill_missing_prices(
     input: float | None, output: float | None, read: float | None, write: float | None
 ) -> tuple[float, float, float, float]:
-    """Fill gaps in listed prices: a missing cache price equals the input price.
+    """Fill in the missing prices of a model.
 
-    In litellm's table a write price of 0.0 means that writing costs nothing extra, and some entries
-    list the read price as write price. A written token still costs at least as much as an input
-    token.
+    A missing cache price is replaced by the input price, and a missing input or output price by 0.0.
+    A write price below the input price is raised to the input price, because litellm's table lists
+    0.0 if writing costs nothing extra, and sometimes lists the read price as write price.
 
     Parameters
     ----------
     input : float or None
-        Price of an input token.
+        Price of an input token; None if it is missing.
     output : float or None
         Price of an output token.
     read : float or None
@@ -128,7 +129,7 @@ def fill_missing_prices(
     Returns
     -------
     tuple of (float, float, float, float)
-        The four prices in this order.
+        Prices of input tokens, output tokens, cache reads and cache writes.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""Profiles that convert counts with a public encoding into billed tokens, per family of models.
+"""Token profiles, which convert token counts to billed tokens for one family of models.
 
-Providers other than OpenAI do not publish their tokenizers, but recorded sessions contain their
-bills. ``ctxlab.tokens.calibration`` fits a profile to these bills: a few weights with a measured
-error. A profile in the folder ``.ctxlab/profiles`` of a project replaces the built-in one.
+Providers other than OpenAI do not publish their tokenizers, but recorded sessions contain the number
+of tokens that they billed. ``ctxlab.tokens.calibration`` fits a profile to these numbers. A profile
+consists of a few weights and their measured error. A profile that is stored in the folder
+``.ctxlab/profiles`` of a project replaces the built-in one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _PROFILE_FOLDER = Path(".ctxlab") / "profiles"
 
 
 class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights that convert counts with ``o200k_base`` to billed tokens; the defaults change nothing.
+    """Weights that convert token counts with ``o200k_base`` to billed tokens.
+
+    The default weights leave the counts unchanged.
 
     Examples
     --------
@@ -29,38 +32,37 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     family: str = ""
-    "family of models, as returned by ``profile_key``; empty: any"
+    "family of models, as returned by ``profile_key``; empty: all models"
     ratio: float = 1.0
     "billed tokens per counted token of messages"
     per_char: float = 0.0
-    "additional billed tokens per character, because encodings differ in what they merge"
+    "additional billed tokens per character, because tokenizers split text differently"
     per_call: float = 0.0
     "additional billed tokens per tool call with its result"
     reasoning: float = 1.0
     "billed tokens per counted token of hidden reasoning that is sent back"
     fixed: int = 0
-    "tokens of each request that are not in the logs (system prompt, tool definitions): the median"
+    "median number of tokens per request outside the log (system prompt, tool definitions)"
     error: float | None = None
-    "median of |counted - billed| / billed over requests of sessions left out of the fit"
+    "median of |counted - billed| / billed over requests of sessions that were left out of the fit"
     error_90: float | None = None
     "90th percentile of the same errors; the largest come from unrecorded context changes"
-    "context without a word"
     sessions: int = 0
     "number of sessions in the fit"
     requests: int = 0
     "number of billed requests in the fit"
     models: tuple[str, ...] = ()
-    "models of these sessions"
+    "models of the sessions in the fit"
     source: str = ""
-    "description of these sessions"
+    "description of the sessions in the fit"
 
     def billed_tokens(self, counted: int, chars: int, calls: int = 0) -> int:
-        """Return the billed tokens of text and tool calls.
+        """Convert counted tokens of text and tool calls to billed tokens.
 
         Parameters
         ----------
         counted : int
-            Counted tokens.
+            Number of tokens, counted with ``o200k_base``.
         chars : int
             Number of characters.
         calls : int, optional
@@ -69,18 +71,21 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
         Returns
         -------
         int
-            Billed tokens, rounded.
+            Number of billed tokens, rounded.
         """
         return round(counted * self.ratio + chars * self.per_char + calls * self.per_call)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a weight is negative, or if nothing would be counted."""
+        """Raise ValueError if a weight is negative or if ``ratio`` and ``per_char`` are both 0."""
         figures = (self.ratio, self.per_char, self.per_call, self.reasoning)
         if not all(0 <= f < math.inf for f in figures) or not self.ratio + self.per_char > 0:
-            raise ValueError(f"weights must be 0 or more, ratio or per_char above 0, got {figures}")
+            raise ValueError(
+                "Expected weights (ratio, per_char, per_call, reasoning) of 0 or more, with ratio or "
+                f"per_char above 0, got {figures}"
+            )
 
     def save(self, folder: Path) -> Path:
-        """Store the profile in a project, where ``find_profile`` finds it.
+        """Save the profile in a project folder, so that ``find_profile`` uses it for this project.
 
         Parameters
         ----------
@@ -90,7 +95,7 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
         Returns
         -------
         Path
-            The file.
+            Path of the profile file.
         """
         path = profile_path(self.family, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,14 +104,14 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accuracy_note(self) -> str:
-        """Weights and error of the profile, as the end of a sentence."""
+        """Weights, source and error of the profile, worded as the end of a sentence."""
         error = "the error was not measured"
         if self.error is not None:
             error = f"the median error is {self.error:.1%} of a bill"
         if self.error is not None and self.error_90 is not None:
-            error += f", and one in ten exceeds {self.error_90:.0%}"
+            error += f", and one error in ten exceeds {self.error_90:.0%}"
         of = f" of {' and '.join(self.models)}" if self.models else ""
-        said = f"{self.ratio:.2f} × o200k_base"
+        said = f"{self.ratio:.2f} × the count with o200k_base"
         said += f" + {self.per_char:.3f} per character" if self.per_char else ""
         said += f" + {self.per_call:.0f} per tool call" if self.per_call else ""
         return f"{said}, fitted to {self.sessions} sessions{of} ({self.source}); {error}"
@@ -130,11 +135,15 @@ BUILT_IN_PROFILES: dict[str, TokenProfile] = {
         source="Claude Code 2.1 and pi",
     )
 }
-"""Family → profile. Fitted with ``ctxlab calibrate``; Claude Opus 4.7 and later differ."""
+"""Profiles by family, fitted with ``ctxlab calibrate``. Claude Opus 4.7 and later models count tokens
+differently from the models in the fit."""
 
 
 def profile_key(model: str) -> str:
-    """Return the key of the models that share a profile: the provider's family, else the model's name.
+    """Return the key under which the token profile of a model is stored.
+
+    The key is the family of the model, as returned by ``model_family``. For the family ``other``, it
+    is the name of the model without provider prefixes.
 
     Parameters
     ----------
@@ -144,7 +153,7 @@ def profile_key(model: str) -> str:
     Returns
     -------
     str
-        The key.
+        Name of the family or of the model, in lower case.
 
     Examples
     --------
@@ -156,24 +165,24 @@ def profile_key(model: str) -> str:
 
 
 def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
-    """Return the profile of a model: the one stored in the project, else the built-in one.
+    """Return the token profile of a model: the one stored in the project, or the built-in one.
 
     Parameters
     ----------
     model : str
         Name of the model.
     folder : Path, optional
-        Folder of the project. None: use built-in profiles only.
+        Folder of the project. By default, only built-in profiles are used.
 
     Returns
     -------
     TokenProfile
-        The profile; ``UNCALIBRATED`` if there is none.
+        Profile of the model's family; ``UNCALIBRATED`` if there is none.
 
     Raises
     ------
     ReadError
-        If the stored profile cannot be read or is one of another family.
+        If the stored profile cannot be read or belongs to another family.
 
     Examples
     --------
@@ -191,7 +200,7 @@ def find_profile(model: str, folder: Path | None = None) -> TokenProfile:
 
 
 def profile_path(key: str, folder: Path) -> Path:
-    """Return the file in which a project stores a profile.
+    """Return the path of the file in which a project stores a profile.
 
     Parameters
     ----------
@@ -203,32 +212,32 @@ def profile_path(key: str, folder: Path) -> Path:
     Returns
     -------
     Path
-        The file.
+        Path of the JSON file.
     """
     return folder / _PROFILE_FOLDER / f"{re.sub(r'[^a-z0-9._-]', '_', key)}.json"
 
 
 def read_profile(path: Path) -> TokenProfile:
-    """Read a stored profile.
+    """Read a token profile from a file.
 
     Parameters
     ----------
     path : Path
-        The file.
+        Path of the JSON file.
 
     Returns
     -------
     TokenProfile
-        The profile.
+        Profile stored in the file.
 
     Raises
     ------
     ReadError
-        If the file cannot be read or is no valid profile.
+        If the file cannot be read or does not contain a valid profile.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=TokenProfile)
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(path, None, f"expected a calibration profile: {error}") from None
+        raise ReadError(path, None, f"invalid token profile: {error}; delete the file") from None

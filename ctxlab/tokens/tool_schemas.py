@@ -1,9 +1,10 @@
 """Render tool definitions as the text that a provider writes into the prompt, to count its tokens.
 
-OpenAI writes tool definitions as TypeScript. The form is published for its open-weight models. For
-the other models it was inferred from billed tokens. With the heading, the rendered text has three
-tokens less than those measurements. Anthropic and Google publish no such form; for these and all
-other models, each tool is rendered as one line of JSON.
+OpenAI writes tool definitions as TypeScript. This format is published for OpenAI's open-weight
+models. For OpenAI's other models, the format was inferred from billed tokens: the rendered text has
+three tokens fewer than OpenAI bills, and ``TokenCounter.count_tools`` adds these three. Anthropic and
+Google do not publish their formats. For their models and all others, each tool is rendered as one
+line of JSON.
 
 References
 ----------
@@ -25,23 +26,24 @@ _TYPESCRIPT_TYPES = dict(zip(_SAME_TYPES, _SAME_TYPES, strict=True)) | {"integer
 
 
 def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> str:
-    """Return the text of tool definitions in a prompt.
+    """Return tool definitions as the text that a provider writes into the prompt.
 
     A definition may be nested (``{"type": "function", "function": {…}}``) or flat, with its schema
-    under ``parameters`` or ``input_schema``. Every schema is accepted; unknown constructs become
-    ``any``.
+    under ``parameters`` or ``input_schema``. Every schema is accepted. Parts of a schema that have no
+    TypeScript type become ``any``.
 
     Parameters
     ----------
     tools : sequence of mapping
-        Tool definitions.
+        Tool definitions in OpenAI's or Anthropic's format.
     family : str, optional
-        Provider, as returned by ``model_family``.
+        Family of the model, as returned by ``model_family``. The text is TypeScript for ``"openai"``
+        and JSON for all other families.
 
     Returns
     -------
     str
-        The text; empty without tools.
+        Text of all definitions; an empty string if there are no tools.
 
     Examples
     --------
@@ -73,7 +75,7 @@ def render_tools(tools: Sequence[Mapping[str, Any]], family: str = "openai") -> 
 
 
 def _unwrap_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a definition in Anthropic's format: name, description, input_schema."""
+    """Return a tool definition in Anthropic's format: name, description, input_schema."""
     function = tool.get("function")
     body = function if isinstance(function, Mapping) else tool
     schema = body.get("parameters") or body.get("input_schema") or {}
@@ -91,7 +93,11 @@ def _render_function(tool: dict[str, Any]) -> str:
 
 
 def _render_type(root: Any, schema: Any, indent: str, path: tuple[str, ...]) -> str:
-    """Return a JSON schema as a TypeScript type; ``path`` holds the references that led to it."""
+    """Return a JSON schema as a TypeScript type.
+
+    ``path`` contains the references that have been followed to reach the schema, so that recursive
+    schemas end with ``any``.
+    """
     reference = str(schema.get("$ref") or "") if isinstance(schema, Mapping) else ""
     if len(path) > _MAX_DEPTH or (reference and reference in path):
         return "any"
@@ -132,7 +138,11 @@ def _render_object(root: Any, schema: Mapping[str, Any], indent: str, path: tupl
 
 
 def _resolve_reference(root: Any, schema: Any) -> Mapping[str, Any]:
-    """Return the schema behind a local ``$ref``; keys next to the reference take precedence."""
+    """Return the schema that the ``$ref`` of a schema refers to, within the document ``root``.
+
+    All other keys of ``schema`` are added to the result and replace equal keys. A schema without
+    ``$ref`` is returned unchanged.
+    """
     for _ in range(_MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return {}

@@ -1,4 +1,4 @@
-"""Rules of ``CachedClient``: what was paid for is kept, and nothing else is."""
+"""Tests of ``CachedClient``: it keeps all replies that were paid for, and no failures."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_client_without_embeddings_says_so(tmp_path: Path) -> None:
     class Mute:
         complete = complete_all = None
 
-    with pytest.raises(ModelRequestRejected, match="has no embed method"):
+    with pytest.raises(ModelRequestRejected, match="with an embed method"):
         CachedClient(Mute(), tmp_path).embed("e", ["x"])  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What is under way was paid for: it is kept, whatever ends the rest."""
+"""Tests that replies to running calls are kept when other calls fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxlab.llm.concurrency import map_unordered, run_uninterrupted
 
 
 def slowly(asked: list[int], release: threading.Event) -> Callable[[int, threading.Event], int]:
-    """Answers 0 at once, and everything else when it is released."""
+    """Return a function that answers 0 at once and all other values after ``release`` is set."""
 
     def ask(item: int, cancelled: threading.Event) -> int:
         asked.append(item)
@@ -112,7 +112,7 @@ def test_an_interruption_anywhere_in_the_caller_loses_nothing_and_hangs_nowhere(
 
 
 def interrupted_after(lines: int, each: Generator[tuple[int, int], None, None]) -> bool:
-    """Whether the caller was interrupted: it has that many lines."""
+    """Interrupt the caller after a number of lines; return True if it was interrupted."""
     left = lines
 
     def local(frame: FrameType, event: str, arg: object) -> Callable[..., object] | None:

@@ -1,4 +1,4 @@
-"""No more is billed than was allowed, as the server counts it, whatever becomes of calls."""
+"""Tests of the cost limit: the server never bills more than allowed, even if calls fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def question(text: str, **fields: object) -> Request:
 
 
 def billed(server: Talker) -> float:
-    """What the provider writes on the bill: answers, and those that never arrived."""
+    """Return the billed cost of answered and interrupted requests."""
     prices = find_model(MODEL).prices
     sent = [call for call in server.calls if call.outcome in ("answered", "interrupted")]
     return sum(call.prompt * prices.input + call.completion * prices.output for call in sent)
@@ -47,7 +47,7 @@ def asking(server: Talker, **settings: object) -> LiteLLMClient:
 
 
 def troubled(call: Call) -> Action:
-    """Answers of any length, and all that may go wrong."""
+    """Script with answers of any length and all kinds of failures."""
     chance = random.Random(call.text + str(call.number)).random()
     if chance < 0.15:
         return Fault.CUT
@@ -89,7 +89,7 @@ def test_a_call_waits_for_those_under_way_rather_than_to_give_up(tmp_path: Path)
 def test_what_cannot_be_bounded_is_not_asked() -> None:
     with talking("yes") as server:
         client = CostLimitedClient(asking(server), 1.0)
-        with pytest.raises(SpecError, match="no cost limit can hold"):
+        with pytest.raises(SpecError, match="is unknown; use a model"):
             client.complete(question("Hi", max_tokens=None))
         assert server.attempts == 0
     assert math.isnan(worst_case_cost(question("Hi", max_tokens=None)))
@@ -132,7 +132,7 @@ def test_a_usage_that_is_not_told_counts_at_its_worst() -> None:
 
 
 def prompt_of(model: str, size: int) -> Request:
-    """A request of as many tokens as are asked for, as ctxlab counts."""
+    """Return a request with ``size`` tokens by the count of ctxlab."""
     counter = TokenCounter(model)
     words = size - counter.count_request([Message("user", " word")]) + 1
     request = Request(model, (Message("user", " word" * words),), max_tokens=1000)

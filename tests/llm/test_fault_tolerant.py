@@ -1,4 +1,4 @@
-"""What is refused is unanswered for a conversation that is under way."""
+"""Tests of the fault-tolerant client, which returns failed calls as unanswered."""
 
 from __future__ import annotations
 

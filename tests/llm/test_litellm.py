@@ -1,4 +1,4 @@
-"""Rules of ``LiteLLMClient``, held against a real server that keeps its own account."""
+"""Tests of ``LiteLLMClient`` with a local HTTP server that counts requests and tokens."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def question(text: str = "Who is there?", **fields: Any) -> Request:
 
 
 def agree(client: LiteLLMClient, server: Talker) -> None:
-    """Both sides hold the same account."""
+    """Assert that client and server have the same counts of requests and tokens."""
     totals = client.totals
     assert totals.attempts == server.attempts
     assert totals.attempts == totals.answered + totals.failed + totals.interrupted
@@ -338,7 +338,7 @@ def test_options_are_given_to_each_call() -> None:
 
 
 def waits(server: Talker, client: LiteLLMClient, caplog: pytest.LogCaptureFixture) -> list[float]:
-    """The seconds that the log says are waited."""
+    """Return the waiting times in seconds from the log."""
     caplog.clear()
     with caplog.at_level(logging.INFO, "ctxlab.llm"):
         client.complete(question())

@@ -1,4 +1,4 @@
-"""Rules of ``ScriptedClient``."""
+"""Tests of ``ScriptedClient``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_error_is_raised_or_stands_in_its_place() -> None:
 def test_an_answer_too_many_is_an_error_of_the_script() -> None:
     client = ScriptedClient("only one")
     client.complete(question())
-    with pytest.raises(SpecError, match="the script has 1;"):
+    with pytest.raises(SpecError, match=r"for request 2 \(answers given: 1\)"):
         client.complete(question())
 
 

@@ -1,4 +1,4 @@
-"""Rules of streams, held against a real server that cuts, hangs and fails in the middle of them."""
+"""Tests of streaming with a local HTTP server that cuts off, hangs and fails during a stream."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_stream_that_breaks_after_a_piece_is_unavailable_and_not_asked_again(
     with talking([action, "never asked"]) as server:
         client, said = asking(server, timeout=1.5), []
         with pytest.raises(
-            ModelUnavailable, match="StreamInterrupted: after 8 characters"
+            ModelUnavailable, match="StreamInterrupted: the stream stopped after 8 characters"
         ) as caught:
             said += client.stream(question())
         agree(client, server)
@@ -333,7 +333,7 @@ def test_a_cost_limited_client_says_at_once_what_another_does_not_stream() -> No
 
 
 class Chunks(list[Any]):
-    """A stream of litellm's, as far as it is looked at."""
+    """Stand-in for a stream of litellm."""
 
     received_finish_reason = "tool_calls"
 

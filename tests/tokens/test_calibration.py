@@ -1,4 +1,4 @@
-"""Calibration finds how a provider counts from its bills, and says how far off it is."""
+"""Tests of calibration: it finds how a provider counts from its bills, and reports the error."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def text(chance: random.Random, words: int) -> str:
 
 
 def billed_session(seed: int, turns: int = 40, cleared_at: int = 0, shift: float = 0) -> Recording:
-    """A session whose bills are those of ``TRUTH``; some results go without a word at one turn."""
+    """Return a session billed by ``TRUTH``; at turn ``cleared_at`` results are removed without a log."""
     chance = random.Random(seed)
     counter = TokenCounter(MODEL, TRUTH)
     messages = [Message("user", text(chance, 50))]
@@ -143,7 +143,7 @@ def test_what_was_never_seen_is_taken_from_the_built_in_profile() -> None:
 
 
 def test_recordings_without_bills_are_too_few_to_learn_from() -> None:
-    with pytest.raises(SpecError, match="provider's usage"):
+    with pytest.raises(SpecError, match="billed usage"):
         calibrate([Recording("r", (Message("user", "hi"), Message("assistant", "ho")))], MODEL)
 
 
@@ -237,7 +237,7 @@ def test_a_stored_profile_is_the_one_of_the_project(tmp_path: Path) -> None:
 def test_a_broken_profile_names_its_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "anthropic.json"
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=r"anthropic\.json: expected a calibration profile"):
+    with pytest.raises(ReadError, match=r"anthropic\.json: invalid token profile"):
         read_profile(path)
 
 

@@ -1,4 +1,4 @@
-"""Counting: the sum of single counts is what one pass over the request gives."""
+"""Tests that counts of single messages add up to the count of the whole request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOSE_TEXTS = st.text(SURROGATES, max_size=12) | st.sampled_from(TEXTS) | st.tex
 
 @functools.cache
 def chat_encoding(name: str) -> tiktoken.Encoding:
-    """The vocabulary with the three control tokens of a chat as special tokens."""
+    """Return the vocabulary with the three control tokens of a chat as special tokens."""
     plain = load_encoding(name)
     special = {control: plain.max_token_value + 1 + i for i, control in enumerate(CONTROL_TOKENS)}
     return tiktoken.Encoding(

@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.tokens.encodings``."""
+"""Tests of ``ctxlab.tokens.encodings``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def carried() -> Path:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """tiktoken's cache is an empty folder, and its download is sent to a port that refuses."""
+    """Use an empty cache of tiktoken, and a closed port as proxy for its downloads."""
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cache))

@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.tokens.images``."""
+"""Tests of ``ctxlab.tokens.images``."""
 
 from __future__ import annotations
 

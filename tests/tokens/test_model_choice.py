@@ -1,4 +1,4 @@
-"""A recording is counted, priced and judged by its own model, where none is named."""
+"""Tests that each recording is counted, priced and checked by its own model by default."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRATEGIES = ["full", "observation_mask(keep=3) | panic"]
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A recording of each model, and one that names none."""
+    """Return a file with recordings of several models and one without a model."""
     folder = tmp_path / "mixed"
     folder.mkdir()
     for number, model in enumerate(MODELS):

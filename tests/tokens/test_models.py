@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.tokens.models``."""
+"""Tests of ``ctxlab.tokens.models``."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_most_literal_spelling_answers_first() -> None:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Callable[[str], Model]:
-    """A look-up in a small table of our own, written as litellm writes its own."""
+    """Return a look-up in a small table in the format of litellm's model table."""
     chat = {"mode": "chat", "litellm_provider": "maker", "max_input_tokens": 100}
     price = {"input_cost_per_token": 2e-6, "output_cost_per_token": 4e-6}
     read = {"cache_read_input_token_cost": 1e-6}

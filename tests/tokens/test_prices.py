@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.tokens.prices``: a request is billed as litellm's own calculator bills it."""
+"""Tests of ``ctxlab.tokens.prices``: prices equal those of litellm's calculator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = Prices(
 
 @pytest.fixture
 def calculator(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """litellm, reading its own copy of the table and not the network's."""
+    """Import litellm with its bundled table of prices, without the network."""
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     return pytest.importorskip("litellm")
 

@@ -1,4 +1,4 @@
-"""Rules of ``ctxlab.tokens.tool_schemas``."""
+"""Tests of ``ctxlab.tokens.tool_schemas``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def obj(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
 
 
 def body(parameters: Any) -> str:
-    """The TypeScript of one parameter schema, without what stands around it."""
+    """Return the TypeScript of one parameter schema without the surrounding text."""
     text = render_tools([{"name": "f", "parameters": parameters}])
     return text.split("namespace functions {\n\n")[1].split("\n\n} // namespace")[0]
 
