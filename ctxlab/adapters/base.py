@@ -1,4 +1,8 @@
-"""Recognize conversations of frameworks that pass the whole conversation at each call."""
+"""Context management for frameworks that pass the whole conversation in each model call.
+
+Such a framework does not tell which conversation a call continues. ``ConversationPool`` finds the
+conversation by comparing messages. All adapters of this package use ``ConversationPool``.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +24,10 @@ from ctxlab.tokens.counter import DEFAULT_MODEL
 _LOG = logging.getLogger("ctxlab.adapters")
 _RESTART_WARNING = (
     "a conversation restarts because its message %d was edited or removed; the strategy loses its "
-    "state, for example summaries are written again"
+    "state and, for example, writes all summaries again"
 )
 _MISSING_MODEL_WARNING = (
-    "the request does not name its model; using the limit and the token counts of %s; pass "
+    "the request does not name its model, so the limit and the token counts of %s are used; pass "
     "model=... together with the strategy"
 )
 
@@ -31,28 +35,28 @@ _Theirs = TypeVar("_Theirs")
 
 
 class OutgoingMessage(NamedTuple, Generic[_Theirs]):
-    """One message to send, and the framework message that it stands for."""
+    """A message to send, and the framework's message that it was made from."""
 
     message: Message
     "message to send, as a ctxlab message"
     original: _Theirs | None
-    "the framework's message; None if there is not exactly one, or its role differs"
+    "framework's message with the same role; None if ``message`` was made from none or several"
     unchanged: bool
-    "whether the strategy left the message as it was"
+    "True if the strategy did not change the message"
 
     def to_framework(self, convert: Callable[[Message, _Theirs | None], _Theirs]) -> _Theirs:
-        """Return the message in the form of the framework.
+        """Convert the message to a message of the framework.
 
         Parameters
         ----------
         convert : callable
-            Called with the message and the original (or None) if the message changed or has no
-            original.
+            Function that takes ``message`` and ``original``, and returns a message of the
+            framework. It is called only if the message was changed or has no original.
 
         Returns
         -------
         object
-            The original if it is unchanged, else the result of ``convert``.
+            ``original`` if the message is unchanged, otherwise the result of ``convert``.
         """
         if self.unchanged and self.original is not None:
             return self.original
@@ -61,35 +65,36 @@ class OutgoingMessage(NamedTuple, Generic[_Theirs]):
 
 class _ContinuationPoint(NamedTuple):
     start: int
-    "number of leading messages that are fixed in this request"
+    "number of messages at the beginning of the request that are sent unchanged"
     first_new: int
-    "index of the first new message"
+    "index of the first new message in the request"
     is_full_history: bool
-    "the request repeats everything received before, not what was last sent"
+    "True if the request repeats all messages received before, False if it repeats the last request"
 
 
 @dataclass
 class _Conversation(Generic[_Theirs]):
-    """A conversation as received so far, and the last request sent for it."""
+    """State of a conversation: context manager, messages received so far, and last request."""
 
     model: str
     manager: ContextManager
     received: list[Message] = field(default_factory=list)
-    "messages appended to the manager; updated one by one, since a strategy may raise"
+    "messages appended to ``manager``; kept up to date even if the strategy raises an error"
     originals: list[_Theirs] = field(default_factory=list)
-    "for each of ``received``, the message of the framework"
+    "framework's message for each message in ``received``"
     last_sent: tuple[list[Message], int] = ([], 0)
-    "messages of the last request, and the number of messages received by then"
+    "messages of the last request, and the number of messages received before it was sent"
     restart_warned: bool = False
-    "whether a restart of this conversation has been reported"
+    "True if a restart of this conversation was logged"
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_continuation(self, said: Sequence[Message], lead: int) -> _ContinuationPoint | None:
-        """Return where ``messages`` continue this conversation, or None if they do not.
+        """Find the messages of a request that repeat this conversation.
 
-        ``leading_system`` is the number of system messages at the beginning of ``messages``. The
-        framework has kept either everything that it passed before, or the last request, which may
-        begin with system messages that the strategy added.
+        ``said`` contains all messages of the request, which begins with ``lead`` system messages. A
+        framework repeats either all messages that it passed before, or the last request that was
+        sent to the model. The last request may begin with system messages that the strategy added.
+        The result is None if the request does not continue this conversation.
         """
         sent, then = self.last_sent
         as_sent = [*sent, *self.received[then:]]
@@ -101,34 +106,37 @@ class _Conversation(Generic[_Theirs]):
         return None
 
     def to_outgoing(self, entry: Entry) -> OutgoingMessage[_Theirs]:
-        """Return an entry with the framework message that it stands for."""
+        """Pair an entry of the context with the framework's message that it was made from."""
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)
 
 
 class ConversationPool(Generic[_Theirs]):
-    """Context managers for the conversations that a framework holds.
+    """Pool of context managers, one for each conversation and model.
 
-    There is one manager per conversation and model. A request continues a known conversation if it
-    repeats either all messages received before, or the last request that was sent. Leading system
-    messages and tools may differ between calls: they count towards the budget, are sent unchanged,
-    and are not visible to the strategy.
+    A request continues a known conversation if it repeats either all messages received before, or
+    the last request that was sent. Otherwise, a new conversation begins. The tools, and the system
+    messages at the beginning of a request, may differ between requests. They count towards the
+    budget and are sent unchanged. The strategy does not receive them.
 
-    If a message is edited or removed, the conversation restarts. The strategy then loses its state;
-    for example, all summaries are written again. This is logged as a warning, once per conversation.
+    If the framework edits or removes an earlier message, the conversation restarts with a new
+    context manager. The strategy then loses its state; for example, all summaries are written
+    again. The restart is logged as a warning, once per conversation.
 
-    A pool may be shared between threads and event loops. Requests of one conversation wait for each
-    other, different conversations do not.
+    A pool may be shared between threads and event loops. Requests of the same conversation are
+    processed one after another, requests of different conversations in parallel.
 
     Parameters
     ----------
     strategy : Strategy, str or callable
-        The strategy, as for ``ctxlab.ContextManager``.
+        Strategy, in any form that ``ctxlab.ContextManager`` accepts.
     model : str, optional
-        Model whose tokens are counted. By default, the model that each request names.
+        Name of the model that determines the limit and the token counts. By default, the model that
+        each request names.
     max_conversations : int, default 64
-        Number of conversations to keep. The least recently used ones are dropped.
+        Maximum number of conversations to keep. If there are more, the least recently used
+        conversation is removed.
     **options : Any
         Further options of ``ctxlab.ContextManager``.
     """
@@ -154,31 +162,32 @@ class ConversationPool(Generic[_Theirs]):
         tools: Sequence[Mapping[str, Any]] = (),
         model: str | None = None,
     ) -> list[OutgoingMessage[_Theirs]]:
-        """Return the messages to send for a conversation.
+        """Apply the strategy to a conversation and return the messages to send.
 
         Parameters
         ----------
         conversation : sequence of (Message, object)
-            All messages of the conversation, each with the framework's own message.
+            All messages of the conversation in order, each with the framework's message that it was
+            converted from.
         tools : sequence of dict, optional
             Tool definitions of the request. They count towards the budget.
         model : str, optional
-            Model that the request names. Ignored if the pool has a model.
+            Model that the request names. Ignored if ``model`` was passed to the constructor.
 
         Returns
         -------
         list of OutgoingMessage
-            The messages to send.
+            Messages of the request, in order.
         """
         said = [message for message, _ in conversation]
         lead = _count_leading_system(said)
-        if lead == len(said):  # nothing a strategy could change
+        if lead == len(said):  # only system messages, sent unchanged
             return [OutgoingMessage(message, theirs, True) for message, theirs in conversation]
         model = self._model or model or self._fallback_model()
         while True:
             known = self._find_or_create(said, lead, model)
             with known.lock:
-                # Another thread may have continued it differently in the meantime.
+                # Another thread may have changed the conversation in the meantime.
                 place: _ContinuationPoint | None = _ContinuationPoint(lead, lead, True)
                 if known.received:
                     place = known.find_continuation(said, lead)
@@ -186,7 +195,10 @@ class ConversationPool(Generic[_Theirs]):
                     return _prepare_request(known, conversation, place, tools)
 
     def _find_or_create(self, said: list[Message], lead: int, model: str) -> _Conversation[_Theirs]:
-        """Return the conversation that the messages continue, or a new one."""
+        """Return the conversation that a request continues, or create a new conversation.
+
+        ``said`` contains all messages of the request, which begins with ``lead`` system messages.
+        """
         with self._lock:
             for known in reversed(self._conversations):
                 if known.model == model and known.find_continuation(said, lead):
@@ -199,7 +211,7 @@ class ConversationPool(Generic[_Theirs]):
             return made
 
     def _warn_restart(self, made: _Conversation[_Theirs], said: list[Message]) -> None:
-        """Log a warning if a conversation restarts and the strategy loses state."""
+        """Log a warning if the new conversation ``made`` seems to be an edited copy of a known one."""
         for known in reversed(self._conversations):
             sent, then = known.last_sent
             same = sum(1 for _ in takewhile(bool, map(eq, known.received, said)))
@@ -227,9 +239,9 @@ def _prepare_request(
     fixed = [OutgoingMessage(said, theirs, True) for said, theirs in conversation[: place.start]]
     for message, theirs in conversation[place.first_new :]:
         known.manager.append(message)
-        known.received.append(known.manager.history[-1])  # a copy that nobody edits
+        known.received.append(known.manager.history[-1])  # the manager's copy, which never changes
         known.originals.append(theirs)
-    if place.is_full_history:  # send the newest of equal objects
+    if place.is_full_history:  # prefer the framework's newest objects
         known.originals = [theirs for _, theirs in conversation[place.start :]]
     known.manager.set_fixed(tools=tools, system=[each.message for each in fixed])
     entries = known.manager.request_entries()
@@ -238,5 +250,5 @@ def _prepare_request(
 
 
 def _count_leading_system(messages: Sequence[Message]) -> int:
-    """Return the number of system messages at the beginning."""
+    """Return the number of system messages at the beginning of ``messages``."""
     return sum(1 for _ in takewhile(lambda message: message.role == "system", messages))

@@ -19,7 +19,7 @@ from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Role, ToolCall
 
 _ROLES: dict[type, Role] = {AIMessage: "assistant", ToolMessage: "tool", SystemMessage: "system"}
-# Providers of ``init_chat_model``. Other text before a colon may belong to a model's name.
+# Provider prefixes of ``init_chat_model``. Other text before a colon may be part of a model's name.
 _PROVIDERS = {
     *("openai", "azure_openai", "azure_ai", "anthropic", "anthropic_bedrock", "bedrock"),
     *("bedrock_converse", "google_genai", "google_vertexai", "google_anthropic_vertex"),
@@ -31,16 +31,16 @@ _PROVIDERS = {
 class ContextMiddleware(AgentMiddleware[Any, Any]):
     """Middleware that applies a strategy to the messages of each model call.
 
-    The agent's state is not changed. The system prompt and the tools count towards the budget. A
-    middleware may be shared between threads, event loops and agents.
+    The messages in the agent's state are not changed. The system prompt and the tools count towards
+    the budget. A middleware may be shared between threads, event loops and agents.
 
     Parameters
     ----------
     *arguments : Any
         Positional arguments of ``ConversationPool``.
     **options : Any
-        Keyword arguments of ``ConversationPool``. Without a ``model``, the model of each request is
-        used.
+        Keyword arguments of ``ConversationPool``. If ``model`` is not passed, the model of each
+        request is used.
 
     References
     ----------
@@ -59,14 +59,14 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
         Parameters
         ----------
         request : ModelRequest
-            The request of the agent.
+            Request of the agent to the model.
         handler : callable
-            Calls the model.
+            Function that sends a request to the model.
 
         Returns
         -------
         ModelResponse or AIMessage
-            The result of ``handler``.
+            Response of the model, as returned by ``handler``.
         """
         return handler(self._manage_request(request))
 
@@ -75,19 +75,20 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
     ) -> ModelResponse | AIMessage:
         """Apply the strategy to a request and call the model asynchronously.
 
-        The strategy runs in a thread, since it may call a model itself.
+        The strategy runs in a separate thread, because it may call a model itself and would then
+        block the event loop.
 
         Parameters
         ----------
         request : ModelRequest
-            The request of the agent.
+            Request of the agent to the model.
         handler : callable
-            Calls the model.
+            Asynchronous function that sends a request to the model.
 
         Returns
         -------
         ModelResponse or AIMessage
-            The result of ``handler``.
+            Response of the model, as returned by ``handler``.
         """
         return await handler(await asyncio.to_thread(self._manage_request, request))
 
@@ -96,13 +97,13 @@ class ContextMiddleware(AgentMiddleware[Any, Any]):
         conversation = [(_to_message(message), message) for message in (*system, *request.messages)]
         tools = [_tool_definition(tool) for tool in request.tools or ()]
         sent = self._conversations.prepare_messages(conversation, tools, _model_name(request.model))
-        # The system prompt is returned first and unchanged.
+        # ``sent`` begins with the unchanged system prompt, which the request contains already.
         messages = [each.to_framework(_to_langchain) for each in sent[len(system) :]]
         return request.override(messages=messages)
 
 
 def _model_name(model: Any) -> str | None:
-    """Return the model name of a chat model, without a provider prefix (``openai:gpt-4o``)."""
+    """Return the name of a chat model without a provider prefix such as ``openai:``."""
     model = getattr(model, "bound", model)  # a model with tools or settings bound to it
     names = (getattr(model, key, None) for key in ("model_name", "model", "model_id"))
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -111,7 +112,11 @@ def _model_name(model: Any) -> str | None:
 
 
 def _tool_definition(tool: Any) -> dict[str, Any]:
-    """Return a tool definition in OpenAI format; unknown shapes become a description in JSON."""
+    """Convert a tool to a definition in OpenAI's format.
+
+    A tool that LangChain cannot convert gets a definition without parameters. The description of
+    this definition is the tool as JSON.
+    """
     try:
         return convert_to_openai_tool(tool)
     except Exception:  # the chat model may accept tools that LangChain cannot convert
@@ -125,7 +130,7 @@ def _to_message(message: AnyMessage) -> Message:
         if isinstance(made.content, tuple):
             made = made.replace(content=tuple(map(_convert_part, made.content)))
         return made
-    except Exception:  # roles and parts of one provider count as JSON
+    except Exception:  # provider-specific roles and parts are counted as JSON
         calls = tuple(
             ToolCall(call["id"] or "", call["name"], json.dumps(call["args"], default=repr))
             for call in getattr(message, "tool_calls", ())
@@ -137,13 +142,13 @@ def _to_message(message: AnyMessage) -> Message:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a content part; wrap calls and results of tools that the provider runs."""
+    """Convert calls and results of tools that the provider runs to parts of type ``block``."""
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
 
 
 def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
-    """Return a LangChain message with the content that the strategy chose."""
+    """Convert a changed message to a LangChain message; keep all other fields of ``original``."""
     if original is None:
         return convert_to_messages([message.to_dict()])[0]
     content: Any = list(message.content) if isinstance(message.content, tuple) else message.content
@@ -155,7 +160,11 @@ def _to_langchain(message: Message, original: AnyMessage | None) -> AnyMessage:
 
 
 def _update_ai_message(message: Message, was: Message, original: AIMessage) -> AIMessage:
-    """Return the original with the strategy's text and calls; all other blocks stay."""
+    """Return a copy of ``original`` with the text and tool calls of ``message``.
+
+    ``was`` is the message before the change. Content blocks that contain neither text nor a tool
+    call are copied from ``original``.
+    """
     ids = {call.id for call in message.tool_calls}
     edited = (call for call in message.tool_calls if call not in was.tool_calls)
     changed = {call.id: _as_object(call.parse_arguments()) for call in edited}
@@ -173,7 +182,7 @@ def _update_ai_message(message: Message, was: Message, original: AIMessage) -> A
 
 
 def _replace_text(blocks: Any, message: Message) -> Any:
-    """Put the new text in place of the first text block and drop the other text blocks."""
+    """Replace the first text block by the text of ``message``, and remove all other text blocks."""
     if not isinstance(blocks, list):
         return message.text
     new = [{"type": "text", "text": message.text}] if message.text else []
@@ -191,7 +200,7 @@ def _block_type(block: Any) -> Any:
 
 
 def _block_call_id(block: Any) -> str | None:
-    """Return the call id of a content block in Anthropic's or OpenAI's format."""
+    """Return the id of the tool call in a content block; None if the block is not a tool call."""
     keys = {"tool_use": "id", "tool_call": "id", "function_call": "call_id"}
     key = keys.get(_block_type(block))
     return str(block.get(key)) if key else None

@@ -1,7 +1,7 @@
 """Adapter for OpenAI's Agents SDK: ``RunConfig(call_model_input_filter=context_filter("…"))``.
 
-The SDK uses items of the Responses API. ``ctxlab.adapters.responses_format`` groups them into
-messages.
+The SDK passes items of OpenAI's Responses API. ``ctxlab.adapters.responses_format`` converts them
+to messages and back.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ def context_filter(
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Return a filter that applies a strategy to the input items of each model call.
 
-    The SDK's session keeps all items. Instructions count towards the budget. A filter does not
-    receive the tool definitions, so keep tokens for them with ``reserve``. Items that hold only an
-    image, such as a screenshot of computer use, cannot be rewritten: they are sent unchanged or not
-    at all. A filter may be shared between threads, event loops and agents.
+    The items stored in the SDK's session are not changed. The instructions of the agent count
+    towards the budget. The SDK does not pass the tool definitions to a filter; increase ``reserve``
+    by their number of tokens. Items that contain only an image, such as a screenshot, are sent
+    unchanged or left out, because their content cannot be replaced by text. A filter may be shared
+    between threads, event loops and agents.
 
     Parameters
     ----------
     *arguments : Any
         Positional arguments of ``ConversationPool``.
     **options : Any
-        Keyword arguments of ``ConversationPool``. Without a ``model``, the model of the agent is
-        used; pass it if the ``RunConfig`` names another one.
+        Keyword arguments of ``ConversationPool``. If ``model`` is not passed, the model of the agent
+        is used. Pass ``model`` if the ``RunConfig`` names another model.
 
     Returns
     -------
     callable
-        An asynchronous function for ``call_model_input_filter``.
+        Asynchronous function for the option ``call_model_input_filter`` of ``RunConfig``.
 
     References
     ----------
@@ -51,7 +52,7 @@ def context_filter(
         conversation = list(messages_from_items(data.model_data.input))
         if instructions:
             conversation.insert(0, (Message("system", instructions), ()))
-        # A strategy may call a model itself, which would block all other runs.
+        # A strategy may call a model itself, which would block the event loop.
         prepare = conversations.prepare_messages
         sent = await asyncio.to_thread(prepare, conversation, (), _model_name(data))
         items = [item for each in sent for item in each.to_framework(items_from_message)]

@@ -1,7 +1,8 @@
 """Adapter for Pydantic AI: ``capabilities=[ProcessHistory(context_processor())]``.
 
-Requests and responses of Pydantic AI hold several parts. Each part of a request becomes one
-message, and parts that the strategy leaves unchanged are put back as they were.
+A request or response of Pydantic AI consists of several parts. Each part of a request is converted
+to one message; all parts of a response together are converted to one message. Parts that the
+strategy does not change are sent as the framework's own objects.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ctxlab.adapters.base import ConversationPool
 from ctxlab.messages.types import Message, ToolCall
 
 MessageWithParts: TypeAlias = tuple[api.ModelMessage, tuple[Any, ...]]
-"""A message of the framework, and those of its parts that form one ctxlab message."""
+"""A message of the framework, and the parts of it that are converted to one ctxlab message."""
 
 
 def context_processor(
@@ -25,24 +26,24 @@ def context_processor(
 ) -> Callable[[list[api.ModelMessage]], Awaitable[list[api.ModelMessage]]]:
     """Return a history processor that applies a strategy to the message history.
 
-    A processor receives neither instructions nor tool definitions, so keep tokens for them with
-    ``reserve``. The framework continues from the messages that a processor returned. Therefore every
-    change is permanent, including those that a strategy would make for one request only, such as
-    messages that ``panic`` drops or ``retrieval`` leaves out. A processor may be shared between
-    threads, event loops and agents.
+    The framework does not pass the instructions and the tool definitions to a processor; increase
+    ``reserve`` by their number of tokens. The framework replaces its message history with the
+    messages that a processor returns. Therefore every change is permanent, even if the strategy
+    normally makes it for one request only. For example, messages that ``panic`` drops or
+    ``retrieval`` leaves out are lost. A processor may be shared between threads, event loops and agents.
 
     Parameters
     ----------
     *arguments : Any
         Positional arguments of ``ConversationPool``.
     **options : Any
-        Keyword arguments of ``ConversationPool``. Pass ``model``, since a processor does not know
-        the model.
+        Keyword arguments of ``ConversationPool``. Pass ``model``, because the framework does not
+        tell a processor which model is used.
 
     Returns
     -------
     callable
-        An asynchronous function for ``ProcessHistory``.
+        Asynchronous function to pass to ``ProcessHistory``.
 
     References
     ----------
@@ -52,7 +53,7 @@ def context_processor(
 
     async def manage(history: list[api.ModelMessage]) -> list[api.ModelMessage]:
         conversation = [pair for message in history for pair in _split_message(message)]
-        # A strategy may call a model itself, which would block all other runs.
+        # A strategy may call a model itself, which would block the event loop.
         sent = await asyncio.to_thread(conversations.prepare_messages, conversation)
         return _merge_requests([each.to_framework(_to_pydantic_ai) for each in sent])
 
@@ -80,7 +81,7 @@ def _part_to_message(part: Any) -> Message:
     if isinstance(part, api.SystemPromptPart):
         return Message("system", part.content)
     if isinstance(part, api.ToolReturnPart):
-        # The plain text can be written back; ``model_response_str`` may wrap errors.
+        # ``model_response_str`` may add text to errors, so a string is taken as it is.
         text = part.content if isinstance(part.content, str) else part.model_response_str()
         return Message("tool", text, (), part.tool_call_id, part.tool_name)
     if isinstance(part, api.RetryPromptPart) and part.tool_name is not None:
@@ -93,7 +94,7 @@ def _part_to_message(part: Any) -> Message:
 
 
 def _to_content_part(piece: Any) -> dict[str, Any]:
-    """Return text and images as content parts; other content becomes its type name."""
+    """Convert text or an image to OpenAI's format; replace other content by its type name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
     url = getattr(piece, "data_uri", None) or getattr(piece, "url", "")
@@ -104,7 +105,7 @@ def _to_content_part(piece: Any) -> dict[str, Any]:
 
 
 def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> MessageWithParts:
-    """Return a message of the framework with the content that the strategy chose."""
+    """Convert a changed message to a Pydantic AI message; keep all other fields of ``original``."""
     if message.role == "assistant":
         response = _update_response(message, original)
         return response, tuple(response.parts)
@@ -125,7 +126,10 @@ def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> Mess
 
 
 def _update_prompt(message: Message, was: api.UserPromptPart) -> Any:
-    """Return the content of a prompt; unchanged parts stay objects of the framework."""
+    """Return the content of a user prompt after a change.
+
+    ``was`` is the prompt before the change. Its objects are used for the parts that did not change.
+    """
     if not isinstance(message.content, tuple) or isinstance(was.content, str):
         return message.text
     known = [(_to_content_part(piece), piece) for piece in was.content]
@@ -136,7 +140,7 @@ def _update_prompt(message: Message, was: api.UserPromptPart) -> Any:
 
 
 def _update_response(message: Message, original: MessageWithParts | None) -> api.ModelResponse:
-    """Return a response with the new text; remaining calls and other parts keep their order."""
+    """Convert a changed assistant message to a response; keep all other parts of ``original``."""
     calls = {call.id: call for call in message.tool_calls}
     if original is None:
         said: list[Any] = [api.TextPart(message.text)] if message.text else []
@@ -156,7 +160,7 @@ def _update_response(message: Message, original: MessageWithParts | None) -> api
         elif isinstance(part, api.TextPart):
             made += [] if changed else [part]
         elif isinstance(part, api.ThinkingPart):
-            # Thinking comes first, as providers that sign it require.
+            # Providers that sign thinking parts require them at the beginning.
             thoughts = sum(isinstance(before, api.ThinkingPart) for before in made)
             made[thoughts:thoughts] = [part] if message.reasoning else []
         else:
@@ -165,7 +169,7 @@ def _update_response(message: Message, original: MessageWithParts | None) -> api
 
 
 def _merge_requests(origins: Sequence[MessageWithParts]) -> list[api.ModelMessage]:
-    """Join adjacent request parts into one request, as the framework requires."""
+    """Merge consecutive request parts into one request, as the framework requires."""
     made: list[api.ModelMessage] = []
     for whole, parts in origins:
         last = made[-1] if made else None

@@ -1,9 +1,9 @@
 """Convert items of OpenAI's Responses API to messages and back.
 
-Reasoning, text and calls of one model response form one assistant message. An item with a
-``call_id`` is a call, and the item that answers it is its tool result, for tools of any kind. A
-tool that the provider runs itself, such as web search, needs only one item. That item belongs to
-the assistant message, as does the reasoning before it.
+The reasoning, text and tool calls of one model response form one assistant message. The output of a
+tool call is another item with the same ``call_id``, and forms a tool message. Tools that the
+provider runs itself, such as web search, are different: the call and its output are one item, which
+belongs to the assistant message.
 
 References
 ----------
@@ -19,16 +19,18 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
 ResponseItems: TypeAlias = tuple[dict[str, Any], ...]
-"""The items that form one message."""
+"""Items of the Responses API that form one message."""
 
 _OUTPUT_SUFFIXES = ("_output", "mcp_approval_response")
 _ANSWER_TYPES = frozenset({"reasoning", "program", "mcp_list_tools", "mcp_approval_request"})
-# Keys that identify a call or a result. All other keys are its payload.
+# Keys that identify a tool call or its output. All other keys are the payload of the item.
 _IDENTIFYING_KEYS = frozenset({"type", "id", "call_id", "status", "name", "namespace", "caller"})
 
 
 def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, ResponseItems]]:
-    """Group items into messages.
+    """Group items of the Responses API into messages.
+
+    A message consists of one or more items.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, Respons
     Yields
     ------
     (Message, ResponseItems)
-        Each message with the items that form it, in order.
+        Each message in order, with the items that it consists of.
 
     Examples
     --------
@@ -68,19 +70,20 @@ def messages_from_items(items: Sequence[Any]) -> Iterator[tuple[Message, Respons
 
 
 def items_from_message(message: Message, original: ResponseItems | None) -> ResponseItems:
-    """Return the items of a message that a strategy may have changed.
+    """Convert a message, which a strategy may have changed, to items of the Responses API.
 
     Parameters
     ----------
     message : Message
-        The message to convert.
+        Message to convert.
     original : ResponseItems or None
-        The items that the message stands for. Parts that did not change are copied from them.
+        Items that the message consisted of before the change. Unchanged content is copied from
+        these items. None if the strategy created the message.
 
     Returns
     -------
     ResponseItems
-        The items to send.
+        Items to send.
     """
     if message.role == "assistant":
         return _update_answer_items(message, original) if original else _new_answer_items(message)
@@ -90,7 +93,7 @@ def items_from_message(message: Message, original: ResponseItems | None) -> Resp
             item = {"type": "function_call_output", "call_id": message.tool_call_id}
         return (_replace_output(item, message),)
     if original and item.get("role") is None:
-        return original  # cannot be rewritten
+        return original  # an item of another kind, whose content cannot be replaced
     return ({"role": message.role, **item, "content": _to_response_content(message.content)},)
 
 
@@ -107,7 +110,7 @@ def _is_answer_item(item: Mapping[str, Any]) -> bool:
 
 
 def _call_id(item: Mapping[str, Any]) -> str | None:
-    """Return the id under which another item answers this one, or None."""
+    """Return the id that a tool call and its output have in common; None for other items."""
     if _item_type(item) == "mcp_approval_request":
         return item.get("id")
     return item.get("call_id")
@@ -124,7 +127,7 @@ def _answer_message(items: Sequence[Mapping[str, Any]]) -> Message:
 
 
 def _answer_parts(item: Mapping[str, Any]) -> Iterator[ContentPart]:
-    """Yield the content of an assistant item that is not a call."""
+    """Yield the content parts of an assistant item that is not a tool call."""
     if item.get("role") == "assistant":
         yield from map(_to_chat_part, _as_list(item.get("content")))
     elif _item_type(item) == "image_generation_call":
@@ -145,7 +148,7 @@ def _payload_json(item: Mapping[str, Any]) -> str:
 
 def _item_to_message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Message:
     if _item_type(item).endswith(_OUTPUT_SUFFIXES):
-        # Older local_shell_call_output items name the id of the call's item.
+        # In older local_shell_call_output items, ``id`` is the id of the item with the call.
         own = item.get("call_id") or item.get("approval_request_id") or str(item.get("id"))
         output = item.get("output")
         content = _to_content(_payload_json(item) if output is None else output)
@@ -153,7 +156,7 @@ def _item_to_message(item: Mapping[str, Any], calls: Mapping[str, str]) -> Messa
     role = item.get("role")
     if role in ("user", "system", "developer"):
         return Message("user" if role == "user" else "system", _to_content(item.get("content")))
-    return Message("user", dump_json(item))  # items of other kinds count as JSON
+    return Message("user", dump_json(item))  # items of other kinds are counted as JSON
 
 
 def _to_content(content: Any) -> str | tuple[ContentPart, ...]:
@@ -167,7 +170,7 @@ def _as_list(content: Any) -> list[Any]:
 
 
 def _to_chat_part(part: Any) -> ContentPart:
-    """Return text and images in OpenAI's chat format; other parts become JSON text."""
+    """Convert a content part to OpenAI's chat format; parts of unknown kinds become JSON text."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if _item_type(part) in ("input_image", "computer_screenshot"):
@@ -177,13 +180,16 @@ def _to_chat_part(part: Any) -> ContentPart:
 
 
 def _to_image_part(part: Mapping[str, Any]) -> ContentPart:
-    """Return an image part with all further keys, so that it can be converted back."""
+    """Convert an image to OpenAI's chat format.
+
+    All other keys of the image are kept, so that it can be converted back to an item.
+    """
     beside = {key: said for key, said in part.items() if key not in ("type", "image_url")}
     return {"type": "image_url", "image_url": {"url": part.get("image_url") or "", **beside}}
 
 
 def _join_parts(parts: Sequence[ContentPart]) -> str | tuple[ContentPart, ...]:
-    """Return one string if all parts are text."""
+    """Join content parts to one string if all are text; otherwise return them as a tuple."""
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return tuple(parts)
@@ -202,13 +208,13 @@ def _new_answer_items(message: Message) -> ResponseItems:
 
 
 def _update_answer_items(message: Message, original: ResponseItems) -> ResponseItems:
-    """Replace the text of an assistant message; remaining calls keep their place."""
+    """Return the original items with the text and tool calls of a changed assistant message."""
     calls = {call.id: call for call in message.tool_calls}
     same = message.content == _answer_message(original).content
     spoke = next((item for item in original if item.get("role") == "assistant"), None)
     said = _replace_answer_text(spoke or {}, message.text) if message.text and not same else None
     made: list[dict[str, Any]] = []
-    led = False  # the API rejects reasoning without the item that follows it
+    led = False  # the API rejects reasoning without the next item
     for item in reversed(original):
         stays = item if same else said if item is spoke else None
         if call := _call_id(item):
@@ -241,7 +247,10 @@ def _replace_arguments(item: dict[str, Any], call: ToolCall) -> dict[str, Any]:
 
 
 def _replace_output(item: dict[str, Any], message: Message) -> dict[str, Any]:
-    """Return the result with a new output, if its type can hold text."""
+    """Return a tool result item with the content of ``message`` as its output.
+
+    If the output of such an item cannot be text, the item is returned unchanged.
+    """
     kind, output = _item_type(item), item.get("output")
     if kind == "shell_call_output":
         outcome = {"type": "exit", "exit_code": 0}

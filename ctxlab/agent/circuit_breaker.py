@@ -43,7 +43,7 @@ class CircuitBreaker:
         "number of failures of each tool since its last success in this turn, by name of the tool"
 
     def blocked_result(self, name: str) -> ToolResult | None:
-        """Return the error that a call of this tool receives if the tool is blocked.
+        """Return the result for a call of a blocked tool, or None if the tool is not blocked.
 
         Parameters
         ----------

@@ -30,14 +30,14 @@ class TurnResult:
     messages: tuple[Message, ...] = field(repr=False)
     "all messages that the turn added to the conversation, in order"
     usage: Usage = field(default_factory=Usage)
-    "billed tokens of all replies, without the model calls listed in ``ContextManager.model_calls``"
+    "billed tokens of all replies; model calls of the strategy are not included"
     usd: float = 0.0
-    "cost of all replies in US dollars; nan if the price of a reply is unknown"
+    "cost of all replies in US dollars; nan if the price of any reply is unknown"
 
 
 @dataclass(frozen=True)
 class TextDelta:
-    """A piece of the text that the agent writes during a turn."""
+    """Event for a piece of text that the model has sent during a turn."""
 
     text: str
     "the text of this piece only"
@@ -63,7 +63,7 @@ class ToolCallFinished:
 
 @dataclass(frozen=True)
 class TurnFinished:
-    """Last event of a turn, with its result."""
+    """Last event of a turn, which contains the result of the turn."""
 
     result: TurnResult
     "result of the turn"
@@ -78,7 +78,7 @@ def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
     Parameters
     ----------
     events : generator of AgentEvent
-        Events of the turn, none of which has been consumed. The generator is closed at the end.
+        All events of the turn, from the first one. The generator is closed at the end.
 
     Returns
     -------

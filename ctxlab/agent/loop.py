@@ -60,7 +60,7 @@ _LOG = logging.getLogger("ctxlab.agent")
 
 
 class SupportsKillAll(Protocol):
-    """Object that ends the child processes of tools, such as ``ctxlab.agent.ProcessManager``."""
+    """Object that can end the child processes of tools, such as ``ctxlab.agent.ProcessManager``."""
 
     def kill_all(self) -> object:
         """End all child processes and their descendants."""
@@ -110,9 +110,9 @@ class Agent:
     """Agent that answers a user's messages by calling a model and tools.
 
     A context strategy keeps each request within the model's context window. An agent runs one turn
-    at a time; a turn can run in any thread. If the strategy contains ``contents``, the agent also
-    gets the tool ``get_turn``, unless ``tools`` contains a tool with that name. Use
-    ``ctxlab.agent.AgentSession`` to store the conversation.
+    at a time; a turn can run in any thread. If the pipeline in ``strategy`` includes the strategy
+    ``contents``, the agent also gets the tool ``get_turn``, unless ``tools`` contains a tool with
+    that name. Use ``ctxlab.agent.AgentSession`` to store the conversation.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ class Agent:
     tools : iterable of Tool or callable, optional
         Tools that the model may call. Functions are converted by ``tool_from_function``.
     client : Client, optional
-        Client that sends requests to the model, both for the agent and for the strategy. None calls
-        the model's provider through litellm.
+        Client that sends requests to the model, both for the agent and for the strategy. By
+        default, a ``LiteLLMClient``.
     strategy : Strategy, str or callable, optional
         Context strategy that decides which messages each request contains.
     system : str, optional
@@ -130,8 +130,8 @@ class Agent:
     limit : int or str, optional
         Size of the model's context window in tokens; see ``ContextManager``.
     reserve : int or str, optional
-        Number of tokens kept free for the reply. None uses ``max_tokens``; if that is None as well,
-        the default of ``ContextManager``.
+        Number of tokens kept free for the reply. None uses ``max_tokens`` if it is given, and
+        otherwise the default of ``ContextManager``.
     max_iterations : int, optional
         Maximum number of model calls in one turn.
     max_tool_failures : int, optional
@@ -142,9 +142,9 @@ class Agent:
     temperature : float, optional
         Sampling temperature; None uses the provider's default.
     processes : SupportsKillAll, optional
-        Owner of the child processes that tools start. It ends them when a turn is interrupted.
+        Object that ends the child processes of the tools when a turn is interrupted.
     enable_planning : bool, optional
-        If True, the agent gets the tool ``update_plan``, with which it writes down its plan.
+        If True, the agent gets the tool ``update_plan`` to write down its plan.
 
     Raises
     ------
@@ -225,7 +225,7 @@ class Agent:
         return self._plan
 
     def attach(self, observer: ConversationObserver, *, plan: AgentPlan | None = None) -> None:
-        """Attach an observer that receives messages and plans before they take effect.
+        """Attach an observer that receives new messages and plans before the agent uses them.
 
         The tool ``get_turn`` then reads turns from the observer. Without an observer, it reads them
         from the messages in the agent's memory.
@@ -324,7 +324,7 @@ class Agent:
         continues after it.
 
         On ``KeyboardInterrupt``, the child processes of tools are ended. Each tool call without a
-        result gets a result that says it was cancelled. Text that the model has already sent is
+        result gets a result that reports the cancellation. Text that the model has already sent is
         stored, followed by "[Cancelled]". Then the exception is raised again. Closing the iterator
         early has the same effects, without an exception. If the iterator of the previous turn was
         not run to its end, it is closed first.
@@ -357,7 +357,7 @@ class Agent:
         return turn
 
     def cancel(self) -> None:
-        """Cancel a turn whose iterator was not run to its end, by closing the iterator.
+        """Cancel an unfinished turn by closing the iterator that ``stream`` returned.
 
         Raises
         ------
@@ -459,16 +459,19 @@ class Agent:
                 if piece:
                     self._pieces.append(piece)
                     yield TextDelta(piece)
-        raise ModelUnavailable(f"{self.model}: the stream ended within the reply; try again")
+        raise ModelUnavailable(f"{self.model}: the stream ended during the reply; try again")
 
     def _refuse_too_large(self, user: Message) -> None:
-        """Raise ``SpecError`` if a user's message does not fit, since no strategy shortens it."""
+        """Raise ``SpecError`` if a user's message does not fit into the context window.
+
+        Strategies do not shorten such a message.
+        """
         history, budget = self.manager.history, self.manager.budget
         prompts = (each for each in history.entries if each.message.role == "system")
         room = max(0, budget.available - sum(each.tokens for each in prompts))
         if (needed := history.counter.count_message(user)) > room:
             held = f"the context window of {budget.limit:,} has room for {room:,}"
-            advice = "shorten it, refer to a file instead, or set a larger limit"
+            advice = "shorten the message, refer to a file instead, or set a larger limit"
             raise SpecError(f"the message has {needed:,} tokens, but {held}; {advice}")
 
     def _raise_if_stopped(self) -> None:
@@ -484,7 +487,10 @@ class Agent:
         return result
 
     def _store_and_append(self, *messages: Message) -> None:
-        """Pass messages to the observer, then append them; Ctrl+C is delayed until both are done."""
+        """Pass messages to the observer, then append them to the conversation.
+
+        Ctrl+C is delayed until both steps are done.
+        """
         with defer_signals():
             if self.observer is not None:
                 self.observer.on_messages(messages)
@@ -504,12 +510,16 @@ class Agent:
             self._call_ids.update(self._open_calls)
 
     def _cancel_open_calls(self) -> None:
-        """Add a result to each tool call without one, saying that the call was cancelled."""
+        """Add a result that reports the cancellation to each tool call that has no result."""
         for call in list(self._open_calls.values()):
             self._store_and_append(result_message(call, cancelled_result(call.name)))
 
     def _clean_up(self, stopped: bool) -> None:
-        """Add missing tool results and partial text after a turn failed or was stopped."""
+        """Complete the conversation after a turn failed or was stopped.
+
+        Missing tool results and the partial answer are added. If ``stopped`` is True, the child
+        processes of tools are ended.
+        """
         if stopped and self.processes is not None:
             try:
                 self.processes.kill_all()
@@ -536,7 +546,7 @@ class Agent:
 
 
 def _replace_surrogates(message: Message) -> Message:
-    """Replace lone surrogates in a message's text; strategies that decode JSON may produce them."""
+    """Replace lone surrogates in the text of a message. A strategy that decodes JSON may add them."""
     content = message.content
     if not isinstance(content, str) or (said := repair_surrogates(content)) == content:
         return message

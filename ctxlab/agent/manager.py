@@ -1,6 +1,6 @@
-"""A context manager for agent loops: append messages, get the request to send.
+"""Context manager for agent loops: append messages and get the messages to send.
 
-The strategies are those of the evaluation, so an agent runs exactly what was measured on
+The manager edits a live conversation with the same strategies that the evaluation applies to
 recordings.
 """
 
@@ -34,13 +34,13 @@ from ctxlab.tokens.models import Model, find_model
 from ctxlab.tokens.profiles import TokenProfile
 
 SAFE_STRATEGY = "rolling_summary() | panic()"
-"""Default strategy: needs no model and makes nearly every request fit.
+"""Default strategy, which calls no model and makes nearly every request fit.
 
 A request can still be too large if the system prompt, the first user message, the summary and the
-newest four messages exceed the budget together, even with their tool results shortened."""
+newest four messages together exceed the budget after their tool results were shortened."""
 
 CONTEXT_PARTS = ("system", "tools", "summary", "messages", "reserve", "free")
-"""The parts of the context window, in display order; together they add up to the limit."""
+"""Parts of the context window, in display order; their token counts add up to the limit."""
 
 _LOG = logging.getLogger("ctxlab.agent.manager")
 
@@ -58,44 +58,47 @@ _FULL_WINDOWS = {128_000, 400_000, 1_050_000}
 
 
 class StatelessWarning(UserWarning):
-    """Nothing is remembered between calls of a function, so each call may ask a model again."""
+    """Warning that ``build_messages`` keeps no state, so each call may use the model again."""
 
 
 class ContextManager:
-    r"""Keeps one live conversation within its budget.
+    r"""Keeps the requests of one live conversation within the token budget.
 
-    Messages are in OpenAI's chat format: dicts, objects of OpenAI's library or litellm's, or
-    ``Message``. They are copied, so later edits of the originals have no effect.
+    Messages are passed in OpenAI's chat format, as dicts or as objects of the openai or litellm
+    package, or as ``Message``. They are copied, so later changes to the originals have no effect.
 
-    A manager belongs to one conversation and to one thread at a time. ``request`` may take as long
-    as a model takes to reply, if the strategy calls one. If that call is rejected, for instance
-    because of a wrong key, an error is logged and the strategy continues without the model.
+    Use one manager per conversation, and call it from one thread at a time. If the strategy calls a
+    model, ``request`` waits for the reply. If the provider rejects the call, for instance because
+    of a wrong API key, an error is logged and the strategy continues without the model.
 
     Parameters
     ----------
     strategy : Strategy, str or callable, optional
-        The strategy.
+        Strategy that edits the context before each request.
     model : str, optional
-        Name of the model that the requests are for.
+        Name of the model that receives the requests.
     tools : sequence of mapping, optional
-        Tool definitions in OpenAI's format; they are counted.
+        Tool definitions in OpenAI's format. Their tokens count toward the budget.
     limit : int or str, optional
-        The model's context window in tokens, also written ``"16k"``; None uses the model's own.
+        Size of the context window in tokens, such as 16000 or ``"16k"``. None uses the context
+        window of the model.
     reserve : int or str, optional
-        Tokens kept for the reply; pass your ``max_tokens``. None uses the model's maximum, at most
-        a tenth of the window. It is 0 for models with separate limits for input and output (gpt-5:
-        272,000 and 128,000).
+        Number of tokens kept free for the reply, usually the ``max_tokens`` of the requests. None
+        uses the model's maximum number of reply tokens or a tenth of the limit, whichever is
+        smaller. For models with separate limits for input and output, such as gpt-5 (272,000 and
+        128,000 tokens), None uses 0.
     client : Client, optional
-        Client for a strategy that calls a model. None calls the provider and stores nothing on
-        disk, because users' messages should not be stored unasked; pass a
-        ``ctxlab.llm.CachedClient`` to store the replies.
+        Client that sends the model calls of the strategy. None calls the provider through litellm
+        and stores nothing on disk, because replies may contain users' messages. To store the
+        replies, pass a ``ctxlab.llm.CachedClient``.
     profile : TokenProfile, optional
-        Calibration of the token counts.
+        Calibration of the token counts. None uses the built-in calibration.
 
     Raises
     ------
     SpecError
-        If strategy, limit or reserve are not valid, or if the strategy works on recordings only.
+        If ``strategy``, ``limit`` or ``reserve`` is invalid, or if the strategy works only on
+        recordings.
 
     Examples
     --------
@@ -127,16 +130,19 @@ class ContextManager:
         if reserve is not None:
             kept = _parse_tokens("reserve", reserve, 0)
         if kept >= window:
-            raise SpecError(f"Expected a reserve below the limit of {window:,}, got {kept:,}")
+            raise SpecError(
+                f"Expected a reserve below the limit of {window:,} tokens, got {kept:,}; "
+                "pass a smaller reserve or a larger limit"
+            )
         given = parse_strategy(strategy) if isinstance(strategy, str) else strategy
         self.strategy = as_strategy(given)
         for each in walk_strategies(self.strategy):
             if not each.supports_live:
                 name = type(each).__name__
-                raise SpecError(f"{name} needs a recording and cannot run live; choose another")
+                raise SpecError(f"{name} works only on recordings; choose another strategy")
         self.model = model
         self.tokens = 0
-        "tokens of the last request, fixed parts included; 0 before the first"
+        "number of tokens of the last request, with tool definitions; 0 before the first request"
         self._known_model = known
         self._counter = TokenCounter(model, profile)
         if client is None and models_used(self.strategy):
@@ -158,17 +164,18 @@ class ContextManager:
     def set_fixed(
         self, *, tools: Sequence[Mapping[str, Any]] = (), system: Iterable[MessageInput] = ()
     ) -> None:
-        """Set the tool definitions and system messages that are part of every request from now on.
+        """Set the tool definitions and system messages that are sent with every later request.
 
-        They take tokens of the budget but are not part of the history, which does not change. This
-        is for frameworks that pass them with each call, separate from the conversation.
+        Use this method if a framework sends tool definitions and system messages separately from
+        the conversation. Their tokens count toward the budget, but the messages are not added to
+        ``history`` and not returned by ``request``.
 
         Parameters
         ----------
         tools : sequence of mapping, optional
-            Tool definitions in OpenAI's format; they replace the current ones.
+            Tool definitions in OpenAI's format, which replace all current tool definitions.
         system : iterable of messages, optional
-            System messages; they replace the current ones.
+            System messages, which replace those of an earlier call of this method.
         """
         self.tools: tuple[dict[str, Any], ...] = tuple([to_plain_data(tool) for tool in tools])
         count = self._counter
@@ -180,43 +187,45 @@ class ContextManager:
     def append(self, message: MessageInput) -> None:
         """Append the next message of the conversation, such as ``response.choices[0].message``.
 
-        Its tokens are counted now and never again.
+        The tokens of a message are counted only once, when it is appended.
 
         Parameters
         ----------
         message : Message, dict or object
-            The message.
+            Message in OpenAI's format.
 
         Raises
         ------
         ValueError
-            If it is not a message.
+            If ``message`` is not a message in OpenAI's format.
         """
         copy = copy_message(message)
         self._context.append(_to_message(copy))
         self._input_messages.append(copy)
 
     def extend(self, messages: Iterable[MessageInput]) -> None:
-        """Append several messages.
+        """Append several messages to the conversation.
 
         Parameters
         ----------
         messages : iterable of messages
-            The messages, in order.
+            Messages in the order of the conversation.
         """
         for message in messages:
             self.append(message)
 
     def sync(self, messages: Sequence[MessageInput]) -> None:
-        """Update to the whole conversation as a framework holds it; new messages are appended.
+        """Append the new messages of a conversation that a framework stores.
 
-        If earlier messages were edited or removed, the conversation and the strategy start again;
-        ``model_calls``, ``events`` and the numbering of requests continue.
+        The argument is the whole conversation. Messages that were appended before are skipped. If
+        earlier messages were changed or removed, the history and the state of the strategy are
+        discarded, and all messages are appended again. ``model_calls`` and ``events`` are kept, and
+        the numbering of requests continues.
 
         Parameters
         ----------
         messages : sequence of messages
-            All messages of the conversation.
+            All messages of the conversation, in order.
         """
         known = len(self._input_messages)
         if known > len(messages) or not all(map(is_same_message, messages, self._input_messages)):
@@ -227,28 +236,32 @@ class ContextManager:
         self.extend(messages[known:])
 
     def request(self) -> list[dict[str, Any]]:
-        """Return the messages to send now; each call is one request of the conversation.
+        """Apply the strategy and return the messages to send to the model.
 
-        A message that the strategy left unchanged is returned as it was appended, without private
-        keys (``_…``). The following is logged as a warning, each kind once per conversation: a
-        report of the strategy, such as a panic or a failed summary (``events`` has all of them); a
-        request over the budget; and a request that a provider would reject, with the rule of
-        ``ctxlab.messages.validation``.
+        Call this method once for each request, because each call counts as one request. Messages
+        that the strategy did not change are returned as they were appended, but without keys that
+        start with ``_``.
+
+        A warning is logged if the strategy reports a problem, such as a panic truncation or a
+        failed summary, if the request exceeds the budget, or if the provider would reject it (see
+        ``ctxlab.messages.validation``). Each kind of warning is logged only once. ``events``
+        contains all reports of the strategy.
 
         Returns
         -------
         list of dict
-            Messages in OpenAI's format.
+            Messages to send, in OpenAI's format.
         """
         return [self._to_wire(entry) for entry in self.request_entries()]
 
     def request_entries(self) -> list[Entry]:
-        """Return the messages to send now, with their provenance; see ``request``.
+        """Apply the strategy and return the messages to send as entries; see ``request``.
 
         Returns
         -------
         list of Entry
-            Each message with the positions in ``history`` that it stands for.
+            Messages to send, each with the positions of the messages in ``history`` that it
+            represents.
         """
         context = self._context
         number = context.request_index
@@ -267,20 +280,22 @@ class ContextManager:
         return list(self._sent_entries)
 
     def preview(self, question: Message) -> list[Entry]:
-        """Return the messages that would be sent if the user said this next; nothing changes.
+        """Return the messages that would be sent if the user asked a question next.
 
-        If the strategy would call a model, or cannot work on a copy of the context, the result is
-        the last request plus all later messages, which the strategy may still shorten.
+        The conversation does not change, because the strategy edits a copy of the context. If the
+        strategy uses a model or its state cannot be copied, it is not applied. The result then
+        consists of the last request, all later messages and the question. In this case, the request
+        that is sent later may be shorter than the result.
 
         Parameters
         ----------
         question : Message
-            The user's next message.
+            Next message of the user.
 
         Returns
         -------
         list of Entry
-            Messages of the request.
+            Messages of the previewed request, in order.
         """
         context = self._context
         if not models_used(self.strategy):
@@ -291,18 +306,18 @@ class ContextManager:
         return [*self._sent_entries, *later, asked]
 
     def context_breakdown(self) -> dict[str, int]:
-        """Return the tokens of the next request by part.
+        """Return the number of tokens of each part of the next request.
 
-        The counts assume that the user speaks next; that message itself is not counted.
+        The next message is assumed to be a user message, whose own tokens are not counted.
 
         Returns
         -------
         dict of str to int
-            ``system``: system prompts, and the tokens that open the reply. ``tools``: tool
-            definitions. ``summary``: messages that stand for older ones, tables of contents
-            included. ``messages``: all other messages. ``reserve``: tokens kept for the reply.
-            ``free``: the rest; negative if the request does not fit. ``limit``: the model's context
-            window, the sum of all parts.
+            Numbers of tokens with the following keys. ``system``: system prompts and the tokens
+            that start the reply. ``tools``: tool definitions. ``summary``: summaries, tables of
+            contents and similar messages of the strategy. ``messages``: all other messages.
+            ``reserve``: tokens kept free for the reply. ``free``: unused tokens; negative if the
+            request does not fit. ``limit``: the context window, which is the sum of all parts.
 
         Examples
         --------
@@ -332,29 +347,31 @@ class ContextManager:
 
     @property
     def history(self) -> History:
-        """All appended messages; none is ever removed."""
+        """All messages of the conversation, including messages that the strategy no longer sends."""
         return self._context.history
 
     @property
     def events(self) -> list[tuple[int, str]]:
-        """Reports of the strategy as ``(index of the request, event)``; the first request is 0."""
+        """Events reported by the strategy, as ``(request index, event)``; indexes start at 0."""
         return self._context.events
 
     @property
     def model_calls(self) -> list[ModelCall]:
-        """The strategy's own model calls."""
+        """Model calls that the strategy has made."""
         return self._context.model_calls
 
     @property
     def changed_positions(self) -> list[int]:
-        """Positions in ``history`` that the last request did not contain verbatim."""
+        """Positions in ``history`` of the messages that the last request changed or left out."""
         kept = {entry.start for entry in self._sent_entries if entry.form is Form.VERBATIM}
         return [position for position in range(self._sent_length) if position not in kept]
 
     def get_turn(self, number: int) -> list[dict[str, Any]]:
-        """Return all messages of a turn, for an agent that saw its line in the table of contents.
+        """Return all messages of a turn.
 
-        The definition of a tool for this is ``ctxlab.context.turns.GET_TURN_TOOL``.
+        A strategy may replace older turns by a table of contents. The agent can then fetch a turn
+        with a tool that calls this method. ``ctxlab.context.turns.GET_TURN_TOOL`` is the definition
+        of this tool.
 
         Parameters
         ----------
@@ -364,28 +381,28 @@ class ContextManager:
         Returns
         -------
         list of dict
-            Messages in OpenAI's format; empty if there is no such turn.
+            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
         """
         start, stop = turn_span(self._context.history, number)
         return [message.to_dict() for message in self.history[start:stop]]
 
     def recording(self, id: str) -> Recording:
-        """Return the conversation as a recording, which can be replayed.
+        """Return the conversation as a recording that can be replayed.
 
         Parameters
         ----------
         id : str
-            Id of the recording.
+            Id of the new recording.
 
         Returns
         -------
         Recording
-            The recording.
+            Recording with all messages, the tool definitions and the name of the model.
         """
         return Recording(id, tuple(self.history), self.tools, self.model)
 
     def __repr__(self) -> str:
-        """Show the strategy and the size of the conversation and of the last request."""
+        """Show the strategy, the number of messages and the number of tokens of the last request."""
         sizes = f"{len(self.history)} messages, {self.tokens:,} of {self.budget.limit:,} tokens"
         return f"<ContextManager {self.strategy!r}: {sizes}>"
 
@@ -397,7 +414,7 @@ class ContextManager:
         return wire
 
     def _log_violations(self, number: int) -> None:
-        """Log the rules of providers that the request violates."""
+        """Log each rule of a provider that the last request violates."""
         messages = [entry.message for entry in self._sent_entries]
         for name in {violation.rule for violation in find_violations(messages)}:
             rule = RULES[name]
@@ -407,7 +424,7 @@ class ContextManager:
             self._log_once(logging.INFO if others else logging.WARNING, name, number, what)
 
     def _log_once(self, level: int, kind: str, number: int, what: str) -> None:
-        """Log the first message of a kind at its level, and the others at level debug."""
+        """Log the first message of each kind at the given level, and later ones at level DEBUG."""
         again = (level, kind) in self._logged_kinds
         self._logged_kinds.add((level, kind))
         _LOG.log(logging.DEBUG if again else level, "request %d: %s", number, what)
@@ -422,32 +439,32 @@ def build_messages(
     model: str = DEFAULT_MODEL,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Build the messages to send from a system prompt and a whole conversation, without any memory.
+    """Build the messages of one request from a system prompt and a whole conversation.
 
-    This is for loops that keep their messages themselves. A strategy with memory, such as a growing
-    summary, starts again at each call. A strategy that calls a model may therefore call it every
-    time once the conversation is long, which a ``StatelessWarning`` says; use
-    ``ContextManager.sync`` instead.
+    Use this function in loops that store the conversation themselves. No state is kept between
+    calls, so a strategy with state, such as a growing summary, starts anew in each call. A strategy
+    that uses a model may therefore call it for every request of a long conversation. For such a
+    strategy a ``StatelessWarning`` is issued; use ``ContextManager.sync`` instead.
 
     Parameters
     ----------
     system_prompt : str or None
-        The system prompt.
+        System prompt; None adds no system prompt.
     messages : sequence of messages
-        All messages of the conversation.
+        All messages of the conversation, in order.
     tools : sequence of mapping, optional
-        Tool definitions in OpenAI's format.
+        Tool definitions in OpenAI's format. Their tokens count toward the budget.
     strategy : Strategy, str or callable, optional
-        The strategy.
+        Strategy that edits the context.
     model : str, optional
-        Name of the model that the request is for.
+        Name of the model that receives the request.
     **options : object
-        Further parameters of ``ContextManager``.
+        Further keyword arguments of ``ContextManager``.
 
     Returns
     -------
     list of dict
-        Messages in OpenAI's format.
+        Messages to send, in OpenAI's format.
 
     Examples
     --------
@@ -456,9 +473,9 @@ def build_messages(
     """
     manager = ContextManager(strategy, model, tools=tools, **options)
     if asked := models_used(manager.strategy):
-        advice = "use ContextManager.sync(messages), which keeps earlier replies"
-        what = f"{' and '.join(asked)} may be called again each time; {advice}"
-        warnings.warn(f"build_messages has no memory: {what}", StatelessWarning, stacklevel=2)
+        advice = "use ContextManager.sync(messages), which keeps the model's earlier replies"
+        what = f"{' and '.join(asked)} may be called again for every request; {advice}"
+        warnings.warn(f"build_messages keeps no state: {what}", StatelessWarning, stacklevel=2)
     if system_prompt is not None:
         manager.append({"role": "system", "content": system_prompt})
     manager.extend(messages)
@@ -470,7 +487,11 @@ def _to_message(copy: Message | dict[str, Any]) -> Message:
 
 
 def _parse_tokens(name: str, written: object, least: int) -> int:
-    """Parse a number of tokens, such as 16000 or "16k"."""
+    """Convert a number of tokens, such as 16000 or "16k", to an int.
+
+    Raise ``SpecError`` if ``written`` is not a whole number of at least ``least``. ``name`` is the
+    name of the option in the error message.
+    """
     value, unit = written, ""
     if isinstance(written, str):
         value, unit = parse_quantity(written) or (None, "")
@@ -478,13 +499,15 @@ def _parse_tokens(name: str, written: object, least: int) -> int:
         number = float(value)
         if number.is_integer() and number >= least:
             return int(number)
-    raise SpecError(f"Expected {name} in tokens, {least} or more, such as '16k', got {written!r}")
+    raise SpecError(
+        f"Expected {name} of {least} or more tokens, such as 16000 or '16k', got {written!r}"
+    )
 
 
 def _default_reserve(known: Model, window: int) -> int:
-    """Return the default number of tokens kept for the reply."""
+    """Return the number of tokens that are kept free for the reply by default."""
     apart = known.limit + known.max_output in _FULL_WINDOWS and known.limit not in _FULL_WINDOWS
     named = re.search("gpt-[5-9]|codex", f"{known.name} {known.listed_as}".lower())
     if apart and named and window <= known.limit:
-        return 0  # the reply has a limit of its own
+        return 0  # the model has a separate limit for the reply
     return min(known.max_output, window // 10)

@@ -1,7 +1,7 @@
 """Convert a model's replies and tool results to messages that every provider accepts.
 
-Each request contains the conversation so far. If a single tool call had an invalid name, or
-arguments that are not JSON, providers would reject every later request.
+Each request contains the conversation so far. Therefore a single tool call with an invalid name, or
+with arguments that are not JSON, would cause providers to reject every later request.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 def message_from_reply(reply: Reply, taken: Container[str]) -> tuple[Message, tuple[ToolCall, ...]]:
     """Convert a model's reply to a message that is stored and to tool calls that are run.
 
-    In the stored message, each tool call has a unique id, a name of characters that all providers
-    allow, and a JSON object as arguments. The tool calls to run have the same ids, but the names
-    and arguments are those that the model wrote.
+    In the stored message, each tool call has a unique id, a name with only characters that all
+    providers allow, and a JSON object as arguments. The tool calls to run have the same ids, but
+    keep the names and arguments that the model wrote.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def partial_answer(deltas: list[str], stopped: bool) -> Message | None:
     deltas : list of str
         Pieces of text that the model has sent so far.
     stopped : bool
-        True if the user stopped the turn, False if the turn failed. The marker at the end of the
-        message depends on it.
+        True if the user stopped the turn, False if the turn failed. This determines the marker at
+        the end of the message.
 
     Returns
     -------

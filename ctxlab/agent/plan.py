@@ -1,4 +1,4 @@
-"""Tool with which an agent writes down the steps of its plan.
+"""Tool for an agent to write down the steps of its plan.
 
 The session stores the steps, the current step, and whether the work is waiting or paused. A resumed
 session continues with this plan.
@@ -24,7 +24,7 @@ _Steps = Annotated[list[str], Field(max_length=MAX_STEPS)]
 def plan_tool(
     get_plan: Callable[[], AgentPlan | None], set_plan: Callable[[AgentPlan | None], object]
 ) -> Tool:
-    """Build the tool ``update_plan``, with which an agent replaces its plan.
+    """Build the tool ``update_plan``, which replaces the plan of an agent.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def plan_tool(
             current: the step in progress, counted from 1; leave it out when all steps are done
         """
         if current is not None and current > max(len(steps), 1):
-            raise ValueError(f"current is {current}, but there are only {len(steps)} steps")
+            raise ValueError(f"Expected current from 1 to {max(len(steps), 1)}, got {current}")
         if not steps:
             set_plan(None)
             return "The plan was dropped."

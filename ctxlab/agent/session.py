@@ -1,6 +1,6 @@
 """Sessions that store the conversation of a live agent, message by message.
 
-Each message is stored before it takes effect. If the process is killed, only an incomplete reply or
+Each message is stored before the agent uses it. If the process is killed, only an incomplete reply or
 an unfinished tool call is lost.
 """
 
@@ -42,11 +42,11 @@ class TurnObserver(Protocol):
 class AgentSession:
     """Agent whose conversation is stored in a session.
 
-    Create one with ``start`` or ``resume`` and a new agent. Each message is appended to the store
-    at once. ``SessionStore.save`` is called at the end of each turn, even if the turn fails. If the
-    session was continued elsewhere, for instance in another process, ``SessionConflict`` is raised
-    once, and nothing more is stored. An ``AgentSession`` is the ``ConversationObserver`` of its
-    agent.
+    Create an ``AgentSession`` by passing a new agent to ``start`` or ``resume``. Each message is
+    appended to the store at once. ``SessionStore.save`` is called at the end of each turn, even if
+    the turn fails. If another process or another ``AgentSession`` has continued the session,
+    ``SessionConflict`` is raised once, and nothing more is stored. An ``AgentSession`` is the
+    ``ConversationObserver`` of its agent.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class AgentSession:
         return f"<AgentSession {self.id}: {self.agent!r}>"
 
     def __enter__(self) -> AgentSession:
-        """Return the session."""
+        """Return this ``AgentSession``."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,12 +150,13 @@ class AgentSession:
     def resume(
         cls, store: SessionStore, id: str, agent: Agent, *, summarizer: TurnObserver | None = None
     ) -> AgentSession:
-        """Load a stored session of any length into an agent, which continues it.
+        """Load a stored session of any length into an agent, so that the agent continues it.
 
-        The agent uses its own system prompt; if it has none, it uses the stored system prompt. The
-        next message contains the summary and the plan of the session and is not stored. The newest
-        messages of the session follow. If a crash left tool calls without a result, results that
-        report the interruption are added to the store. Turns keep their numbers.
+        The conversation consists of the agent's system prompt, a message with the summary and the
+        plan of the session, and the newest messages of the session. If the agent has no system
+        prompt, the stored one is used. The message with the summary is not stored. If a crash left
+        tool calls without results, results that report the interruption are added to the store.
+        Turns keep their numbers.
 
         Parameters
         ----------
@@ -292,7 +293,7 @@ class AgentSession:
         Raises
         ------
         SessionConflict
-            If the session was continued elsewhere, for instance in another process.
+            If another process or another ``AgentSession`` has continued the session.
         """
         self._raise_if_closed()
         try:
@@ -339,7 +340,7 @@ def _raise_if_started(agent: Agent) -> None:
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
-    """Load a stored conversation into an agent, whose turns keep their stored numbers."""
+    """Load a stored conversation into an agent, so that turns keep their stored numbers."""
     opening: list[Message] = []
     if agent.system is None:
         stored = store.read_messages(id, 0, _MAX_OPENING_MESSAGES)
@@ -356,7 +357,7 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
 
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
-    """Build results for the last tool calls of a session that have none, because of a crash."""
+    """Build results for the last tool calls of a session that a crash left without results."""
     last = MessageUnit(Message("user", ""))
     for message in store.read_turn(id, store.count_turns(id))[1]:
         if message.role != "tool":

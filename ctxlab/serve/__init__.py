@@ -1,1 +1,1 @@
-"""Servers that provide sessions over MCP and HTTP."""
+"""Servers that give clients access to sessions over MCP and HTTP."""

@@ -1,7 +1,8 @@
-"""Token authentication and request limits of both servers.
+"""Token authentication and request limits of the HTTP servers.
 
-Both servers run behind ``AuthMiddleware``, which checks each request first. Refusals are problem
-details (RFC 9457).
+The applications of ``ctxlab serve http`` and ``ctxlab serve mcp --http`` run inside
+``AuthMiddleware``, which checks each request first. A rejected request is answered with problem
+details (RFC 9457), a JSON object that describes the error.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ MAX_BODY_BYTES = 1_000_000
 """Default maximum size of a request body, in bytes."""
 
 BODY_TIMEOUT = 30.0
-"""Default time limit for receiving a body, in seconds, so that slow clients hold no resources."""
+"""Default time limit for receiving a request body, in seconds. Slower clients get status 408."""
 
 ON_AUTHENTICATED_KEY = "ctxlab.authenticated"
-"""Key in the ASGI scope of a function that is called when a request has the right token."""
+"""Key in the ASGI scope of an optional callback, called when a request has the right token."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach an address.
+    """Return True if a host is a loopback address, which only the same machine can reach.
 
-    Names other than localhost are not resolved.
+    Host names are not resolved. The result is False for all names except ``localhost``.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def is_loopback(host: str) -> bool:
     Returns
     -------
     bool
-        True for a loopback address or localhost.
+        True if ``host`` is a loopback IP address, such as 127.0.0.1, or ``localhost``.
 
     Examples
     --------
@@ -64,23 +65,24 @@ def is_loopback(host: str) -> bool:
 
 
 def check_or_generate_token(token: str | None) -> str:
-    """Check a token, or generate a random one.
+    """Check the characters of a token, or generate a random token if None is passed.
 
     Parameters
     ----------
     token : str or None
-        Token that clients must send. None generates 32 random bytes, written as 43 characters that
-        need no escaping in a URL.
+        Token that clients must send. If None, a token with 32 random bytes is generated. It has 43
+        characters and needs no escaping in a URL.
 
     Returns
     -------
     str
-        The token.
+        The given or generated token.
 
     Raises
     ------
     SpecError
-        If a header cannot carry the token: it is empty, or not all printable ASCII without spaces.
+        If the token is empty, or if it contains a space, a control character or a non-ASCII
+        character. Such a token cannot be sent in an HTTP header.
 
     Examples
     --------
@@ -88,34 +90,35 @@ def check_or_generate_token(token: str | None) -> str:
     ('a-token', 43)
     >>> check_or_generate_token("")
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: expected a token of printable ASCII without spaces, got an empty one; \
-leave it out to generate a random one
+    ctxlab.errors.SpecError: Expected a token of printable ASCII characters without spaces, \
+got an empty string; omit the token to generate a random one
     """
     if token is None:
         return secrets.token_urlsafe(32)
     if not token or not all("!" <= letter <= "~" for letter in token):
-        got = "one with other characters" if token else "an empty one"
+        got = "a token with other characters" if token else "an empty string"
         raise SpecError(
-            f"expected a token of printable ASCII without spaces, got {got}; "
-            "leave it out to generate a random one"
+            f"Expected a token of printable ASCII characters without spaces, got {got}; "
+            "omit the token to generate a random one"
         )
     return token
 
 
 def problem_details(status: int, detail: str) -> dict[str, Any]:
-    """Build the problem details of an error, as defined by RFC 9457.
+    """Return the JSON object that describes an error to the client, as defined by RFC 9457.
 
     Parameters
     ----------
     status : int
-        HTTP status code.
+        HTTP status code of the response.
     detail : str
-        Explanation of the error.
+        Description of the error.
 
     Returns
     -------
     dict
-        JSON object with ``type``, ``title``, ``status`` and ``detail``.
+        JSON object with the keys ``type``, ``title``, ``status`` and ``detail``. The title is the
+        standard phrase of the status code, such as "Not Found".
 
     References
     ----------
@@ -131,35 +134,41 @@ def problem_details(status: int, detail: str) -> dict[str, Any]:
 
 
 class AuthMiddleware:
-    """ASGI middleware that checks the token, size and duration of each request.
+    """ASGI middleware that checks the token, origin, body size and duration of each request.
 
-    Requests that fail a check are not passed to ``app``. They are answered with these statuses:
+    A request that fails a check is not passed to ``app``. It is answered with one of these
+    statuses:
 
-    - 401: the token is missing or wrong (compared in constant time)
-    - 403: the request comes from a web page of another site (``Origin``)
-    - 408: the body was not complete after ``body_timeout``
-    - 413: the body has more than ``max_body`` bytes, whether or not its length was declared
+    - 401: The token is missing or wrong. Tokens are compared in constant time.
+    - 403: The ``Origin`` header shows that a web page of another site sent the request.
+    - 408: The body was not complete after ``body_timeout`` seconds.
+    - 413: The body has more than ``max_body`` bytes. This is checked even if the request does not
+      declare the length of its body.
 
-    A request that the client aborts is dropped.
+    If the client disconnects before the body is complete, the request is dropped without an
+    answer.
 
-    ``Host`` is not checked: a page that reaches the server under its own name (DNS rebinding) has
-    no token to send. ``Origin`` is checked because the MCP specification requires it.
+    The ``Host`` header is not checked, although such a check is a common protection against DNS
+    rebinding. In that attack, a web page makes its own host name resolve to the server. The page
+    does not know the token, so its requests are rejected anyway. ``Origin`` is checked because the
+    MCP specification requires it.
 
     Parameters
     ----------
     app : ASGIApp
         Application to protect.
     token : str, optional
-        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random token
+        is generated.
     max_body : int, default 1_000_000
-        Maximum size of a body in bytes.
+        Maximum size of a request body, in bytes.
     body_timeout : float, default 30.0
-        Time limit for receiving a body, in seconds.
+        Time limit for receiving a request body, in seconds.
 
     Attributes
     ----------
     token : str
-        Token that requests must send.
+        The given or generated token that requests must send.
     """
 
     def __init__(
@@ -175,7 +184,7 @@ class AuthMiddleware:
         self.max_body = max_body
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """Handle one ASGI request."""
+        """Check one ASGI request, then reject it or pass it to the application."""
         body: _Receive | None = receive
         try:
             if scope["type"] != "lifespan":
@@ -199,13 +208,20 @@ class AuthMiddleware:
         scheme, _, word = (sent[0] if len(sent) == 1 else "").partition(" ")
         right = hmac.compare_digest(word.strip(" \t").encode("latin-1"), self.token.encode())
         if not right or scheme.lower() != "bearer":
-            raise _Refused(401, "send the server's token: Authorization: Bearer TOKEN")
+            raise _Refused(
+                401,
+                "missing or wrong token; send the header 'Authorization: Bearer TOKEN' with the "
+                "token of this server",
+            )
 
     async def _receive_body(self, headers: _Headers, receive: _Receive) -> _Receive | None:
-        """Wait for the body and return a function that yields its parts; None if the client is gone."""
-        too_long = _Refused(413, f"the body exceeds {self.max_body:,} bytes")
+        """Receive the whole body, and return an ASGI ``receive`` function that replays the body.
+
+        Return None if the client has disconnected.
+        """
+        too_long = _Refused(413, f"the body exceeds {self.max_body:,} bytes; send a smaller body")
         declared = filter(str.isdecimal, _header_values(headers, b"content-length"))
-        if any(int(digits[:18]) > self.max_body for digits in declared):  # 18 are too many
+        if any(int(digits[:18]) > self.max_body for digits in declared):  # 18 digits suffice
             raise too_long
         parts, length = deque[MutableMapping[str, Any]](), 0
         try:
@@ -216,7 +232,7 @@ class AuthMiddleware:
                     if length > self.max_body:
                         raise too_long
         except TimeoutError:
-            why = f"the request was incomplete after {self.body_timeout:g} seconds"
+            why = f"the body was incomplete after {self.body_timeout:g} seconds; send it faster"
             raise _Refused(408, why) from None
 
         async def receive_next() -> MutableMapping[str, Any]:
@@ -226,14 +242,18 @@ class AuthMiddleware:
 
 
 class _Refused(Exception):
-    """Status and explanation of a request that fails a check."""
+    """Error for a request that failed a check, with the HTTP status and an explanation."""
 
 
 def _check_origin(headers: _Headers) -> None:
     hosts = {_parse_hostname(f"//{host}") for host in _header_values(headers, b"host")}
     for origin in map(_parse_hostname, _header_values(headers, b"origin")):
         if not origin or not (is_loopback(origin) or origin in hosts):
-            raise _Refused(403, "requests from web pages of other sites are not allowed")
+            raise _Refused(
+                403,
+                "Expected an Origin header with localhost or the host of this server, "
+                f"got host {origin[:200]!r}; web pages of other sites cannot use this server",
+            )
 
 
 def _header_values(headers: _Headers, name: bytes) -> list[str]:

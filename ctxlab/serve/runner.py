@@ -1,4 +1,4 @@
-"""Run an ASGI application with uvicorn until it is told to stop."""
+"""Run an ASGI application with uvicorn until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ctxlab.errors import DataMissing, SpecError
 from ctxlab.serve.auth import ASGIApp, is_loopback
 
 _SHUTDOWN_TIMEOUT = 2
-"""Time limit for open responses after the server is told to stop, in seconds."""
+"""Number of seconds that open responses have to finish after a signal."""
 
 _LISTEN_BACKLOG = 128
-"""Number of connections that wait in the operating system until they are accepted."""
+"""Maximum number of connections that the operating system keeps until they are accepted."""
 
 
 def run_uvicorn(
@@ -27,24 +27,25 @@ def run_uvicorn(
 ) -> None:
     """Serve an application with uvicorn until SIGINT or SIGTERM, then raise ``KeyboardInterrupt``.
 
-    Open responses have two seconds to finish; later ones are cut off without an error in the log.
-    Connections without the token of ``app`` are limited, see ``ctxlab.serve.connections``.
+    After the signal, open responses have two seconds to finish. Then they are cut off, and no error
+    is logged. The number of connections that have not sent the token of ``app`` is limited (see
+    ``ctxlab.serve.connections``).
 
     Parameters
     ----------
     app : ASGIApp
         Application to serve.
     host : str
-        Address to listen on.
+        IP address or host name to listen on.
     port : int
-        Port to listen on; 0 chooses a free one.
+        Port to listen on; 0 chooses a free port.
     on_listening : callable, optional
         Function that is called with the URL when the server accepts connections.
 
     Raises
     ------
     SpecError
-        If the server cannot listen on the address.
+        If the port is invalid or the server cannot listen on the address.
     DataMissing
         If uvicorn is not installed.
     """
@@ -57,13 +58,13 @@ def run_uvicorn(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            for each in sockets or ():  # asyncio sets the queue to the size of an accept batch
+            for each in sockets or ():  # asyncio has set the queue to the size of an accept batch
                 each.listen(_LISTEN_BACKLOG)
 
     limits = ConnectionLimits.for_process()
     config = uvicorn.Config(
         app,
-        # uvicorn prefers other loops and protocols if installed; these have no such limits.
+        # uvicorn prefers other event loops and protocols if installed; they lack these limits.
         loop="asyncio",
         http=partial(LimitedProtocol, limits=limits),  # type: ignore[arg-type]
         ws="none",
@@ -91,7 +92,7 @@ def run_uvicorn(
 
 
 def server_url(host: str, port: int) -> str:
-    """Return the URL of a server.
+    """Return the HTTP URL of a server.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def server_url(host: str, port: int) -> str:
     Returns
     -------
     str
-        The URL, with brackets around an IPv6 address.
+        URL without a path. An IPv6 address is written in brackets.
 
     Examples
     --------
@@ -116,7 +117,7 @@ def server_url(host: str, port: int) -> str:
 
 def _bind_socket(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65_535:
-        raise SpecError(f"port must be between 0 and 65535, got {port}")
+        raise SpecError(f"Expected a port from 0 to 65535, got {port}")
     name = host.strip("[]")
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:

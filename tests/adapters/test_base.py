@@ -1,4 +1,4 @@
-"""A conversation that a framework hands over is recognised by how it begins, whatever it keeps."""
+"""Tests of ``ConversationPool``, which recognises a framework's conversation by its first messages."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_strategy_that_is_written_wrongly_is_refused_at_once() -> None:
 def summarising(
     prepare: Callable[[ConversationPool[int], int, list[Message]], object], turns: int = 40
 ) -> int:
-    """How many summaries a conversation took that was prepared so, turn by turn."""
+    """Prepare a conversation turn by turn and return the number of summaries that were made."""
     client = ScriptedClient(lambda _: "## Goal\nRead.")
     known = ConversationPool[int](
         "rolling_summary(model='gpt-4o') | panic", "gpt-4o", limit=2000, reserve=0, client=client

@@ -1,4 +1,4 @@
-"""A LangChain agent runs to its end while its model sees what the strategy makes of its messages."""
+"""Tests of the LangChain middleware: the agent finishes, and its model gets the edited messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = 12
 
 
 class Scripted(BaseChatModel):
-    """Calls the tool a dozen times, then says it is done; remembers what it was asked."""
+    """Model that calls the tool twelve times, then finishes; it keeps the messages it got."""
 
     asked: list[list[BaseMessage]]
     tools: list[Any]
@@ -101,7 +101,7 @@ def test_what_is_left_alone_is_the_very_message_and_tools_take_room() -> None:
 
 
 def sent_of(messages: list[Any], strategy: str = "full", tools: list[Any] | None = None) -> Any:
-    """What the model is sent of messages, and the middleware."""
+    """Return the messages that the model gets, and the middleware."""
     model = Scripted(asked=[], tools=[])
     middleware = ContextMiddleware(strategy, "gpt-4o")
     request: Any = ModelRequest(
@@ -196,7 +196,7 @@ def test_a_prompt_that_changes_at_each_call_is_no_new_conversation() -> None:
 
 
 class Named:
-    """A chat model as far as its name goes."""
+    """Stand-in for a chat model that has only a name."""
 
     def __init__(self, **names: Any) -> None:
         self.__dict__.update(names)

@@ -1,4 +1,4 @@
-"""Every call through litellm is managed before it is made; what is no chat completion is left alone."""
+"""Tests of the litellm adapter: chat completions are edited, other calls are not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of OpenAI's Agents SDK ends well while its model sees what the strategy makes of its items."""
+"""Tests of the OpenAI Agents SDK filter: a run finishes, and its model gets the edited items."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = 12
 
 
 class Scripted(Model):
-    """Makes two calls at a time, then says it is done; remembers what it was asked."""
+    """Model that makes two calls at a time, then finishes; it keeps the items it got."""
 
     def __init__(self) -> None:
         self.asked: list[list[TResponseInputItem]] = []
@@ -69,7 +69,7 @@ def read(path: str) -> str:
 
 
 def managed(strategy: Any, items: list[Any], **options: Any) -> list[Any]:
-    """What the filter makes of items."""
+    """Return the items after the filter."""
     data: Any = SimpleNamespace(model_data=SimpleNamespace(input=items, instructions="You read."))
     options = {"model": "gpt-4o", "limit": 9000, "reserve": 0, **options}
     return list(asyncio.run(context_filter(strategy, **options)(data)).input)

@@ -1,4 +1,4 @@
-"""A Pydantic AI agent runs to its end while its model sees what the strategy makes of its history."""
+"""Tests of the Pydantic AI processor: the agent finishes, and its model gets the edited history."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(strategy: str, **options: Any) -> tuple[list[list[ModelMessage]], str]:
 
 
 def processed(processor: Any, history: list[ModelMessage]) -> list[ModelMessage]:
-    """What a processor makes of a history."""
+    """Return the history after the processor."""
     made: list[ModelMessage] = asyncio.run(processor(history))
     return made
 

@@ -1,4 +1,4 @@
-"""Rules of the circuit breaker, alone and in an agent."""
+"""Tests of the circuit breaker, alone and in an agent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_breaker_with_a_strange_threshold_is_refused() -> None:
 
 
 class Flaky:
-    """A tool that fails as it is told, and one that never does."""
+    """Two tools: one that fails on demand, and one that never fails."""
 
     def __init__(self) -> None:
         self.ran = 0

@@ -1,4 +1,4 @@
-"""Rules of Ctrl+C: whatever it hits, the conversation is whole afterwards and the next turn works."""
+"""Tests of Ctrl+C: after any interrupt, the conversation is valid and the next turn works."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_ctrl_c_at_any_moment_parts_no_message_from_its_store(
 
 
 class Interrupting:
-    """Streams at random, and is interrupted at random, in text, in tools and in what hears it."""
+    """Random streams with random interrupts: during text, in tools, and in the store."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Rules of the agent's loop: what it sends, what it keeps, and when it ends."""
+"""Tests of the agent loop: what it sends, what it keeps, and when it ends."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_sai
     agent, client = agent_of("Fine.", limit=1000, reserve=100)
     heard = Heard(agent)
     with pytest.raises(
-        SpecError, match=r"2,\d{3} tokens.* of 1,000 has room for 8\d\d; shorten it"
+        SpecError, match=r"2,\d{3} tokens.* of 1,000 has room for 8\d\d; shorten the"
     ):
         agent.stream("word " * 2000)
     assert heard.messages == []
@@ -454,7 +454,7 @@ def fail() -> str:
 
 
 class Unruly:
-    """Answers at random: unknown tools, broken arguments, ids that are used again, nothing at all."""
+    """Model with random answers: unknown tools, malformed arguments, reused ids, or nothing."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

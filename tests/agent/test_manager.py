@@ -1,4 +1,4 @@
-"""A live conversation is managed by the strategies of the lab, and sends what a replay would."""
+"""Tests of the live context manager, which must send the same requests as a replay."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_conversation_outlives_a_client_that_makes_no_vectors() -> None:
     manager = small("retrieval(k=2, embedding='text-embedding-3-small')", client=Plain())
     manager.extend(talk(30))
     manager.request()
-    assert any("no embed method" in what for _, what in manager.events)
+    assert any("with an embed method" in what for _, what in manager.events)
 
 
 def test_nothing_is_kept_on_disk_where_no_client_is_given() -> None:

@@ -1,4 +1,4 @@
-"""Rules of live sessions, over both stores: stored as it goes, resumed as it was left."""
+"""Tests of live sessions with both stores: messages are stored at once, and sessions can be resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Open = Callable[[], SessionStore]
 
 @pytest.fixture(params=["chunks", "workspace"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens the same store, each time as a program that has just begun does."""
+    """Return a function that opens the same store as a newly started program would."""
     made: list[SessionStore] = []
 
     def fresh() -> SessionStore:

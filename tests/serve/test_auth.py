@@ -1,4 +1,4 @@
-"""A request is looked at before the server sees it, and what is refused is told as problem details."""
+"""Tests of authorization: requests are checked first, and refusals are problem details."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADERS = [(b"authorization", RIGHT.encode())]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the length of the body, then hears that the client goes."""
+    """Answer with the length of the body, then wait until the client disconnects."""
     length, more = 0, True
     while more:
         part = await receive()
@@ -32,7 +32,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 def answered(
     middleware: AuthMiddleware, *parts: bytes, kind: str = "http", **headers: str | list[str]
 ) -> tuple[Any, bytes, dict[bytes, bytes]]:
-    """Status, body and headers of what a middleware sends for a request."""
+    """Return status, body and headers of the answer to a request."""
     pairs = [
         (name.replace("_", "-").encode(), each.encode("latin-1"))
         for name, values in headers.items()

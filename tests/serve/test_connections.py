@@ -1,4 +1,4 @@
-"""Connections that never send a whole request stop no server and fill no log."""
+"""Tests that slow and incomplete connections neither block the server nor fill its log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 @contextmanager
 def server(which: str, workspace: Path, files: int | None) -> Iterator[tuple[int, Path]]:
-    """The port of a server, a process with so many file descriptors, and its standard error."""
+    """Start a server with a limit of open files; yield its port, process and standard error."""
     import resource
 
     def limit() -> None:
@@ -65,7 +65,7 @@ def server(which: str, workspace: Path, files: int | None) -> Iterator[tuple[int
 
 @contextmanager
 def dripping(port: int, count: int) -> Iterator[None]:
-    """So many connections that send one byte a second; one that is closed is opened again."""
+    """Keep ``count`` connections open that send one byte per second; reopen closed ones."""
     over, begun = threading.Event(), threading.Event()
 
     def opened() -> list[Any]:
@@ -138,7 +138,7 @@ def test_a_client_is_served_within_5_seconds_while_300_connections_drip(
 
 @contextmanager
 def listening(app: Any, monkeypatch: pytest.MonkeyPatch, **limits: float) -> Iterator[int]:
-    """The port of an app that is served in this process, with other limits."""
+    """Serve an app in this process with the given limits and yield its port."""
     import uvicorn
 
     made = ConnectionLimits(**limits)  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 async def slow(scope: Any, receive: Any, send: Any) -> None:
-    """Answers after a while, longer than a connection may be pending."""
+    """Answer later than the time limit for pending connections."""
     if scope["type"] == "lifespan":
         while (await receive())["type"] != "lifespan.shutdown":
             await send({"type": "lifespan.startup.complete"})
@@ -201,7 +201,7 @@ def connected(port: int, request: bytes = b"") -> socket.socket:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """All that comes until the server closes."""
+    """Return all data that arrives until the server closes the connection."""
     said = b""
     try:
         while piece := connection.recv(65_536):

@@ -1,4 +1,4 @@
-"""Another account of the machine gets nothing from a server without its token, and reads no file.
+"""Tests that another user of the machine cannot use a server without its token or read its files.
 
 Servers, stores and caches are made under the widest umask, in a folder that everybody can enter.
 """
@@ -80,7 +80,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A folder that everybody can enter, which pytest's own are not."""
+    """Return a folder that all users can enter, unlike pytest's folders."""
     made = Path(tempfile.mkdtemp(prefix="ctxlab-other-"))
     made.chmod(0o755)
     yield made
@@ -89,7 +89,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[dict[str, str]]:
-    """A workspace with everything that is stored of sessions, and the addresses of both servers."""
+    """Create a workspace with stored sessions, and return the addresses of both servers."""
     import pty
 
     workspace = folder / "workspace"
@@ -140,7 +140,7 @@ def served(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def requests(served: dict[str, str]) -> list[tuple[str, str, str, str | None]]:
-    """Every route of the document, and others, of both servers."""
+    """Return requests for all routes of both servers, and some others."""
     with httpx.Client(base_url=served["http"], headers=bearer(TOKEN), trust_env=False) as client:
         document = client.get("/openapi.json").json()
     values = {"path": quote(served["workspace"], safe=""), "id": served["session"], "turn": "1"}
@@ -168,7 +168,7 @@ def _json(body: object) -> str | None:
 
 
 def stored(workspace: Path) -> list[Path]:
-    """All files and folders that were made of sessions."""
+    """Return all files and folders that belong to stored sessions."""
     made = [path for top in (".ctxlab", "chunks") for path in (workspace / top).rglob("*")]
     names = {path.name for path in made}
     assert {"sessions.db", "sessions.db-wal", "cache.db", "chat_history"} <= names
@@ -177,7 +177,7 @@ def stored(workspace: Path) -> list[Path]:
 
 
 def seen_by_another(told: dict[str, Any]) -> dict[str, Any]:
-    """What a process of another user finds."""
+    """Return what a process of another user can access."""
     command = [sys.executable, "-I", "-S", "-c", LOOK]
     done = subprocess.run(command, input=json.dumps(told), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,1 +1,1 @@
-"""Tools of an agent: typed functions, a workspace, and child processes."""
+"""Tools for agents: tools built from functions, tools for a workspace, and shell commands."""

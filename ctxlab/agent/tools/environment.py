@@ -1,9 +1,10 @@
-"""The environment of commands that an agent runs: without keys, tokens and passwords.
+"""Environment variables of commands that an agent runs, without keys, tokens and passwords.
 
-A model that was misled by a text it read could send secrets away. Only names of variables are
-checked, not values: a password inside ``DATABASE_URL`` passes. This is not a sandbox. A command
-runs as the same user, so it can read that user's files, such as ``~/.netrc``, and on Linux this
-program's environment in ``/proc/PID/environ``. For more protection run the agent in a container.
+A model that follows instructions in untrusted input could otherwise send secrets to a third party.
+Only the names of variables are checked. For example, a password inside ``DATABASE_URL`` is not
+removed. This is not a sandbox. A command runs as the same user, so it can read the user's files,
+such as ``~/.netrc``, and on Linux this program's environment in ``/proc/PID/environ``. For more
+protection, run the agent in a container.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from ctxlab.errors import SpecError
 
 SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-"""A variable whose name contains one of these words, in any case, is removed."""
+"""Words that suggest a secret. A variable is removed if its name contains one, in any letter case."""
 
 
 def names_to_keep(names: Iterable[str]) -> frozenset[str]:
-    """Validate the names of variables that commands inherit in spite of their names.
+    """Validate the names of variables that commands inherit even if the names suggest secrets.
 
     Parameters
     ----------
@@ -27,22 +28,22 @@ def names_to_keep(names: Iterable[str]) -> frozenset[str]:
     Returns
     -------
     frozenset of str
-        The names.
+        The validated names.
 
     Raises
     ------
     SpecError
-        If ``names`` is a single string, or if a name is not valid for a variable.
+        If ``names`` is a single string, or if a name is not valid for an environment variable.
 
     Examples
     --------
     >>> names_to_keep("GITHUB_TOKEN")
     Traceback (most recent call last):
-    ctxlab.errors.SpecError: Expected a list of names of variables, got 'GITHUB_TOKEN'; pass \
+    ctxlab.errors.SpecError: Expected a list of variable names, got 'GITHUB_TOKEN'; pass \
 ['GITHUB_TOKEN']
     """
     if isinstance(names, str):
-        raise SpecError(f"Expected a list of names of variables, got {names!r}; pass [{names!r}]")
+        raise SpecError(f"Expected a list of variable names, got {names!r}; pass [{names!r}]")
     kept = frozenset(names)
     for name in kept:
         if not name or "=" in name or "\0" in name:
@@ -52,19 +53,19 @@ def names_to_keep(names: Iterable[str]) -> frozenset[str]:
 
 
 def without_secrets(environ: Mapping[str, str], keep: Iterable[str] = ()) -> dict[str, str]:
-    """Remove variables whose names suggest secrets.
+    """Return a copy of the environment without the variables whose names suggest secrets.
 
     Parameters
     ----------
     environ : mapping of str to str
-        Environment of this program.
+        Environment variables of this program, by name.
     keep : iterable of str
-        Names that are kept in any case.
+        Names of variables that are kept even if their names suggest secrets.
 
     Returns
     -------
     dict of str to str
-        The environment for a command.
+        Environment variables for a command, by name.
 
     Examples
     --------

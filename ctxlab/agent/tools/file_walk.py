@@ -1,4 +1,4 @@
-"""Walk through all files below a folder, in order, without following links, within a time limit."""
+"""List all files and folders below a folder, without following links, within a time limit."""
 
 from __future__ import annotations
 
@@ -16,47 +16,50 @@ from ctxlab.agent.tools.safe_paths import MAX_DEPTH, DirectoryEntry, list_entrie
 
 @dataclass
 class FileWalker:
-    """Walks through a folder and everything below it, and counts what it leaves out.
+    """Lists the files and folders below a folder, and counts the files and folders left out.
 
-    Hidden entries (names that start with a dot, such as ``.git`` and ``.ctxlab``) are left out.
-    Links are not followed. Folders that cannot be opened are counted.
+    Files and folders with names that start with a dot, such as ``.git`` and ``.ctxlab``, are
+    hidden and left out. Symbolic links are listed but not followed. A folder that cannot be opened
+    is listed without its contents.
     """
 
     max_depth: int = MAX_DEPTH
-    "levels below the folder, at most ``MAX_DEPTH``; 1 covers the folder's own entries"
+    "number of levels to list, limited to ``MAX_DEPTH``; 1 lists only the folder's own contents"
     deadline: float = float("inf")
-    "value of ``time.monotonic`` at which the walk stops and sets ``timed_out``"
+    "time at which the walk stops and sets ``timed_out``, as a value of ``time.monotonic``"
     hidden_count: int = 0
-    "number of hidden entries"
+    "number of hidden files and folders that were left out"
     unreadable_count: int = 0
     "number of folders that could not be opened"
     too_deep_count: int = 0
-    "number of folders below ``max_depth``"
+    "number of folders that were not opened because they are at level ``max_depth``"
     timed_out: bool = False
     "True if the walk stopped at the deadline"
 
     def __post_init__(self) -> None:
-        """Keep ``max_depth`` within ``MAX_DEPTH``."""
+        """Limit ``max_depth`` to ``MAX_DEPTH``."""
         self.max_depth = min(self.max_depth, MAX_DEPTH)
 
     def walk(
         self, folder_fd: int, prefix: str = "", level: int = 1
     ) -> Generator[tuple[str, int, DirectoryEntry], None, None]:
-        """Yield all entries, each folder before its contents.
+        """Yield all files and folders below a folder, sorted by name, each folder before its contents.
 
         Parameters
         ----------
         folder_fd : int
-            File descriptor of the folder.
+            File descriptor of the open folder.
         prefix : str, optional
-            Prefix of the paths.
+            String that is put before each yielded path, such as ``"src/"``.
         level : int, optional
-            Level of the folder's entries.
+            Depth of the folder's contents, which is compared with ``max_depth``. Pass 1 for the
+            folder at which the walk starts.
 
         Yields
         ------
         tuple of str, int and DirectoryEntry
-            Path of the entry, file descriptor of its folder, and the entry.
+            Path of a file or folder, file descriptor of the folder that contains it, and its name
+            and kind.
         """
         for entry in list_entries(folder_fd):
             if time.monotonic() > self.deadline:
@@ -85,12 +88,12 @@ class FileWalker:
                 os.close(number)
 
     def omission_notes(self) -> list[str]:
-        """Return notes for the reader on what was left out.
+        """Return notes that tell an agent how many files and folders were left out, and why.
 
         Returns
         -------
         list of str
-            The notes.
+            One note for each reason; empty if nothing was left out.
         """
         hidden = pluralize(self.hidden_count, "hidden name")
         too_deep = pluralize(self.too_deep_count, "folder")
@@ -107,19 +110,20 @@ class FileWalker:
 def matches_glob(path: str, glob: str) -> bool:
     """Return True if a path matches a glob pattern.
 
-    A pattern without ``/`` matches names at any depth. ``**`` matches any number of folders.
+    A pattern without ``/`` is compared with the last part of the path only. ``**`` matches any
+    number of folders.
 
     Parameters
     ----------
     path : str
-        The path.
+        Relative path with ``/`` between its parts.
     glob : str
-        The pattern.
+        Glob pattern, such as ``"*.py"`` or ``"src/**/*.py"``.
 
     Returns
     -------
     bool
-        True if it matches.
+        True if the path matches the pattern.
 
     Examples
     --------

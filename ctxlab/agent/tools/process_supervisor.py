@@ -1,11 +1,12 @@
-"""Supervisor process of one command: ends the command and all its descendants.
+"""Supervisor program that runs one shell command and can end all processes of the command.
 
-This is a separate program (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``) that
-imports nothing of ctxlab. It starts the command in a shell with its own session and runs until no
-process of the command is left. It writes ``pid N`` to the file descriptor REPORT, and ``exit N``
-when the shell has ended, preceded by ``alone 1`` if no process is left then. When its standard
-input ends, because the parent closed it or was killed, the supervisor ends all processes. On Linux
-it adopts processes that lost their parent, so that it also finds daemons with their own session.
+This is a separate program (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``) that does
+not import ctxlab. It starts the command in a shell with its own session and runs until no process
+of the command is left. It writes lines to the file descriptor REPORT: ``pid N`` when the shell has
+started, and ``exit N`` when the shell has ended. If no process of the command is left at that time,
+it writes ``alone 1`` before ``exit N``. When the standard input of the supervisor ends, because the
+parent process closed it or was killed, the supervisor ends all processes. On Linux it adopts
+processes whose parent has ended, so it also finds daemons with their own session.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from typing import Any
 _TERMINATE_GRACE = 0.5
 "seconds between SIGTERM and SIGKILL"
 _KILL_TIMEOUT = 5.0
-"seconds after which a process that cannot be killed, for instance in a disk wait, is left alone"
+"seconds after which the supervisor no longer tries to kill a process, such as one in a disk wait"
 _POLL_INTERVAL = 1.0
-"seconds between checks for the parent and for process groups that only polling can find"
+"seconds between two checks of whether the parent and the command's processes are still running"
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 
 
 def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str) -> None:
-    """Run a command and return once none of its processes is left.
+    """Run a shell command and return when no process of the command is left.
 
     Parameters
     ----------
     parent_pid : int
-        Process id of the parent; the command ends with it.
+        Process id of the parent process. When the parent ends, the command is ended too.
     report_fd : int
-        File descriptor for the reports.
+        File descriptor to which the lines ``pid N``, ``alone 1`` and ``exit N`` are written.
     psutil_folder : str
-        Folder that contains psutil.
+        Folder that contains the package psutil, because the program runs without site packages.
     command : str
-        Shell command.
+        Command for ``/bin/sh``.
     """
     os.set_inheritable(report_fd, False)
     woken, wake = os.pipe()
@@ -55,7 +56,7 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     os.write(report_fd, f"pid {shell}\n".encode())
     nothing = os.open(os.devnull, os.O_RDWR)
     for output in (1, 2):
-        os.dup2(nothing, output)  # otherwise the pipe would never end
+        os.dup2(nothing, output)  # otherwise the supervisor would keep the output pipe open
 
     while _reap_children(shell, report_fd):
         ready, _, _ = select.select([0, woken], [], [], _POLL_INTERVAL)
@@ -86,7 +87,10 @@ def _start_shell(command: str) -> int:
 
 
 def _reap_children(shell: int, report: int) -> bool:
-    """Reap ended processes, report the end of the shell, and return True if any process is left."""
+    """Reap ended processes, and return True if a process of the command is still running.
+
+    If the shell has ended, its exit code is written to the file descriptor ``report``.
+    """
     told, left = "", False
     with suppress(ChildProcessError):
         while not left:
@@ -103,7 +107,10 @@ def _reap_children(shell: int, report: int) -> bool:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Send a signal to the shell's group and return True if the group still has members."""
+    """Send a signal to the shell's process group; return True if the group has a process.
+
+    Signal 0 only tests whether the group has a process.
+    """
     try:
         os.killpg(group, number)
     except OSError:
@@ -112,9 +119,9 @@ def _signal_group(group: int, number: int) -> bool:
 
 
 def _terminate_all(shell: int, report: int, folder: str) -> None:
-    """Ask all processes to end, wait a moment, and kill the rest."""
+    """Send SIGTERM to all processes of the command, wait briefly, and kill the remaining ones."""
     sys.path.append(folder)
-    psutil: Any = None  # without psutil only the group is found
+    psutil: Any = None  # without psutil, only processes in the shell's group are found
     with suppress(ImportError):
         psutil = import_module("psutil")
     started = time.monotonic()
@@ -143,7 +150,7 @@ def _signal_children(psutil: Any, number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Set a process option that only Linux has."""
+    """Set an option of this process with ``prctl`` on Linux; do nothing on other systems."""
     if sys.platform == "linux":
         import ctypes
 

@@ -1,8 +1,8 @@
-"""Shell commands as child processes that end at a timeout, an interruption, or with the program.
+"""Run shell commands, and end all their processes at a timeout, an interruption or program exit.
 
-Each command has a supervisor (``ctxlab.agent.tools.process_supervisor``). This small process ends
-the command and all its descendants at the timeout, on request, and when this program ends, even by
-``kill -9``.
+Each command has its own supervisor process (``ctxlab.agent.tools.process_supervisor``). The
+supervisor ends the command and all its descendants at the timeout, on request, and when this
+program ends, even by ``kill -9``.
 """
 
 from __future__ import annotations
@@ -30,59 +30,61 @@ from ctxlab.errors import CtxlabError
 _SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
-"seconds of silence, and maximum seconds, after which the output of an ended shell is complete"
+"after the shell ends: seconds without output, and total seconds, after which reading stops"
 _SUPERVISOR_TIMEOUT = 8.0
-"seconds for a supervisor to end all processes; one that takes longer was stopped by someone"
+"maximum seconds to wait until a supervisor has ended all processes; then it is killed"
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Result of a shell command."""
+    """Exit code and output of a shell command."""
 
     exit_code: int | None
-    "exit code of the shell; ``-n``: ended by signal n; None: unknown, the supervisor was killed"
+    "exit code of the shell; ``-n`` if signal n ended it; None if the supervisor was killed"
     output: str
-    "stdout and stderr in order of arrival; a long output keeps its beginning and end"
+    "stdout and stderr in order of arrival; the middle of a long output is left out"
     timed_out: bool
-    "True if the command was ended at its timeout"
+    "True if the command was ended because it exceeded its timeout"
     process_id: str
-    "id given by the ``ProcessManager``, such as ``p1``"
+    "id that the ``ProcessManager`` gave to the command, such as ``p1``"
     still_running: bool = False
-    "True if the shell ended and left processes running in the background"
+    "True if the shell has ended but background processes of the command are still running"
 
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A command with at least one running process."""
+    """Shell command with at least one running process."""
 
     process_id: str
-    "id given by the ``ProcessManager``, such as ``p1``"
+    "id that the ``ProcessManager`` gave to the command, such as ``p1``"
     command: str
-    "the shell command"
+    "text of the shell command"
     pid: int | None
-    "process id of its shell, which is also the process group; None while it is starting"
+    "process id and process group id of the shell; None until the shell has started"
     started: float
     "start time in seconds since 1970"
 
 
 class ProcessManager:
-    r"""Runs shell commands, several at once if several threads ask, and ends all their processes.
+    r"""Runs shell commands for an agent and ends all their processes.
 
-    A command runs in ``/bin/sh`` with its own session, without a terminal or standard input. It
-    inherits the environment of this program without keys, tokens and passwords (see
-    ``without_secrets`` in ``ctxlab.agent.tools.environment``, also for what this does not prevent).
+    Several threads can run commands at the same time. A command runs in ``/bin/sh`` with its own
+    session, without a terminal or standard input. It inherits the environment of this program,
+    except variables whose names suggest keys, tokens or passwords. The limits of this protection
+    are described in ``ctxlab.agent.tools.environment``.
 
-    A command is over when its shell ends. Processes that it left in the background keep running.
-    They are listed by ``list_running`` and ended by ``kill_all``, at the end of the ``with`` block,
-    and when the program ends, even by ``kill -9``. Processes first receive SIGTERM, and SIGKILL
-    half a second later. On Linux this includes processes that created their own session; elsewhere
-    these are found only as long as their parents live. Processes that another program started on
-    request (a container engine, ``systemd-run``, ``at``) are out of reach.
+    ``run`` returns when the shell of the command ends. Background processes of the command keep
+    running, and ``list_running`` lists them. They are ended by ``kill_all``, at the end of the
+    ``with`` block, and when the program ends, even by ``kill -9``. Each process first receives
+    SIGTERM, and SIGKILL if it is still running half a second later. On Linux, processes that
+    created their own session are also ended. On other systems, such a process is ended only if its
+    parent is still running. Processes that were started through another program, such as a
+    container engine, ``systemd-run`` or ``at``, are not ended.
 
     Parameters
     ----------
     keep_env : iterable of str, optional
-        Names of variables that commands inherit although they may hold secrets, such as
+        Names of variables that commands inherit even if the names suggest secrets, such as
         ``["GITHUB_TOKEN"]``.
 
     Examples
@@ -106,7 +108,7 @@ class ProcessManager:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all processes."""
+        """End all processes of all commands."""
         self.kill_all()
 
     def __repr__(self) -> str:
@@ -121,41 +123,43 @@ class ProcessManager:
         timeout: float = 60.0,
         limit_chars: int = 30_000,
     ) -> CommandResult:
-        """Run a command until it ends or times out.
+        """Run a shell command and wait until it ends or exceeds the timeout.
 
-        On ``KeyboardInterrupt`` the command and all its processes are ended before the interruption
-        is passed on.
+        On ``KeyboardInterrupt``, all processes of the command are ended, and the exception is
+        raised again.
 
         Parameters
         ----------
         command : str
-            Shell command.
+            Command for ``/bin/sh``.
         cwd : str or pathlib.Path, optional
-            Working directory; None uses that of this program.
+            Working directory; None uses the working directory of this program.
         timeout : float, optional
-            Maximum seconds.
+            Maximum number of seconds that the shell may run. After that, all processes of the
+            command are ended.
         limit_chars : int, optional
-            Maximum characters of output; the middle of a longer output is replaced by a note.
+            Maximum number of characters of the output. The middle of a longer output is replaced by
+            a note.
 
         Returns
         -------
         CommandResult
-            The result.
+            Exit code and output of the command.
 
         Raises
         ------
         CtxlabError
             If the system is neither Linux nor macOS.
         OSError
-            If the command cannot be started, for instance because the folder does not exist or the
+            If the command cannot be started, for instance because ``cwd`` does not exist or the
             command is longer than 128 KiB.
         ValueError
             If the command contains a null byte.
         """
         if os.name != "posix":
-            raise CtxlabError("commands run on Linux and macOS only")
+            raise CtxlabError(f"Expected Linux or macOS to run commands, got {sys.platform!r}")
         if "\0" in command:
-            raise ValueError("a command cannot contain null bytes")
+            raise ValueError(f"Expected a command without null bytes, got {command!r}")
         environ = without_secrets(os.environ, self.keep_env)
         child = _ChildProcess(f"p{next(self._numbers)}", command, cwd, limit_chars, environ)
         with self._lock:
@@ -176,12 +180,12 @@ class ProcessManager:
         return CommandResult(child.exit_code, child.output.text(), not over, child.process_id, left)
 
     def list_running(self) -> list[RunningCommand]:
-        """Return the commands with running processes, oldest first.
+        """Return the commands that still have running processes.
 
         Returns
         -------
         list of RunningCommand
-            The commands.
+            Commands in the order in which they were started.
         """
         with self._lock:
             children = list(self._children.values())
@@ -189,15 +193,16 @@ class ProcessManager:
         return [RunningCommand(c.process_id, c.command, c.pid, c.started) for c in running]
 
     def kill_all(self) -> None:
-        """End all commands and their processes, and return once they are gone.
+        """End all commands and their processes, and wait until they have ended.
 
-        A ``run`` in another thread returns with the exit code of a killed process.
+        If another thread is waiting in ``run``, that call returns a result with the exit code of a
+        killed process.
         """
         _terminate_all(self._children, self._lock, self._owner_pid)
 
 
 def _terminate_all(children: dict[str, _ChildProcess], lock: threading.Lock, owner: int) -> None:
-    if os.getpid() != owner:  # a forked process has a copy, but the children are not its own
+    if os.getpid() != owner:  # a forked copy of this program must not end the commands
         return
     with lock:
         mine = list(children.values())
@@ -209,10 +214,10 @@ def _terminate_all(children: dict[str, _ChildProcess], lock: threading.Lock, own
 
 @dataclass(eq=False)
 class _ChildProcess:
-    """A command, its supervisor, and the thread that reads from both.
+    """A command, its supervisor process, and the thread that reads the output of both.
 
-    The thread also starts the supervisor, so no signal can interrupt between the start of the
-    process and storing its handle.
+    The thread also starts the supervisor. Python runs signal handlers only in the main thread, so no
+    signal can interrupt the thread before the handle of the new process is stored.
     """
 
     process_id: str
@@ -220,7 +225,7 @@ class _ChildProcess:
     cwd: str | Path | None
     limit_chars: int
     environ: dict[str, str]
-    "environment of supervisor and command: the command can read what the supervisor inherits"
+    "environment of the command and of the supervisor, whose environment the command can read"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None
@@ -229,9 +234,9 @@ class _ChildProcess:
     shell_ended: threading.Event = field(default_factory=threading.Event)
     "set when the shell has ended and its output is complete"
     all_gone: threading.Event = field(default_factory=threading.Event)
-    "set when neither a process of the command nor the supervisor is running"
+    "set when the supervisor and all processes of the command have ended"
     left_nothing: bool = False
-    "True if no process of the command was left when its shell ended"
+    "True if no other process of the command was running when its shell ended"
 
     def __post_init__(self) -> None:
         self.output = _TruncatedOutput(self.limit_chars)
@@ -242,7 +247,7 @@ class _ChildProcess:
         self.thread = threading.Thread(target=run, name="ctxlab-process", daemon=True)
 
     def request_stop(self) -> None:
-        """Tell the supervisor to end all processes."""
+        """Tell the supervisor to end all processes of the command; do not wait for it."""
         with self._lock:
             self._stop_requested = True
             if self._supervisor_stdin != -1:
@@ -250,20 +255,20 @@ class _ChildProcess:
                 self._supervisor_stdin = -1
 
     def terminate(self) -> None:
-        """End all processes and return once they are gone."""
+        """End all processes of the command and wait until they have ended."""
         self.request_stop()
-        if self.thread.ident is None:  # interrupted before it started
+        if self.thread.ident is None:  # the thread was not started because of an interruption
             self.all_gone.set()
         elif not self.all_gone.wait(_SUPERVISOR_TIMEOUT):
             with self._lock:
                 if self._supervisor is not None and not self.all_gone.is_set():
-                    self._supervisor.kill()  # the shell dies with its parent
+                    self._supervisor.kill()  # the shell then ends, too
             self.all_gone.wait(_SUPERVISOR_TIMEOUT)
 
     def _run_in_thread(self) -> None:
         try:
             self._run_supervisor()
-        except Exception as error:  # raised again in the thread that waits for it
+        except Exception as error:  # raised again by ``ProcessManager.run``
             self.error = error
         finally:
             self.output.close()
@@ -307,13 +312,13 @@ class _ChildProcess:
                 _kill_by_marker(marker)
 
     def _read_output(self, report: int, output: int) -> None:
-        """Read until the supervisor and the output end; output held by escaped processes is dropped."""
+        """Read the supervisor's report and the command's output until the supervisor has ended."""
         reading = select.poll()
         reading.register(report, select.POLLIN)
         reading.register(output, select.POLLIN)
         lines, kept, flows, until = b"", True, True, 0.0
         while kept or flows:
-            # Output long after the shell's end comes from another process that holds the pipe.
+            # Output that arrives long after the end of the shell comes from a background process.
             last = not kept or (self.exit_code is not None and not self.shell_ended.is_set())
             ready = [each for each, _ in reading.poll(_SILENCE_SECONDS * 1000 if last else None)]
             if output in ready:
@@ -334,10 +339,10 @@ class _ChildProcess:
                     return
 
     def _parse_report(self, lines: bytes) -> bytes:
-        """Record complete lines of the supervisor's report and return the incomplete rest."""
+        """Parse the complete lines of a supervisor's report and return the incomplete last line."""
         *whole, rest = lines.split(b"\n")
         for line in whole:
-            # The command can write here through /proc, too, which affects only its own result.
+            # A command can write to this pipe through /proc, but that affects only its own result.
             what, _, number = line.partition(b" ")
             with suppress(ValueError):
                 if what == b"pid" and self.pid is None:
@@ -350,7 +355,7 @@ class _ChildProcess:
 
 
 def _kill_by_marker(marker: str) -> None:
-    """Kill all processes that have the command's marker in their environment."""
+    """Kill all processes that have ``marker`` in the environment variable ``CTXLAB_COMMAND``."""
     psutil: Any = import_module("psutil")
     latest, found = time.monotonic() + _SUPERVISOR_TIMEOUT / 4, True
     while found and time.monotonic() < latest:
@@ -363,7 +368,7 @@ def _kill_by_marker(marker: str) -> None:
 
 
 class _TruncatedOutput:
-    """Text that arrives in pieces, of which the beginning and the end are kept."""
+    """Collects output that arrives in pieces, and keeps only its beginning and its end."""
 
     def __init__(self, limit: int) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -1,4 +1,4 @@
-"""Results of tool calls: data, or an error with its type."""
+"""Results of tool calls, which contain either data or an error message and an error type."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ ERROR_TYPES: dict[str, str] = {
     "network_error": "a connection failed: try again later",
     "circuit_breaker": "the tool failed too often in this turn: try another way",
 }
-"""Error types of a tool call and how an agent should react to each."""
+"""Error types of failed tool calls, each with its meaning and how an agent should react."""
 
 CANCELLED = "cancelled"
-"""Error type of a call that the user interrupted; tools do not return it themselves."""
+"""Error type of a tool call that the user interrupted; only the agent sets it, tools do not."""
 
 MAX_RESULT_CHARS = 200_000
-"""Maximum characters of a tool result.
+"""Maximum number of characters of a tool result in a conversation; a longer result is cut.
 
-A conversation stores tool results in full, and strategies shorten what is sent of them. A longer
-result is more like a file, so it is cut before it is stored."""
+Shorter results are stored in full. Strategies may shorten them further in the requests."""
 
 
 class ToolResult(BaseModel):
-    """Result of a tool call.
+    """Result of a tool call, with data if the call succeeded or an error if it failed.
 
     >>> ToolResult(ok=True, data={"files": ["a.py"]}).to_llm_content()
     '{"files":["a.py"]}'
@@ -48,14 +47,15 @@ class ToolResult(BaseModel):
     error_type: str | None = Field(default=None, description="Kind of error, one of ERROR_TYPES")
     tool_name: str | None = Field(default=None, description="Full name of the tool")
     duration_ms: int | None = Field(default=None, description="Execution time in milliseconds")
-    process_id: str | None = Field(default=None, description="Id of its managed process")
+    process_id: str | None = Field(default=None, description="Id of the started process")
 
     def to_llm_content(self) -> str:
-        """Return the text that the model reads.
+        """Return the content of the tool message that the model receives.
 
-        A text is returned as it is, other data as JSON, an error with its type. A text longer than
-        ``MAX_RESULT_CHARS`` loses its end, and a note says so. Lone surrogates, which no request
-        can carry, are replaced.
+        If ``data`` is a string, it is returned as it is. Other data is written as JSON. An error
+        and its type are also written as JSON. Content of more than ``MAX_RESULT_CHARS`` characters
+        is cut, and a note is added at its end. Lone surrogates, which cannot be encoded as UTF-8,
+        are replaced.
 
         Returns
         -------
@@ -69,39 +69,39 @@ class ToolResult(BaseModel):
         return "" if self.data is None else _truncate(dump_json(to_json_data(self.data)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields that are set as plain JSON data.
+        """Return the fields that are not None, as data that can be written as JSON.
 
         Returns
         -------
         dict
-            The fields.
+            Values of the fields, by name.
         """
         known = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: to_json_data(value) for name, value in known.items() if value is not None}
 
 
 def failed_result(error: str, error_type: str, **fields: Any) -> ToolResult:
-    """Build the result of a call that failed.
+    """Build the result of a tool call that failed.
 
     Parameters
     ----------
     error : str
         Error message for the model.
     error_type : str
-        One of ``ERROR_TYPES``, or ``CANCELLED``.
+        A key of ``ERROR_TYPES``, or ``CANCELLED``.
     **fields : object
         Further fields of ``ToolResult``.
 
     Returns
     -------
     ToolResult
-        The result.
+        Failed result with the given error.
     """
     return ToolResult(ok=False, error=error, error_type=error_type, **fields)
 
 
 def cancelled_result(tool_name: str | None = None) -> ToolResult:
-    """Build the result for a call that the user interrupted, or that did not start because of that.
+    """Build the result of a tool call that the user interrupted before it started or finished.
 
     Parameters
     ----------
@@ -111,27 +111,27 @@ def cancelled_result(tool_name: str | None = None) -> ToolResult:
     Returns
     -------
     ToolResult
-        The result.
+        Failed result with the error type ``CANCELLED``.
     """
     error = "Cancelled by the user before it was done; it may have had side effects."
     return failed_result(error, CANCELLED, tool_name=tool_name)
 
 
 def to_json_data(value: Any) -> Any:
-    """Convert a value to data that ``json.dumps`` accepts.
+    """Convert any value to data that ``json.dumps`` accepts; never raise an exception.
 
-    Pydantic models and dataclasses become objects, sets become lists, and paths and times become
-    strings. Any other value that JSON does not have is converted with ``str``. Never raises.
+    Pydantic models and dataclasses become dicts, sets become lists, and paths and times become
+    strings. Values of other types that JSON does not support are converted with ``str``.
 
     Parameters
     ----------
     value : object
-        The value.
+        Value to convert.
 
     Returns
     -------
     object
-        The JSON data.
+        Dict, list, string, number, bool or None.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def to_json_data(value: Any) -> Any:
     """
     try:
         return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="null")
-    except Exception:  # a circular reference, or an object whose repr fails
+    except Exception:  # a circular reference, or an object that raises an exception in repr
         try:
             return str(value)
         except Exception:

@@ -1,8 +1,9 @@
-"""Paths that cannot leave one folder, whatever links they contain.
+"""Open and write files inside one folder, so that paths and symbolic links cannot lead out of it.
 
-A path is resolved part by part. Each part is opened relative to the folder before it and never
-through a link; links are read and resolved in the same way. So a change between check and use
-cannot lead outside. A hard link to a file outside cannot be detected, because it is that file.
+A path is resolved part by part. Each part is opened relative to its parent folder, without
+following links. If a part is a symbolic link, the target of the link is resolved in the same way.
+Therefore a link that is created between check and use cannot lead out of the folder. A hard link to
+an outside file cannot be detected, because both names refer to the same file.
 """
 
 from __future__ import annotations
@@ -18,47 +19,49 @@ from typing import NamedTuple
 from ctxlab.errors import CtxlabError
 
 PROTECTED_FOLDERS = (".ctxlab", ".git")
-"""Folders in the root of a workspace in which nothing is written."""
+"""Names of folders in the root of a workspace to which files must not be written."""
 
 MAX_DEPTH = 200
-"""Maximum number of folders in one path, all of which are open while the path is resolved."""
+"""Maximum number of folders in a path; all of them are kept open while the path is resolved."""
 
 _MAX_LINKS = 40
-"maximum number of links in one path, as in Linux"
+"maximum number of symbolic links that are followed in one path, as on Linux"
 _FOLDER_FLAGS = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: opening a pipe without a writer would block forever.
 _FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class PathNotAllowed(PermissionError):
-    """A path that leads outside of the root, or to something that is neither a file nor a folder."""
+    """Error for a path that leads out of the workspace, is protected, or is a device or pipe."""
 
 
 class DirectoryEntry(NamedTuple):
-    """An entry of a folder."""
+    """Name and kind of a file, folder, link or other object in a folder."""
 
     name: str
-    "name without the folder"
+    "name without the path of the folder"
     kind: str
-    "file, folder, link, or other (pipes, devices, sockets)"
+    "``file``, ``folder``, ``link`` (symbolic), or ``other`` (pipe, device, socket)"
 
 
 class SafeRoot:
-    """A folder that no path can leave.
+    """Root folder of a workspace, which opens and writes only files inside the folder.
 
-    Paths are relative to it, or absolute and inside of it. ``..`` and links are allowed as long as
-    they stay inside. The methods raise ``PathNotAllowed`` for a path that leads outside or is not a
-    regular file, other ``OSError`` of the system, and ``ValueError`` for an invalid path.
+    Paths are relative to the folder, or absolute paths inside it. ``..`` and symbolic links are
+    allowed if they do not lead out of the folder. The methods raise ``PathNotAllowed`` for a path
+    that leads out of the folder, is protected, or is a device or pipe. They raise ``ValueError``
+    for an empty path or a path with null bytes, and ``OSError`` for other errors, such as a missing
+    file.
 
     Parameters
     ----------
     folder : str or pathlib.Path
-        The folder.
+        Path of the folder.
 
     Raises
     ------
     CtxlabError
-        If it is not a folder, or if the system is neither Linux nor macOS.
+        If ``folder`` is not a folder, or if the system is neither Linux nor macOS.
 
     Examples
     --------
@@ -70,19 +73,20 @@ class SafeRoot:
     ...         print(os.read(number, 99))
     ...     root.write_file("../b.txt", b"")
     Traceback (most recent call last):
-    ctxlab.agent.tools.safe_paths.PathNotAllowed: ../b.txt leads out of the workspace
+    ctxlab.agent.tools.safe_paths.PathNotAllowed: '../b.txt' leads out of the workspace; pass a \
+path inside it
     """
 
     def __init__(self, folder: str | Path) -> None:
         if os.open not in os.supports_dir_fd:
-            raise CtxlabError("agents can open workspaces on Linux and macOS only")
+            raise CtxlabError(f"Expected Linux or macOS to open a workspace, got {os.name!r}")
         self.original_path = Path(os.path.abspath(folder))
         self.path = Path(os.path.realpath(folder))
         if not self.path.is_dir():
-            raise CtxlabError(f"{folder} is not a folder; pass the root of a workspace")
+            raise CtxlabError(f"Expected an existing folder as workspace, got {str(folder)!r}")
 
     def open_folder(self, path: str = ".") -> AbstractContextManager[int]:
-        """Open a folder of the workspace, and close it at the end of a ``with`` block.
+        """Open a folder of the workspace for the duration of a ``with`` block.
 
         Parameters
         ----------
@@ -92,34 +96,36 @@ class SafeRoot:
         Returns
         -------
         context manager of int
-            File descriptor, which is closed at the end.
+            Context manager that returns the folder's file descriptor and closes it at the end.
         """
         return self._open(path, open_folder_at)
 
     def open_file(self, path: str) -> AbstractContextManager[int]:
-        """Open a regular file for reading.
+        """Open a regular file for reading, for the duration of a ``with`` block.
 
         Parameters
         ----------
         path : str
-            Path of the file.
+            Path of the file, relative to the workspace.
 
         Returns
         -------
         context manager of int
-            File descriptor, which is closed at the end.
+            Context manager that returns the file's descriptor and closes it at the end.
         """
         return self._open(path, open_file_at)
 
     def write_file(self, path: str, content: bytes) -> bool:
-        """Write a file atomically; missing folders are created and an existing mode is kept.
+        """Write a file atomically, and create missing folders.
+
+        If the file exists, it is replaced, and its permissions are kept.
 
         Parameters
         ----------
         path : str
-            Path of the file; not inside of ``PROTECTED_FOLDERS``.
+            Path of the file, relative to the workspace. It must not be in ``PROTECTED_FOLDERS``.
         content : bytes
-            The whole content.
+            New content of the whole file.
 
         Returns
         -------
@@ -128,13 +134,13 @@ class SafeRoot:
         """
         with self._resolve(path, make=True) as (parent, name):
             if not name or path.endswith("/"):
-                raise IsADirectoryError(errno.EISDIR, "is a folder", path)
+                raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", path)
             mode: int | None = None
             with suppress(FileNotFoundError):
                 was = os.stat(name, dir_fd=parent, follow_symlinks=False)
                 _check_is_file(was.st_mode, path)
                 if not os.access(name, os.W_OK, dir_fd=parent):
-                    raise PermissionError(errno.EACCES, "is read-only", path)
+                    raise PermissionError(errno.EACCES, "the file is read-only", path)
                 mode = stat.S_IMODE(was.st_mode)
             _replace_file(parent, name, content, mode)
             return mode is not None
@@ -150,7 +156,12 @@ class SafeRoot:
 
     @contextmanager
     def _resolve(self, path: str, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Yield the open folder of a path's target and the target's name; "" is the folder itself."""
+        """Resolve a path, and yield the descriptor of its parent folder and its last part.
+
+        If the path refers to a folder that is already open, such as the root, the last part is an
+        empty string and the descriptor is that of the folder itself. If ``make`` is True, missing
+        folders are created, and paths in ``PROTECTED_FOLDERS`` raise ``PathNotAllowed``.
+        """
         todo, links = self._split_path(path, path)[::-1], 0
         at = [os.open(self.path, os.O_RDONLY | _FOLDER_FLAGS)]
         try:
@@ -158,12 +169,14 @@ class SafeRoot:
                 part = todo.pop()
                 if part == "..":
                     if len(at) == 1:
-                        raise PathNotAllowed(f"{path} leads out of the workspace")
+                        raise PathNotAllowed(
+                            f"{path!r} leads out of the workspace; pass a path inside it"
+                        )
                     os.close(at.pop())
                 elif (link := _read_link(at[-1], part)) is not None:
                     links += 1
                     if links > _MAX_LINKS:
-                        raise OSError(errno.ELOOP, "too many links", path)
+                        raise OSError(errno.ELOOP, f"has more than {_MAX_LINKS} links", path)
                     if link.startswith("/"):
                         while len(at) > 1:
                             os.close(at.pop())
@@ -174,7 +187,7 @@ class SafeRoot:
                     yield at[-1], part
                     return
                 elif len(at) > MAX_DEPTH:
-                    raise OSError(errno.ENAMETOOLONG, "is too deep", path)
+                    raise OSError(errno.ENAMETOOLONG, f"has more than {MAX_DEPTH} folders", path)
                 else:
                     if make:
                         with suppress(FileExistsError):
@@ -186,11 +199,14 @@ class SafeRoot:
                 os.close(number)
 
     def _split_path(self, path: str, display_path: str) -> list[str]:
-        """Return the parts of a path relative to the root, or of a link relative to its folder."""
+        """Split a path into its parts, relative to the root folder.
+
+        ``display_path`` is the path as shown in error messages.
+        """
         if not path or "\0" in path:
-            raise ValueError("a path cannot be empty or contain null bytes")
+            raise ValueError(f"Expected a non-empty path without null bytes, got {path!r}")
         if len(path) > 4096:
-            raise OSError(errno.ENAMETOOLONG, "is too long", f"{display_path[:60]}…")
+            raise OSError(errno.ENAMETOOLONG, "exceeds 4,096 characters", f"{display_path[:60]}…")
         if path.startswith("/"):
             clean = os.path.normpath(path) if ".." not in path.split("/") else path
             for root in (self.path, self.original_path):
@@ -198,12 +214,14 @@ class SafeRoot:
                     path = clean[len(str(root)) :]
                     break
             else:
-                raise PathNotAllowed(f"{display_path} leads out of the workspace")
+                raise PathNotAllowed(
+                    f"{display_path!r} leads out of the workspace; pass a path inside it"
+                )
         return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def list_entries(folder_fd: int) -> list[DirectoryEntry]:
-    """Return the entries of an open folder, sorted by name.
+    """List the files, folders and links in an open folder, sorted by name.
 
     Parameters
     ----------
@@ -213,7 +231,7 @@ def list_entries(folder_fd: int) -> list[DirectoryEntry]:
     Returns
     -------
     list of DirectoryEntry
-        The entries.
+        Name and kind of each file, folder or link.
     """
     found = []
     with os.scandir(folder_fd) as listed:
@@ -229,28 +247,28 @@ def list_entries(folder_fd: int) -> list[DirectoryEntry]:
 
 
 def open_file_at(folder_fd: int, name: str, display_path: str) -> int:
-    """Open a regular file of an open folder for reading.
+    """Open a regular file in an open folder for reading; a symbolic link is not followed.
 
     Parameters
     ----------
     folder_fd : int
-        File descriptor of the folder.
+        File descriptor of the folder that contains the file.
     name : str
         Name of the file.
     display_path : str
-        Path for error messages.
+        Path of the file as shown in error messages.
 
     Returns
     -------
     int
-        File descriptor.
+        File descriptor of the file, which the caller must close.
 
     Raises
     ------
     PathNotAllowed
-        If it is not a regular file.
+        If ``name`` is a device, pipe or socket.
     OSError
-        If it cannot be opened.
+        If the file cannot be opened or is a folder.
     """
     number = _open_at(folder_fd, name, _FILE_FLAGS, display_path)
     try:
@@ -262,26 +280,26 @@ def open_file_at(folder_fd: int, name: str, display_path: str) -> int:
 
 
 def open_folder_at(folder_fd: int, name: str, display_path: str) -> int:
-    """Open a folder in an open folder; a link is not followed.
+    """Open a folder inside an open folder; a symbolic link is not followed.
 
     Parameters
     ----------
     folder_fd : int
-        File descriptor of the outer folder.
+        File descriptor of the parent folder.
     name : str
         Name of the folder to open.
     display_path : str
-        Path for error messages.
+        Path of the folder as shown in error messages.
 
     Returns
     -------
     int
-        File descriptor.
+        File descriptor of the folder, which the caller must close.
 
     Raises
     ------
     OSError
-        If it cannot be opened.
+        If the folder cannot be opened.
     """
     return _open_at(folder_fd, name, _FOLDER_FLAGS, display_path)
 
@@ -297,13 +315,13 @@ def _open_at(folder_fd: int, name: str, flags: int, display_path: str) -> int:
 
 def _check_is_file(mode: int, display_path: str) -> None:
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a folder", display_path)
+        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", display_path)
     if not stat.S_ISREG(mode):
         raise PathNotAllowed(f"{display_path} is not a regular file")
 
 
 def _read_link(folder: int, name: str) -> str | None:
-    """Return the target of a link; None if it is not a link or does not exist."""
+    """Return the target of a symbolic link; None if ``name`` is not a link or does not exist."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Read and search text files line by line, within size and time limits; detect binary files."""
+"""Read and search text files line by line, with limits on size and time; reject binary files."""
 
 from __future__ import annotations
 
@@ -12,49 +12,55 @@ from typing import Any, TypeAlias
 from ctxlab.agent.tools.safe_paths import open_file_at
 
 _MAX_CHARS = 100_000
-"maximum characters of a file in one result"
+"maximum number of characters of a file that ``read_lines`` returns"
 _MAX_LINE_CHARS = 300
-"maximum characters of a matching line"
+"maximum number of characters of a matching line that are returned"
 _MAX_SEARCHED_BYTES = 10_000_000
-"maximum size of a searched file in bytes"
+"maximum size of a searched file, in bytes"
 _SEEK_TIMEOUT = 10.0
 "maximum seconds to reach the first requested line"
 _MAX_PATTERN_CHARS = 1000
-"maximum characters of a regular expression: the time limit fails for much longer ones"
+"maximum characters of a regular expression; the time limit does not work for much longer ones"
 
 LineFinder: TypeAlias = Callable[[int, str], Generator[tuple[int, str], None, None]]
-"""Given a folder's file descriptor and a file name, yields matching lines with their numbers."""
+"""Function that yields the number and the text of each matching line of a file.
+
+Its arguments are the file descriptor of a folder and the name of a file in the folder."""
 
 
 class UnreadableText(Exception):
-    """A file that cannot be read or searched as text, with the reason."""
+    """Error for a file that cannot be read or searched as text; the message is the reason."""
 
 
 def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[str], str | None]:
-    """Return lines of a text file, as many as fit into a result.
+    """Return a range of lines of a text file, and a note if the range is incomplete.
+
+    The lines have at most 100,000 characters in total.
 
     Parameters
     ----------
     fd : int
         File descriptor of the file.
     start : int
-        First line, from 1.
+        Number of the first line to return, from 1.
     stop : int
-        Last line to return.
+        Number of the last line to return.
     end : int or None
-        Last line that the caller asked for; None for the end of the file.
+        Number of the last line that the agent requested, which may exceed ``stop``; None if it
+        requested all lines up to the end of the file.
 
     Returns
     -------
     tuple of list of str and (str or None)
-        The lines, and a note on what is missing, if anything.
+        Lines of the file, and a note on the lines that are missing. The note is None if all
+        requested lines are returned.
 
     Raises
     ------
     UnreadableText
         If the file is binary.
     TimeoutError
-        If the first line is too far into the file to be reached in time.
+        If the first line is not reached within the time limit.
     """
     until = time.monotonic() + _SEEK_TIMEOUT
     with io.BufferedReader(io.FileIO(fd, closefd=False)) as reader:
@@ -87,29 +93,29 @@ def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[st
 
 
 def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: float) -> LineFinder:
-    """Build a function that finds a text or a regular expression in the lines of a file.
+    """Build a function that finds the lines of a file that match a string or regular expression.
 
     Parameters
     ----------
     text : str
-        Text or regular expression.
+        String or regular expression to search for.
     is_regex : bool
         True if ``text`` is a regular expression.
     ignore_case : bool
-        True to ignore case.
+        True to treat upper and lower case as equal.
     deadline : float
-        Value of ``time.monotonic`` at which a search raises ``TimeoutError``: an expression can run
-        forever on a single line.
+        Time at which a search for a regular expression raises ``TimeoutError``, as a value of
+        ``time.monotonic``. Without a limit, some expressions would run forever on a single line.
 
     Returns
     -------
     LineFinder
-        The function.
+        Function that yields the matching lines of a file.
 
     Raises
     ------
     ValueError
-        If the regular expression is not valid.
+        If the regular expression is invalid or too long.
     """
     if is_regex:
         if len(text) > _MAX_PATTERN_CHARS:
@@ -119,14 +125,17 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
         try:
             pattern = regex.compile(text, regex.IGNORECASE if ignore_case else 0)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"{text!r} is not a valid regular expression: {error}") from error
+            raise ValueError(f"invalid regular expression {text!r}: {error}") from error
 
         def holds(line: str) -> bool:
             seconds = max(deadline - time.monotonic(), 0.001)
             try:
                 return pattern.search(line, timeout=seconds) is not None
             except TimeoutError:
-                raise TimeoutError(f"the search for {text!r} took too long; narrow it") from None
+                raise TimeoutError(
+                    f"the search for {text!r} took too long; search fewer files or use a simpler "
+                    "expression"
+                ) from None
 
     else:
         fold = str.casefold if ignore_case else str
@@ -152,7 +161,9 @@ def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: flo
 
 def _check_deadline(until: float, start: int) -> None:
     if time.monotonic() > until:
-        raise TimeoutError(f"line {start:,} is too far into the file to be reached in time")
+        raise TimeoutError(
+            f"line {start:,} was not reached within {_SEEK_TIMEOUT:g} s; pass a smaller start"
+        )
 
 
 def _check_is_text(beginning: bytes) -> None:

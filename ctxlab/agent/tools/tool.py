@@ -1,4 +1,4 @@
-"""Tools made of typed functions: schemas from types, and validation of a model's arguments."""
+"""Build tools from functions with type annotations, and call them with a model's arguments."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Tool:
     """A function that a model may call, with its name, description and schema."""
 
     name: str
-    "name of up to 64 letters, digits, _ and -"
+    "name of the tool: 1 to 64 letters, digits, _ or -"
     description: str
     "description that the model reads"
     parameters: dict[str, Any] = field(hash=False)
     "JSON schema of the arguments"
     function: Callable[..., Any]
-    "called with the arguments by name; returns data or a ``ToolResult``"
+    "function that is called with the arguments by name; it returns data or a ``ToolResult``"
     arguments_model: type[BaseModel] | None = field(default=None, repr=False, compare=False)
-    "model that validates the arguments; None checks only the function's signature"
+    "pydantic model that validates the arguments; None if only the argument names are checked"
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -67,30 +67,31 @@ class _UntitledJsonSchema(GenerateJsonSchema):
 
 
 def tool_from_function(function: Callable[..., Any], *, name: str | None = None) -> Tool:
-    """Build a tool from a function.
+    """Build a tool from a function with type annotations.
 
-    Types and defaults give the schema, the docstring gives the descriptions.
+    The JSON schema is built from the types and defaults of the parameters. The descriptions of the
+    tool and its parameters are taken from the docstring.
 
     ``Annotated[int, Field(ge=1, description="…")]`` adds constraints to a type. ``Annotated[int,
-    "…"]`` adds a description if the docstring has none for the parameter.
+    "…"]`` adds a description, which is used if the docstring does not describe the parameter.
 
     Parameters
     ----------
     function : callable
-        A function, or another callable that is not a class.
+        Function, method or other callable object, but not a class.
     name : str, optional
-        Name of the tool; None uses the function's name.
+        Name of the tool; None uses the name of the function.
 
     Returns
     -------
     Tool
-        The tool.
+        Tool that calls the function.
 
     Raises
     ------
     SpecError
-        If the object is not a function, if it is ``async``, or if a parameter has no type or cannot
-        be passed by name (``*args``).
+        If ``function`` is not callable, is a class or is ``async``, or if the name is invalid. Also
+        if a parameter has no type annotation or cannot be passed by name, such as ``*args``.
 
     Examples
     --------
@@ -116,11 +117,11 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
     called = str(name or getattr(function, "__name__", ""))
     if not _NAME.fullmatch(called):
         rule = "1 to 64 letters, digits, _ or -"
-        raise SpecError(f"Expected a tool name of {rule}, got {called!r}; pass name=")
-    # An object with an async __call__ is async, too.
+        raise SpecError(f"Expected a tool name of {rule}, got {called!r}; pass another name=")
+    # An object with an async __call__ is also async.
     bodies = (function, getattr(function, "__call__", None))  # noqa: B004
     if any(test(body) for test in _ASYNC_TESTS for body in bodies):
-        raise SpecError(f"tool {called} is async; pass a function that is not")
+        raise SpecError(f"tool {called} is async; pass a synchronous function")
     docstring = docstring_parser.parse(inspect.getdoc(function) or "")
     meanings = {each.arg_name: each.description or "" for each in docstring.params}
     try:
@@ -128,13 +129,13 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         typed = function if inspect.isroutine(function) else getattr(function, "func", None)
         hints = get_type_hints(typed or type(function).__call__, include_extras=True)
     except (NameError, TypeError, ValueError) as error:
-        raise SpecError(f"cannot read the types of tool {called}: {error}") from error
+        raise SpecError(f"cannot read the type annotations of tool {called}: {error}") from error
     fields: dict[str, Any] = {}
     for place, (key, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise SpecError(f"tool {called}: {parameter} cannot be passed by name")
+            raise SpecError(f"tool {called}: {parameter} cannot be passed by name; remove it")
         if key not in hints:
-            raise SpecError(f"tool {called}: parameter {key} has no type; annotate it")
+            raise SpecError(f"tool {called}: parameter {key} has no type annotation; add one")
         notes = (each for each in getattr(hints[key], "__metadata__", ()) if isinstance(each, str))
         meaning = " ".join(meanings.get(key, "").split()) or next(notes, None)
         about_it: dict[str, Any] = {"description": meaning} if meaning else {}
@@ -146,23 +147,23 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         schema = model.model_json_schema(by_alias=True, schema_generator=_UntitledJsonSchema)
     except PydanticUserError as error:
         reason = str(error).splitlines()[0]
-        raise SpecError(f"tool {called} has no JSON schema: {reason}") from error
+        raise SpecError(f"cannot build a JSON schema for tool {called}: {reason}") from error
     about = (docstring.description or "").strip()
     return Tool(called, about, schema, function, model)
 
 
 def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
-    """Return tools by name, after converting functions to tools.
+    """Convert functions to tools and return all tools by name.
 
     Parameters
     ----------
     tools : iterable of Tool or callable
-        The tools.
+        Tools, or functions that ``tool_from_function`` converts to tools.
 
     Returns
     -------
     dict of str to Tool
-        The tools.
+        Tools by name, in the given order.
 
     Raises
     ------
@@ -181,22 +182,23 @@ def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]
 
 
 def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
-    """Call a tool with a model's arguments; failures are part of the result.
+    """Call a tool with the arguments of a model, and return errors as failed results.
 
-    Only ``KeyboardInterrupt`` and ``SystemExit`` are raised. If the function returns a
-    ``ToolResult``, its missing name and duration are added.
+    Invalid arguments and exceptions of the function are returned as failed results. Only
+    ``KeyboardInterrupt`` and ``SystemExit`` are raised. If the function returns a ``ToolResult``
+    without a tool name or a duration, these fields are filled in.
 
     Parameters
     ----------
     tool : Tool
-        The tool.
+        Tool to call.
     arguments_json : str
-        Arguments as the model wrote them, a JSON object.
+        Arguments as written by the model, usually a JSON object.
 
     Returns
     -------
     ToolResult
-        Data or error of the call.
+        Result with the data that the function returned, or with an error.
     """
     begun = time.perf_counter()
     try:
@@ -221,14 +223,14 @@ def tool_not_found(name: str, available: Iterable[str]) -> ToolResult:
     Parameters
     ----------
     name : str
-        Name that the model called.
+        Name of the tool that the model called.
     available : iterable of str
-        Names of the tools.
+        Names of the tools that exist.
 
     Returns
     -------
     ToolResult
-        The result.
+        Failed result with the error type ``tool_not_found``.
     """
     there = ", ".join(available) or "none"
     error = f"There is no tool {name!r}. Available tools: {there}."
@@ -236,7 +238,7 @@ def tool_not_found(name: str, available: Iterable[str]) -> ToolResult:
 
 
 class _InvalidArguments(Exception):
-    """Arguments that are not valid, with an error text for the model."""
+    """Error for invalid arguments of a tool call; the message is sent to the model."""
 
 
 def _validate_arguments(tool: Tool, text: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Tools for an agent that works in a folder: list, search, read, write, run.
+"""Tools for an agent that works in a folder: list, search, read and write files, run commands.
 
-The file tools cannot leave the folder (``ctxlab.agent.tools.safe_paths``). ``run_command`` is
-different: it starts in the folder and inherits no keys and tokens from the environment
-(``ctxlab.agent.tools.environment``), but a shell can reach everything that the user can. To confine
-it, run the agent in a container or leave the tool out.
+The file tools access only files inside the folder (``ctxlab.agent.tools.safe_paths``).
+``run_command`` starts a shell in the folder, and the shell can access everything that the user can
+access. The environment of the shell contains no keys and tokens
+(``ctxlab.agent.tools.environment``). To restrict commands further, run the agent in a container, or
+pass ``writable=False``, which leaves out the tool.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from ctxlab.agent.tools.text_files import UnreadableText, make_line_finder, read
 from ctxlab.agent.tools.tool import Tool, tool_from_function
 
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_LINES = 500, 200, 2000
-"maximum entries, matches and lines of one result"
+"maximum numbers of listed files, search matches and file lines in one result"
 _MARKS = {"file": "", "folder": "/", "link": " (link)", "other": " (not a regular file)"}
 _SEARCH_TIMEOUT = 10.0
-"maximum seconds for walking through files"
+"maximum seconds for listing or searching files"
 _INVALID_PATH_ERRNOS = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.E2BIG, errno.EINVAL),
@@ -46,30 +47,33 @@ _Words = Annotated[str, Field(min_length=1)]
 def workspace_tools(
     root: str | Path, processes: ProcessManager, *, timeout: float = 60.0, writable: bool = True
 ) -> tuple[Tool, ...]:
-    r"""Build the tools of a workspace.
+    r"""Build the tools of an agent that works in a folder.
 
-    They are ``list_files``, ``search_files``, ``read_file``, ``write_file`` and ``run_command``.
+    The tools are ``list_files``, ``search_files``, ``read_file``, ``write_file`` and
+    ``run_command``.
 
-    Failures are results: a path that leads outside or is not a file is ``permission_denied``, an
-    invalid path is ``invalid_args``, a command that takes too long is ``timeout``. An exit code
-    other than 0 is not a failure, because failing tests are a valid answer; the result contains the
-    code.
+    Tools return errors as failed results. The error type is ``permission_denied`` if a path leads
+    out of the folder or is not accessible, ``invalid_args`` if a path is invalid or does not exist,
+    and ``timeout`` if a command takes too long. A command with an exit code other than 0 is not a
+    failure, because the agent needs its output, for instance the output of failing tests. The
+    result contains the exit code.
 
     Parameters
     ----------
     root : str or pathlib.Path
-        The folder.
+        Root folder of the workspace.
     processes : ProcessManager
-        Runs the commands; its ``keep_env`` names secrets that they inherit.
+        Process manager that runs the commands. Its ``keep_env`` lists secrets that the commands
+        inherit.
     timeout : float, optional
-        Maximum seconds for a command; the model may ask for less.
+        Maximum duration of a command in seconds. The model may pass a shorter timeout.
     writable : bool, optional
-        False leaves out ``write_file`` and ``run_command``.
+        If False, ``write_file`` and ``run_command`` are left out.
 
     Returns
     -------
     tuple of Tool
-        The tools.
+        Tools in the order given above.
 
     Examples
     --------
@@ -88,12 +92,12 @@ def workspace_tools(
 
     @_errors_as_results
     def list_files(folder: str = ".", glob: _Glob = "", depth: _Number = 3) -> str:
-        """List files and folders of the workspace, sorted; hidden ones are left out.
+        """List files and folders of the workspace, sorted by name, without hidden ones.
 
         Args:
-            folder: where to start, from the root of the workspace
-            glob: only files that match, such as "*.py" or "src/**/*.md"
-            depth: maximum levels of folders
+            folder: folder to list, as a path from the root of the workspace
+            glob: list only files that match this pattern, such as "*.py" or "src/**/*.md"
+            depth: maximum number of folder levels
         """
         walk = FileWalker(depth, time.monotonic() + _SEARCH_TIMEOUT)
         with opened.open_folder(folder) as number, closing(walk.walk(number)) as below:
@@ -116,13 +120,13 @@ def workspace_tools(
         regex: bool = False,
         ignore_case: bool = False,
     ) -> str:
-        """Search the lines of all text files of the workspace; returns path:line: text.
+        """Search the text files of the workspace; return each matching line as path:line: text.
 
         Args:
-            text: text that a line contains, taken literally unless regex is true
-            folder: where to start, from the root of the workspace
-            glob: only in files that match, such as "*.py" or "src/**/*.md"
-            regex: text is a regular expression
+            text: text to find in a line, taken literally unless regex is true
+            folder: folder to search, as a path from the root of the workspace
+            glob: search only files that match this pattern, such as "*.py" or "src/**/*.md"
+            regex: true if text is a regular expression
             ignore_case: ignore the case of letters
         """
         until = time.monotonic() + _SEARCH_TIMEOUT
@@ -153,16 +157,16 @@ def workspace_tools(
     def read_file(
         path: str, start: _Number = 1, end: int | None = None, numbered: bool = False
     ) -> str:
-        """Read a text file of the workspace, or some of its lines.
+        """Read a text file of the workspace, or a range of its lines.
 
         Args:
             path: path from the root of the workspace
-            start: first line, from 1
-            end: last line; by default 2,000 lines are read
+            start: number of the first line, from 1
+            end: number of the last line; by default 2,000 lines are read
             numbered: start each line with its number
         """
         if end is not None and end < start:
-            raise ValueError(f"Expected end of at least start ({start}), got {end}")
+            raise ValueError(f"Expected an end of {start} (start) or more, got {end}")
         last = start + _MAX_LINES - 1
         stop = min(end or last, last)
         with opened.open_file(path) as number:
@@ -173,7 +177,7 @@ def workspace_tools(
 
     @_errors_as_results
     def write_file(path: str, content: str) -> str:
-        """Write a whole file of the workspace, replacing an existing one; creates missing folders.
+        """Write a whole file of the workspace; replace an existing file and create missing folders.
 
         Args:
             path: path from the root of the workspace
@@ -187,13 +191,13 @@ def workspace_tools(
     def run_command(
         command: _Words, timeout: Annotated[float | None, Field(gt=0)] = None
     ) -> ToolResult:
-        """Run a shell command in the root of the workspace; returns its output and exit code.
+        """Run a shell command in the root of the workspace and return its output and exit code.
 
-        There is no input and no terminal. Processes that it leaves in the background keep running.
+        The command has no input and no terminal. Background processes keep running after it ends.
 
         Args:
             command: command for /bin/sh
-            timeout: seconds; can only shorten the default limit
+            timeout: maximum seconds; can only shorten the default limit
         """
         seconds = min(timeout or longest, longest)
         done = processes.run(command, cwd=opened.path, timeout=seconds)
@@ -215,7 +219,7 @@ def workspace_tools(
 
 
 def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Convert a tool's exceptions to results with an error type."""
+    """Wrap a tool function so that it returns exceptions as failed results with an error type."""
 
     @functools.wraps(function)
     def wrapper(**arguments: Any) -> Any:
@@ -242,7 +246,7 @@ def _os_error_text(error: OSError) -> str:
 
 
 def _printable_path(path: str) -> str:
-    """Return a path on one line."""
+    """Return a path with line breaks and other unprintable characters escaped."""
     return path if path.isprintable() else path.encode("unicode_escape", "replace").decode()
 
 

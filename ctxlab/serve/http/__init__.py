@@ -1,4 +1,4 @@
-"""HTTP API: chat with an agent, list and resume sessions, read turns."""
+"""HTTP API to chat with an agent, to list and resume sessions, and to read turns."""
 
 from ctxlab.serve.http.server import DEFAULT_HOST, DEFAULT_PORT, make_app, serve
 

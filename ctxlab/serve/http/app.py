@@ -1,4 +1,4 @@
-"""Assemble the FastAPI application: routes, error handlers and authentication."""
+"""FastAPI application of the HTTP API, with its routes, error handlers and authentication."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import TurnEvent
 
 _DESCRIPTION = """\
-Sessions of an agent, grouped by workspace. All errors are problem details (RFC 9457). A workspace \
-runs one turn at a time."""
+Chat sessions with an agent, grouped by workspace. All errors are returned as problem details \
+(RFC 9457). A workspace runs one turn at a time."""
 
 
 def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: float) -> FastAPI:
-    """Build the FastAPI application of a service.
+    """Build the FastAPI application that makes a ``ChatService`` available over HTTP.
 
     Parameters
     ----------
     service : ChatService
-        Service behind the routes.
+        Service that handles the requests.
     token : str
         Token that requests must send.
     max_body : int
-        Maximum size of a body in bytes.
+        Maximum size of a request body, in bytes.
     body_timeout : float
-        Time limit for receiving a body, in seconds.
+        Time limit for receiving a request body, in seconds.
 
     Returns
     -------
     FastAPI
-        The application.
+        Application with all routes. It starts the service when the server starts, and closes the
+        service when the server stops.
     """
 
     @asynccontextmanager
@@ -57,7 +58,7 @@ def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: 
                 await sweeping
             await asyncio.to_thread(service.close)
 
-    # No docs pages: they load scripts from another site.
+    # FastAPI's documentation pages are disabled because they load scripts from another site.
     app = FastAPI(
         title="ctxlab sessions",
         version=__version__,
@@ -75,7 +76,10 @@ def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: 
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, with the token and the schemas that no route references."""
+    """Return the OpenAPI document, with the authentication and the schemas of errors and events.
+
+    FastAPI would leave out these schemas, because no route declares them as its response model.
+    """
     about: Any = {"title": app.title, "version": app.version, "description": _DESCRIPTION}
     schema = get_openapi(**about, routes=app.routes)
     ref = "#/components/schemas/{model}"

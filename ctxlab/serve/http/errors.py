@@ -1,7 +1,8 @@
-"""Convert errors to problem details (RFC 9457) that reveal no internals.
+"""Conversion of errors to problem details (RFC 9457) that reveal no internals of the server.
 
-The message of a ``CtxlabError`` is written for users and is sent to the client. Any other exception
-is logged and answered with status 500 only.
+Messages of ``CtxlabError`` are written for users, so they are sent to the client. Messages of
+``ReadError`` are not sent, because they name files of the server. A ``ReadError`` is answered with
+status 500 and a fixed text, as are unexpected errors. Unexpected errors are also logged.
 """
 
 from __future__ import annotations
@@ -42,21 +43,21 @@ _STATUS_BY_ERROR: Sequence[tuple[type[Exception], int]] = (
     (CtxlabError, 500),
 )
 INTERNAL_ERROR_DETAIL = "internal error; see the log of the server"
-"""Detail of an unexpected error."""
+"""Text that the client gets in place of the message of an unexpected error."""
 
 _DETAIL_BY_STATUS = {
-    400: "the body cannot be read; send JSON in UTF-8",
-    404: "no such URL; see /openapi.json for all routes",
-    405: "this URL does not support this method",
+    400: "the body cannot be parsed; send JSON in UTF-8",
+    404: "unknown URL; see /openapi.json for all routes",
+    405: "the URL does not support this HTTP method; see /openapi.json for all routes",
 }
 _STATUS_DESCRIPTIONS = {
-    400: "The body cannot be read.",
+    400: "The body cannot be parsed.",
     401: "The token is missing or wrong.",
-    403: "The server does not serve this workspace, or the request comes from a page of another site.",
-    404: "There is no such session, turn or URL.",
-    405: "The URL does not support this method.",
+    403: "The server does not serve this workspace, or a web page of another site sent the request.",
+    404: "The session, turn or URL does not exist.",
+    405: "The URL does not support this HTTP method.",
     408: "The body was not received in time.",
-    409: "A turn is running in the workspace, the session changed elsewhere, or the id is taken.",
+    409: "A turn is running in the workspace, or another process has changed the session.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "A value is missing or invalid.",
@@ -66,28 +67,28 @@ _STATUS_DESCRIPTIONS = {
 }
 
 
-_EXAMPLE = "session '6f9a…' of this workspace is running a turn; wait for its end"
+_EXAMPLE = "session '6f9a…' of this workspace is running a turn; wait until the turn ends"
 _EXAMPLE_PROBLEM: JsonDict = problem_details(409, _EXAMPLE)
 
 
 class WrongValue(BaseModel):
-    """A value that is missing or invalid."""
+    """A value of a request that is missing or invalid."""
 
-    detail: str = Field(description="What is wrong with it.")
-    where: str = Field(description="Part of the request: body, query or path.")
-    pointer: str = Field(description="JSON pointer to the value within that part.")
+    detail: str = Field(description="Description of the error.")
+    where: str = Field(description="Part of the request with the value: body, query or path.")
+    pointer: str = Field(description="JSON pointer to the value within this part of the request.")
 
 
 class Problem(BaseModel):
-    """Details of an error (RFC 9457)."""
+    """Description of an error (problem details, RFC 9457)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_PROBLEM]})
 
-    type: str = Field(description="Always about:blank: the status is the kind of problem.")
-    title: str = Field(description="Name of the status.")
+    type: str = Field(description="Always about:blank. The status tells the kind of error.")
+    title: str = Field(description="Standard phrase of the HTTP status.")
     status: int
-    detail: str = Field(description="What went wrong and what to do about it.")
-    errors: list[WrongValue] | None = Field(None, description="With 422: each invalid value.")
+    detail: str = Field(description="Cause of the error, and how to avoid it.")
+    errors: list[WrongValue] | None = Field(None, description="Invalid values (status 422 only).")
 
 
 def exception_to_problem(error: BaseException) -> dict[str, Any]:
@@ -96,12 +97,13 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
     Parameters
     ----------
     error : BaseException
-        Exception of a request.
+        Exception that was raised while a request was handled.
 
     Returns
     -------
     dict
-        The problem details; an unexpected exception reveals nothing.
+        Problem details. For an unexpected exception, they contain a fixed text instead of the
+        exception's message.
 
     Examples
     --------
@@ -114,7 +116,9 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
         detail = _DETAIL_BY_STATUS.get(error.status_code, str(error.detail))
         return problem_details(error.status_code, detail)
     if isinstance(error, UnknownSession):
-        return problem_details(404, f"no session {error.id[:200]!r}")
+        return problem_details(
+            404, f"unknown session {error.id[:200]!r}; GET /workspaces/PATH/sessions lists the ids"
+        )
     for kind, status in _STATUS_BY_ERROR:
         if isinstance(error, kind) and not isinstance(error, ReadError):
             return problem_details(status, str(error))
@@ -122,18 +126,18 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Answer all errors of an application with problem details.
+    """Register handlers that answer all errors of an application with problem details.
 
     Parameters
     ----------
     app : FastAPI
-        Application to change.
+        Application to which the handlers are added.
     """
 
     async def failed(request: Request, error: Exception) -> JSONResponse:
         headers = getattr(error, "headers", None)
         if not isinstance(error, HTTPException | CtxlabError):
-            headers = {"connection": "close"}  # uvicorn logs the exception and closes it
+            headers = {"connection": "close"}  # uvicorn logs the error and disconnects
         return _problem_response(exception_to_problem(error), headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
@@ -148,22 +152,22 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the problems of a route for OpenAPI.
+    """Describe the error responses of a route for the OpenAPI document.
 
     Parameters
     ----------
     *statuses : int
-        HTTP status codes that the route may return.
+        HTTP status codes of errors that the route may return.
 
     Returns
     -------
     dict
-        OpenAPI response by status.
+        OpenAPI response object of each status code.
 
     Examples
     --------
     >>> problem_responses(404)[404]["description"]
-    'There is no such session, turn or URL.'
+    'The session, turn or URL does not exist.'
     """
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     texts = {status: _STATUS_DESCRIPTIONS[status] for status in sorted(statuses)}
@@ -180,11 +184,14 @@ def _problem_response(
 
 
 def _invalid_value(error: Mapping[str, Any]) -> dict[str, str]:
-    """Convert one pydantic error, without the input, which may be long or not JSON."""
+    """Convert a validation error of pydantic to the fields of ``WrongValue``.
+
+    The invalid value itself is left out, because it may be long or impossible to write as JSON.
+    """
     where, *keys = [str(each) for each in error["loc"]] or ["body"]
     pointer = "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
     detail = str(error["msg"])
     if error["type"] == "json_invalid":
-        pointer, detail = "", f"not JSON, from character {keys[0] if keys else 0}"
+        pointer, detail = "", f"invalid JSON at character {keys[0] if keys else 0}"
     said = {"detail": detail, "where": where, "pointer": pointer}
     return {key: repair_surrogates(value)[:300] for key, value in said.items()}

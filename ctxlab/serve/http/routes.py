@@ -1,9 +1,9 @@
-"""Routes of the HTTP server; ``ChatService`` and ``ctxlab.sessions`` do the work.
+"""Routes of the HTTP API. They call ``ChatService`` and the functions of ``ctxlab.sessions``.
 
 References
 ----------
-Seed designs "Hybrid Session Management" (``POST /chat``), "Workspace-Scoped Sessions" (sessions of a
-workspace) and "Session Table of Contents" (``/api/v1``).
+Design documents "Hybrid Session Management" (``POST /chat``), "Workspace-Scoped Sessions" (sessions
+of a workspace) and "Session Table of Contents" (``/api/v1``), listed in ``tests/SEEDS.md``.
 """
 
 from __future__ import annotations
@@ -45,33 +45,36 @@ from ctxlab.serve.http.sse import (
 from ctxlab.sessions import table_of_contents as contents
 
 _COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 500)
-_TOTAL_COUNT: dict[str, Any] = {"description": "Number of sessions.", "schema": {"type": "integer"}}
+_TOTAL_COUNT: dict[str, Any] = {
+    "description": "Total number of sessions, regardless of limit and offset.",
+    "schema": {"type": "integer"},
+}
 
 
 async def _require_json(request: Request) -> None:
-    """Reject a body with another content type, such as a form of a web page."""
+    """Raise an error with status 415 if the content type of a request is not JSON."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(.*\+)?json", kind):
-        raise HTTPException(415, "send JSON with content type application/json")
+        raise HTTPException(415, f"Expected the content type application/json, got {kind[:100]!r}")
 
 
 def _prefix_active_file(message: str, file: str | None) -> str:
-    """Put the open file in front of a message, on its first line."""
+    """Add the path of the open file to the beginning of a message, unless the path is None."""
     return message if file is None else f"[file: {' '.join(file.split())}] {message}"
 
 
 def make_router(service: ChatService) -> APIRouter:
-    """Create the routes of a service.
+    """Create the routes of the HTTP API.
 
     Parameters
     ----------
     service : ChatService
-        Service behind the routes.
+        Service that handles the requests.
 
     Returns
     -------
     APIRouter
-        The routes.
+        Router with all routes of the API.
     """
     router = APIRouter(responses=problem_responses(*_COMMON_STATUSES))
     json_body = [Depends(_require_json)]
@@ -83,7 +86,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.post(
         "/chat",
         tags=["chat"],
-        summary="Send a message to the session of the open file",
+        summary="Send a message to the session that belongs to the open file",
         dependencies=json_body,
         responses=problem_responses(409, 415, 502, 503),
     )
@@ -172,7 +175,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/toc",
         tags=["contents"],
-        summary="Get the table of contents of a session, one numbered line per turn",
+        summary="Get the table of contents of a session, with one numbered line per turn",
         responses=problem_responses(404),
     )
     def toc(id: SessionId, start: FirstTurn = 1, limit: Limit = 1000) -> contents.Contents:
@@ -181,7 +184,7 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",
         tags=["contents"],
-        summary="Get a turn in full, with one line for the turns before and after it",
+        summary="Get all messages of a turn, and one line each on the previous and the next turn",
         response_model_exclude_none=True,
         responses=problem_responses(404),
     )

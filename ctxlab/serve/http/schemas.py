@@ -1,9 +1,10 @@
-"""Schemas of requests and responses, with the names of the seed designs.
+"""Schemas of the requests and responses of the HTTP API.
 
 References
 ----------
-Seed designs "Hybrid Session Management" (``POST /chat``: ``session_id``, ``active_file``) and
-"Workspace-Scoped Sessions" (sessions: ``sessionId``, ``workspacePath``, ``updatedAt``).
+Design documents that define the field names, listed in ``tests/SEEDS.md``: "Hybrid Session
+Management" (``POST /chat``: ``session_id``, ``active_file``) and "Workspace-Scoped Sessions"
+(sessions: ``sessionId``, ``workspacePath``, ``updatedAt``).
 """
 
 from __future__ import annotations
@@ -30,37 +31,37 @@ _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 _MAX_INT = 2**31 - 1
 
 SessionId = Annotated[_IdText, Path(description="Session id.")]
-TurnNumber = Annotated[int, Path(description="Turn number, from 1.", ge=1, le=_MAX_INT)]
-_PATH_HELP = "Path of the workspace, percent-encoded: %2Fhome%2Fme%2Fproject."
+TurnNumber = Annotated[int, Path(description="Turn number, counted from 1.", ge=1, le=_MAX_INT)]
+_PATH_HELP = "Percent-encoded path of the workspace, such as %2Fhome%2Fme%2Fproject."
 WorkspacePath = Annotated[str, Path(description=_PATH_HELP, max_length=4096)]
 SearchQuery = Annotated[
     str,
     Query(
-        description="Words that a message must all contain. There is no query syntax.",
+        description="Words to find. Each result contains all of them. There are no operators.",
         min_length=1,
         max_length=1000,
     ),
 ]
-_STATUS_HELP = "Only sessions with this status. Default: all but archived ones."
+_STATUS_HELP = "Status of the sessions to list. By default, all except archived sessions."
 StatusFilter = Annotated[SessionStatus | None, Query(description=_STATUS_HELP)]
-Limit = Annotated[int, Query(description="Maximum number of entries.", ge=1, le=1000)]
-Offset = Annotated[int, Query(description="Number of entries to skip.", ge=0, le=_MAX_INT)]
-FirstTurn = Annotated[int, Query(description="First turn.", ge=1, le=_MAX_INT)]
+Limit = Annotated[int, Query(description="Maximum number of results.", ge=1, le=1000)]
+Offset = Annotated[int, Query(description="Number of results to skip.", ge=0, le=_MAX_INT)]
+FirstTurn = Annotated[int, Query(description="Number of the first turn.", ge=1, le=_MAX_INT)]
 FirstMessage = Annotated[int, Query(description="Number of messages to skip.", ge=0, le=_MAX_INT)]
 
 
 def utc_datetime(seconds: float) -> datetime:
-    """Convert a time to the form of responses.
+    """Convert a Unix timestamp to a datetime in UTC, as used in responses.
 
     Parameters
     ----------
     seconds : float
-        Time in seconds since 1970.
+        Unix timestamp: seconds since the beginning of 1970 in UTC.
 
     Returns
     -------
     datetime
-        The time in UTC.
+        The same time, with the time zone UTC.
 
     Examples
     --------
@@ -78,13 +79,13 @@ _CAMEL_CASE = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Health(BaseModel):
-    """Sign that the server is running."""
+    """Confirmation that the server is running."""
 
     status: Literal["ok"] = "ok"
 
 
 class ChatRequest(BaseModel):
-    """A message and the file that the user has open."""
+    """A message of the user, and the file that the user has open."""
 
     model_config = _with_examples(
         {"message": "Where is the parser?", "session_id": None, "active_file": "src/main.py"}
@@ -93,31 +94,31 @@ class ChatRequest(BaseModel):
     message: _MessageText
     session_id: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None,
-        description="Session id of the last response. The open file decides which session continues; "
-        "this id only selects the workspace, if several are served.",
+        description="Session id from the last response. It selects the workspace if several are "
+        "served and workspace is not set. The session is selected by active_file.",
     )
     active_file: _FilePath | None = Field(
-        None, description="File that the user has open; it decides which session continues."
+        None, description="File that the user has open. Its session receives the message."
     )
     workspace: _FilePath | None = Field(
-        None, description="Path of the workspace; optional if only one is served."
+        None, description="Path of the workspace. Not required if only one is served."
     )
 
 
 class ChatAnswer(BaseModel):
-    """The reply of the agent."""
+    """The reply of the agent to a message."""
 
     response: str = Field(description="Text of the reply.")
     session_id: str = Field(description="Id of the session that received the message.")
-    active_file: str | None = Field(description="File that the session is about.")
+    active_file: str | None = Field(description="File that the session belongs to.")
     finish: Literal["answered", "limit"] = Field(
-        description="limit: the agent was stopped after too many steps; the text is partial."
+        description="limit: the agent used its maximum number of requests; the text is incomplete."
     )
     iterations: int = Field(description="Number of requests that the agent sent to the model.")
 
 
 class SessionRequest(BaseModel):
-    """A workspace and the session to resume; without a session id, a new session is created."""
+    """Workspace in which a session is resumed, or created if no session id is given."""
 
     model_config = _CAMEL_CASE | _with_examples(
         {"workspacePath": "/home/me/project"},
@@ -125,11 +126,11 @@ class SessionRequest(BaseModel):
     )
 
     workspace_path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
-    session_id: _IdText | None = Field(None, description="Session to resume.")
+    session_id: _IdText | None = Field(None, description="Id of the session to resume.")
 
 
 class SessionAnswer(BaseModel):
-    """A session without its messages."""
+    """Metadata of a session, without its messages."""
 
     model_config = _CAMEL_CASE | _with_examples(
         {
@@ -152,28 +153,28 @@ class SessionAnswer(BaseModel):
     created_at: datetime = Field(validation_alias="created")
     messages: int = Field(description="Number of stored messages.")
     active_file: str | None = Field(
-        description="File that the session is about.", validation_alias="file"
+        description="File that the session belongs to.", validation_alias="file"
     )
 
     @classmethod
     def from_session(cls, session: Session) -> SessionAnswer:
-        """Convert a stored session.
+        """Create the response for a session.
 
         Parameters
         ----------
         session : Session
-            Stored session.
+            Metadata of the session, as stored.
 
         Returns
         -------
         SessionAnswer
-            The response.
+            Response with the metadata of the session.
         """
         return cls.model_validate(session, from_attributes=True)
 
 
 class MessageRequest(BaseModel):
-    """A message to a session."""
+    """A message of the user to a session."""
 
     model_config = _with_examples({"message": "Run the tests."})
 
@@ -182,34 +183,34 @@ class MessageRequest(BaseModel):
 
 
 class Found(BaseModel):
-    """A message that a search found."""
+    """A message found by a search."""
 
-    turn: int = Field(description="Turn number, from 1.")
+    turn: int = Field(description="Number of the turn with the message, counted from 1.")
     role: str
     snippet: str = Field(description="Text around the first match.")
-    score: float = Field(description="Higher is better; comparable within one search only.")
+    score: float = Field(description="Relevance within this search; higher is better.")
     created: datetime | None = None
 
     @classmethod
     def from_hit(cls, hit: SearchHit) -> Found:
-        """Convert a hit of a search.
+        """Create the response for a search hit.
 
         Parameters
         ----------
         hit : SearchHit
-            The hit.
+            Search hit of the session store.
 
         Returns
         -------
         Found
-            The result.
+            Response with the fields of the hit.
         """
         created = None if hit.time is None else utc_datetime(hit.time)
         return cls(**vars(hit), created=created)
 
 
 class SearchAnswer(BaseModel):
-    """The messages of a session that contain all words of a query, best first."""
+    """Messages of a session that contain all words of a query, most relevant first."""
 
     session_id: str
     query: str

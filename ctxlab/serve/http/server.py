@@ -1,7 +1,8 @@
-"""HTTP server: chat with an agent, list and resume sessions, read turns.
+"""HTTP server to chat with an agent, to list and resume sessions, and to read turns.
 
-It answers only clients with its token, and serves only the folders that it was given. It needs
-fastapi and uvicorn: ``pip install '.[serve]'`` in a clone of ctxlab.
+The server answers only clients that send its token. It serves only the folders that are passed to
+``make_app``. It needs fastapi and uvicorn; run ``pip install '.[serve]'`` in a clone of ctxlab to
+install them.
 """
 
 from __future__ import annotations
@@ -37,48 +38,52 @@ def make_app(
     idle_timeout: float = 600.0,
     max_agents: int = 16,
 ) -> FastAPI:
-    """Create the server as an ASGI application, to be passed to ``serve``.
+    """Create the ASGI application of the HTTP server. Run it with ``serve``.
 
-    A workspace runs one turn at a time (otherwise status 409); different workspaces run in
-    parallel.
+    Each workspace runs one turn at a time. A message that arrives during a turn is rejected with
+    status 409. Different workspaces run turns in parallel.
 
     Parameters
     ----------
     workspaces : sequence of Path or str
-        Folders whose sessions are served. Symbolic links are followed. Any other folder is refused
-        (status 403).
+        Folders to serve, as workspaces. Symbolic links are followed. Requests for other folders are
+        rejected with status 403.
     agent_for : callable
-        Function that creates the agent of a session in a workspace. A ``CtxlabError`` that it
-        raises, for example because no model is named, is answered with status 503. If the agent's
-        tools run commands, everybody who can use the server can run commands.
+        Function that takes the path of a workspace and returns a new agent for a session. If it
+        raises a ``CtxlabError``, for example because no model is configured, the request is
+        answered with status 503. If the agent has tools that run commands, every client with the
+        token can run commands.
     client : Client, optional
-        Client that calls ``summary_model``. By default, a ``LiteLLMClient``.
+        Client that sends requests to ``summary_model``. By default, a ``LiteLLMClient``.
     summary_model : str, optional
-        Model that writes turn summaries and titles. By default, they are extracted.
+        Model that writes turn summaries and session titles. By default, both are extracted from the
+        messages without a model.
     store_for : callable, optional
-        Function that returns the store of a workspace. By default, ``SqliteStore``.
+        Function that takes the path of a workspace and returns its session store. By default,
+        ``SqliteStore``.
     token : str, optional
-        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
-        It is available as ``app.state.token``.
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random token
+        is generated. The token is available as ``app.state.token``.
     max_body : int, default 1_000_000
-        Maximum size of a request body in bytes (otherwise status 413).
+        Maximum size of a request body, in bytes. Larger bodies are rejected with status 413.
     body_timeout : float, default 30.0
-        Time limit for receiving a body, in seconds (otherwise status 408).
+        Time limit for receiving a request body, in seconds. Slower clients get status 408.
     idle_timeout : float, default 600.0
-        Time that an idle agent is kept in memory, in seconds. Later its session is resumed from the
-        store.
+        Time for which an idle agent is kept in memory, in seconds. If its session continues later,
+        the session is loaded from the store.
     max_agents : int, default 16
         Maximum number of idle agents in memory.
 
     Returns
     -------
     FastAPI
-        The application.
+        Application to pass to ``serve``.
 
     Raises
     ------
     SpecError
-        If a workspace is not a folder, or if a header cannot carry the token.
+        If no workspace is given, if a workspace is not a folder, or if the token is empty or
+        contains characters that cannot be sent in an HTTP header.
     DataMissing
         If fastapi or uvicorn is not installed.
     """
@@ -107,26 +112,27 @@ def serve(
     *,
     on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
-    """Serve an application of ``make_app`` until SIGINT or SIGTERM, then raise ``KeyboardInterrupt``.
+    """Run the server until SIGINT or SIGTERM, then raise ``KeyboardInterrupt``.
 
-    Running turns have two seconds to finish and are then cancelled. Their sessions stay consistent,
-    and no process that they started keeps running.
+    When the server stops, running turns have two seconds to end and are then cancelled. The
+    sessions of cancelled turns stay consistent, and the processes that the turns started are
+    killed.
 
     Parameters
     ----------
     app : FastAPI
-        Application of ``make_app``.
+        Application created by ``make_app``.
     host : str, default '127.0.0.1'
-        Address to listen on.
+        IP address or host name to listen on.
     port : int, default 9879
-        Port to listen on; 0 chooses a free one.
+        Port to listen on. If 0, the system chooses a free port.
     on_listening : callable, optional
         Function that is called with the URL and the token when the server accepts connections.
 
     Raises
     ------
     SpecError
-        If the server cannot listen on the address.
+        If the server cannot listen on the address, for example because the port is in use.
     """
     from ctxlab.serve.runner import run_uvicorn
 

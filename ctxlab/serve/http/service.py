@@ -1,7 +1,8 @@
-"""Service behind the routes: served workspaces, running turns and agents in memory.
+"""Service that handles the requests of the HTTP API.
 
-An agent is in memory during a turn and for a while after it. Later its session is resumed from the
-store. So memory use is bounded for any number of sessions.
+It manages the served workspaces, the running turns and the agents in memory. An agent is kept in
+memory during a turn and until it has been idle for some time. If the session continues later, a new
+agent loads it from the store. This limits memory use for any number of sessions.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
     from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
 
-_SHUTTING_DOWN = "the server is shutting down"
+_SHUTTING_DOWN = "the server is shutting down; try again when it has restarted"
 _CANCEL_TIMEOUT = 5.0
-"seconds to wait for cancelled turns"
+"maximum time to wait until cancelled turns end, in seconds"
 
 
 class Workspace:
-    """Served workspace: its store, its sessions by file and its running turn.
+    """Workspace that the server serves, with its session store and its running turn.
 
     Parameters
     ----------
     path : Path
         Folder of the workspace.
     store_for : callable
-        Function that returns the store of a workspace.
+        Function that takes the path of a workspace and returns its session store.
     summaries_for : callable
-        Function that returns the summarizer of a store.
+        Function that takes a session store and returns the summarizer of its sessions.
     """
 
     def __init__(
@@ -56,18 +57,18 @@ class Workspace:
         self.store = store_for(path)
         self.file_router = FileRouter(self.store)
         self.active_turn: TurnRunner | None = None
-        "the running turn; one at a time, since one session of a workspace is active at a time"
+        "the running turn, or None; a workspace runs one turn at a time"
         self._make_summaries = summaries_for
         self.start()
 
     def start(self) -> None:
-        """Prepare for a server start, which may be a restart."""
+        """Create a new lock and a new summarizer, when the server starts or restarts."""
         self.lock = asyncio.Lock()
-        "held while a session is opened or a turn is started"
+        "lock that is held while a session is opened or closed, or a turn is started"
         self.summaries = self._make_summaries(self.store)
 
     def close(self) -> None:
-        """Close the store, unless an unfinished turn uses it."""
+        """Close the summarizer, and close the store unless a turn is still using it."""
         self.summaries.close(1.0)
         if self.active_turn is None:
             self.store.close()
@@ -76,19 +77,21 @@ class Workspace:
 class _PooledAgent(NamedTuple):
     agent_session: AgentSession
     message_count: int
-    "number of stored messages at that time; a larger one means that another process has written"
+    "number of stored messages of the session when the agent became idle"
     idle_since: float
 
 
 class AgentPool:
-    """Idle agents in memory, limited in number and time.
+    """Pool that keeps idle agents in memory.
+
+    The session of an agent in the pool can continue without being loaded from the store.
 
     Parameters
     ----------
     max_agents : int
-        Maximum number of agents.
+        Maximum number of idle agents.
     idle_timeout : float
-        Maximum time that an agent is kept, in seconds.
+        Maximum time for which an idle agent is kept, in seconds.
     """
 
     def __init__(self, max_agents: int, idle_timeout: float) -> None:
@@ -101,14 +104,17 @@ class AgentPool:
         return len(self._agents)
 
     def put(self, agent_session: AgentSession, message_count: int) -> None:
-        """Add an idle agent; if the pool is full, the agent that has been idle longest is removed.
+        """Add an idle agent. If the pool is full, remove the agent that has been idle longest.
+
+        If the pool already has another agent for the session, that agent is replaced. The child
+        processes of removed and replaced agents are killed.
 
         Parameters
         ----------
         agent_session : AgentSession
-            Live session of the agent.
+            Session that is connected to the agent.
         message_count : int
-            Number of stored messages of the session.
+            Number of messages of the session in the store.
         """
         pooled = _PooledAgent(agent_session, message_count, time.monotonic())
         with self._lock:
@@ -121,19 +127,23 @@ class AgentPool:
                 _kill_processes(each.agent_session)
 
     def take(self, session_id: str, message_count: int) -> AgentSession | None:
-        """Remove and return the agent of a session, if it knows all stored messages.
+        """Remove and return the agent of a session, unless the agent is out of date.
+
+        An agent is out of date if another process added messages to the session after the agent was
+        put into the pool. Such an agent is removed as well.
 
         Parameters
         ----------
         session_id : str
-            Session id.
+            Id of the session.
         message_count : int
-            Number of stored messages of the session.
+            Number of messages of the session in the store.
 
         Returns
         -------
         AgentSession or None
-            The live session; None if the pool has none or it is out of date.
+            Session that is connected to the agent. None if the pool has no agent for the session,
+            or if the agent is out of date.
         """
         with self._lock:
             pooled = self._agents.pop(session_id, None)
@@ -143,22 +153,22 @@ class AgentPool:
         return None
 
     def discard(self, session_id: str) -> None:
-        """Remove the agent of a session, if there is one.
+        """Remove the agent of a session, if the pool has one, and kill its child processes.
 
         Parameters
         ----------
         session_id : str
-            Session id.
+            Id of the session.
         """
         self.take(session_id, message_count=-1)
 
     def close_idle(self, idle_timeout: float | None = None) -> None:
-        """Remove agents that have been idle for too long.
+        """Remove agents that have been idle for too long, and kill their child processes.
 
         Parameters
         ----------
         idle_timeout : float, optional
-            Time in seconds. By default, that of the pool.
+            Maximum idle time in seconds. By default, the ``idle_timeout`` of the pool.
         """
         latest = time.monotonic() - (self.idle_timeout if idle_timeout is None else idle_timeout)
         with self._lock:
@@ -169,25 +179,25 @@ class AgentPool:
 
 
 class ChatService:
-    """Service behind the routes of the HTTP server.
+    """Service that opens and closes sessions and starts turns for the routes of the HTTP API.
 
     Parameters
     ----------
     workspaces : sequence of Path or str
-        Folders that are served.
+        Folders to serve, as workspaces.
     agent_for : callable
-        Function that creates the agent of a session in a workspace.
+        Function that takes the path of a workspace and returns a new agent for a session.
     store_for : callable
-        Function that returns the store of a workspace.
+        Function that takes the path of a workspace and returns its session store.
     summaries_for : callable
-        Function that returns the summarizer of a store.
+        Function that takes a session store and returns the summarizer of its sessions.
     agent_pool : AgentPool
-        Idle agents in memory.
+        Pool of idle agents.
 
     Raises
     ------
     SpecError
-        If no workspace is given, or if one is not a folder.
+        If no workspace is given, or if a workspace is not a folder.
     """
 
     def __init__(
@@ -199,67 +209,72 @@ class ChatService:
         agent_pool: AgentPool,
     ) -> None:
         if not workspaces:
-            raise SpecError("expected at least one workspace, got none; name the folders to serve")
+            raise SpecError("Expected at least one workspace, got none; pass the folders to serve")
         self.workspaces: dict[Path, Workspace] = {}
         for path in workspaces:
             root = Path(path).expanduser().resolve()
             if not root.is_dir():
-                raise SpecError(f"workspace {str(path)!r} is not a folder")
+                raise SpecError(f"Expected an existing folder as workspace, got {str(path)!r}")
             self.workspaces[root] = Workspace(root, store_for, summaries_for)
         self.agent_pool = agent_pool
         self._agent_for = agent_for
         self._closed = False
 
     def start(self) -> None:
-        """Prepare for a server start on the running event loop; it may be a restart."""
+        """Create new locks and summarizers for all workspaces, when the server starts or restarts."""
         self._closed = False
         for workspace in self.workspaces.values():
             workspace.start()
 
     def get_workspace(self, path: str) -> Workspace:
-        """Return the workspace at a path, following symbolic links.
+        """Return the served workspace at a path.
 
         Parameters
         ----------
         path : str
-            Path of the workspace.
+            Absolute path of the workspace, with or without the slash at its beginning. Symbolic
+            links are followed.
 
         Returns
         -------
         Workspace
-            The workspace.
+            Workspace at this path.
 
         Raises
         ------
         HTTPException
-            With status 403, if the workspace is not served.
+            With status 403, if no served workspace is at this path.
         """
         try:
-            # Clients and proxies that normalize URLs drop a leading slash.
+            # Clients and proxies that normalize URLs remove a leading slash from the path.
             workspace = self.workspaces.get(Path("/", path).resolve())
-        except (OSError, ValueError, RuntimeError):  # too long, a null byte, a link loop
+        except (OSError, ValueError, RuntimeError):  # too long, null byte, link loop
             workspace = None
         if workspace is None:
-            raise HTTPException(403, f"{path[:200]!r} is not a workspace of this server")
+            raise HTTPException(
+                403,
+                f"Expected a workspace of this server, got {path[:200]!r}; "
+                f"choose from {', '.join(map(str, self.workspaces))}",
+            )
         return workspace
 
     def find_workspace(self, session_id: str) -> Workspace:
-        """Return the workspace that holds a session.
+        """Return the workspace that a session belongs to.
 
         Parameters
         ----------
         session_id : str
-            Session id.
+            Id of the session.
 
         Returns
         -------
         Workspace
-            The workspace.
+            Workspace of the session.
 
         Raises
         ------
         UnknownSession
-            If no workspace holds the session.
+            If the stores of all served workspaces have no session with this id.
         """
         for workspace in self.workspaces.values():
             with suppress(UnknownSession):
@@ -268,25 +283,29 @@ class ChatService:
         raise UnknownSession(session_id)
 
     def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
-        """Return the workspace for a message, by its path, by a session, or the only one.
+        """Return the workspace that receives a message.
+
+        If ``workspace_path`` is given, the workspace at this path is returned. Without a path, a
+        server with only one workspace returns that workspace. A server with several workspaces
+        returns the workspace of the session.
 
         Parameters
         ----------
         workspace_path : str or None
-            Path of the workspace.
+            Path of a served workspace.
         session_id : str or None
-            Session whose workspace is chosen if no path is given.
+            Id of a session in a served workspace.
 
         Returns
         -------
         Workspace
-            The workspace.
+            Workspace that receives the message.
 
         Raises
         ------
         HTTPException
-            With status 403, if the path is not served; with 422, if several workspaces are served
-            and neither argument selects one.
+            With status 403, if ``workspace_path`` is not the path of a served workspace. With
+            status 422, if several workspaces are served and the arguments select none of them.
         """
         if workspace_path is not None:
             return self.get_workspace(workspace_path)
@@ -295,12 +314,16 @@ class ChatService:
         if session_id:
             with suppress(UnknownSession):
                 return self.find_workspace(session_id)
-        raise HTTPException(422, "several workspaces are served; choose one with workspace")
+        raise HTTPException(
+            422,
+            "Expected a value for 'workspace', because several workspaces are served; "
+            f"choose from {', '.join(map(str, self.workspaces))}",
+        )
 
     async def start_turn(
         self, workspace: Workspace, text: str, file: str | None, session_id: str | None = None
     ) -> TurnRunner:
-        """Start a turn of a session, or of the session that belongs to a file.
+        """Start a turn in a session, which is chosen by its id or by the open file.
 
         Parameters
         ----------
@@ -309,19 +332,21 @@ class ChatService:
         text : str
             Message of the user.
         file : str or None
-            File that the user has open.
+            Path of the file that the user has open.
         session_id : str, optional
-            Session id. By default, the session of ``file``.
+            Id of the session. By default, the session that belongs to ``file`` is used. It is
+            created if it does not exist.
 
         Returns
         -------
         TurnRunner
-            The running turn.
+            Runner of the started turn.
 
         Raises
         ------
         HTTPException
-            With status 409, if a turn is running; with 503, if the server is shutting down.
+            With status 409, if a turn is running in the workspace. With status 503, if the server
+            is shutting down.
         """
         async with workspace.lock:
             self._raise_if_unavailable(workspace)
@@ -346,51 +371,53 @@ class ChatService:
             return turn
 
     async def open_session(self, workspace: Workspace, session_id: str | None) -> Session:
-        """Create a session or resume one, and make it active.
+        """Create or resume a session, and make it the active session of its workspace.
 
         Parameters
         ----------
         workspace : Workspace
             Workspace of the session.
         session_id : str or None
-            Session to resume; None creates one.
+            Id of the session to resume. If None, a session is created.
 
         Returns
         -------
         Session
-            The session.
+            Metadata of the created or resumed session.
 
         Raises
         ------
         HTTPException
-            With status 409, if a turn is running; with 503, if the server is shutting down or the
-            agent cannot be created.
+            With status 409, if a turn is running in the workspace. With status 503, if the server
+            is shutting down or the agent cannot be created.
         UnknownSession
-            If the workspace has no such session.
+            If the workspace has no session with this id.
         """
         async with workspace.lock:
             self._raise_if_unavailable(workspace)
             return await asyncio.to_thread(self._open_session_blocking, workspace, session_id)
 
     async def close_session(self, workspace: Workspace, session_id: str) -> Session:
-        """Close a session; a running turn of the session is cancelled first.
+        """Close a session. If the session has a running turn, cancel the turn first.
+
+        A session that is not active is returned unchanged.
 
         Parameters
         ----------
         workspace : Workspace
             Workspace of the session.
         session_id : str
-            Session id.
+            Id of the session.
 
         Returns
         -------
         Session
-            The closed session.
+            Metadata of the session after it was closed.
 
         Raises
         ------
         UnknownSession
-            If the workspace has no such session.
+            If the workspace has no session with this id.
         """
         turn = workspace.active_turn
         if turn is not None and turn.session_id == session_id:
@@ -404,7 +431,7 @@ class ChatService:
             return await asyncio.to_thread(workspace.store.set_status, session_id, "closed")
 
     def close(self) -> None:
-        """Cancel running turns, wait a few seconds for them, and close all stores."""
+        """Cancel running turns, wait at most five seconds until they end, and close all stores."""
         self._closed = True
         running = [workspace.active_turn for workspace in self.workspaces.values()]
         turns = [turn for turn in running if turn is not None]
@@ -422,7 +449,7 @@ class ChatService:
             raise HTTPException(503, _SHUTTING_DOWN)
         if (turn := workspace.active_turn) is not None:
             which = f"session {turn.session_id!r}" if turn.session_id else "a session"
-            why = f"{which} of this workspace is running a turn; wait for its end"
+            why = f"{which} of this workspace is running a turn; wait until the turn ends"
             raise HTTPException(409, why)
 
     def _open_session_blocking(self, workspace: Workspace, session_id: str | None) -> Session:
@@ -436,7 +463,10 @@ class ChatService:
     def _open_agent_session(
         self, workspace: Workspace, session_id: str | None, file: str | None
     ) -> AgentSession:
-        """Return the live session of an id or of a file, from memory or from the store."""
+        """Open the session with the given id, or the session of ``file`` if the id is None.
+
+        The session is connected to an agent, which is taken from the pool or created.
+        """
         from ctxlab.agent.session import AgentSession
 
         created: list[AgentSession] = []

@@ -1,8 +1,9 @@
-"""Server-sent events of a turn; when the client disconnects, the turn is cancelled.
+"""Responses that stream a turn to the client as server-sent events.
 
-Each event is ``event: TYPE`` and ``data: {"type": TYPE, …}`` on one line of JSON. The types are
-``text``, ``tool_call`` and ``tool_result``, and at the end ``done`` or ``error``. The models of the
-events serve the OpenAPI document.
+An event consists of the two lines ``event: TYPE`` and ``data: {"type": TYPE, …}``. The type is
+``text``, ``tool_call`` or ``tool_result``. The last event has the type ``done`` or ``error``. If
+the client disconnects, the turn is cancelled. The pydantic models of the events are used only to
+describe the events in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ if TYPE_CHECKING:
     from ctxlab.agent.events import TurnResult
 
 _PING_INTERVAL = 10.0
-"seconds of silence after which a comment is sent, so that no proxy closes the connection"
+"seconds without an event after which a comment is sent, so that proxies keep the connection open"
 
 
 class TurnEvent(BaseModel):
-    """An event of a turn."""
+    """Base class of the events of a turn."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class TextEvent(TurnEvent):
-    """A piece of the agent's text."""
+    """A piece of the text that the agent writes."""
 
     type: Literal["text"]
     text: str
 
 
 class ToolCallEvent(TurnEvent):
-    """A tool is about to be called."""
+    """Event that is sent before a tool is called."""
 
     type: Literal["tool_call"]
     id: str
     name: str
-    arguments: str = Field(description="Arguments as the model wrote them; JSON unless malformed.")
+    arguments: str = Field(description="JSON arguments as the model wrote them; may be malformed.")
 
 
 class ToolResultEvent(TurnEvent):
-    """The result of a tool call, or its refusal."""
+    """Event that is sent after a tool has returned or its call was blocked."""
 
     type: Literal["tool_result"]
     id: str = Field(description="Id of the tool call.")
@@ -67,22 +68,22 @@ class ToolResultEvent(TurnEvent):
 
 
 class DoneEvent(TurnEvent):
-    """The turn has ended. This is the last event."""
+    """Last event of a turn that ended without an error."""
 
     type: Literal["done"]
-    text: str = Field(description="The whole reply; partial if finish is limit.")
+    text: str = Field(description="Text of the reply; incomplete if finish is limit.")
     finish: Literal["answered", "limit"]
     iterations: int = Field(description="Number of requests that the agent sent to the model.")
-    usage: dict[str, int] = Field(description="Billed tokens.")
-    usd: float | None = Field(description="Cost in US dollars; null if no price is known.")
+    usage: dict[str, int] = Field(description="Numbers of billed tokens.")
+    usd: float | None = Field(description="Cost in US dollars; null if a price is unknown.")
 
 
 class ErrorEvent(TurnEvent):
-    """The turn failed or was cancelled. This is the last event."""
+    """Last event of a turn that failed or was cancelled."""
 
     type: Literal["error"]
     title: str
-    status: int = Field(description="Status that a response without streaming would have.")
+    status: int = Field(description="HTTP status that corresponds to the error.")
     detail: str
 
 
@@ -102,20 +103,23 @@ _EVENT_SCHEMA = {
 }
 
 EVENT_STREAM_RESPONSE: dict[str, Any] = {
-    "description": "Server-sent events of the turn, each with this schema; done or error is the "
-    "last one.",
+    "description": "Server-sent events of the turn. Each event has this schema. The last event has "
+    "the type done or error.",
     "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}},
 }
-"""The response, as described in the OpenAPI document."""
+"""Description of an ``EventStreamResponse`` for the OpenAPI document."""
 
 
 class EventStreamResponse(StreamingResponse):
-    """Response that streams the events of a turn; if it ends early, the turn is cancelled.
+    """Response that streams the events of a turn.
+
+    If the response ends before the turn, for example because the client disconnects, the turn is
+    cancelled.
 
     Parameters
     ----------
     turn : TurnRunner
-        Running turn.
+        Runner of the turn.
     """
 
     media_type = "text/event-stream"
@@ -126,7 +130,7 @@ class EventStreamResponse(StreamingResponse):
         super().__init__(_stream_events(turn), headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response as an ASGI application."""
+        """Send the response, then cancel the turn if it is still running."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -134,14 +138,14 @@ class EventStreamResponse(StreamingResponse):
 
 
 async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> TurnResult:
-    """Wait for the end of a turn; if the client disconnects first, cancel the turn.
+    """Wait until a turn ends. If the client disconnects before the end, cancel the turn.
 
     Parameters
     ----------
     turn : TurnRunner
-        Running turn.
+        Runner of the turn.
     request : Request
-        Request of the client.
+        Request of the client that waits for the result.
 
     Returns
     -------
@@ -152,6 +156,8 @@ async def wait_for_outcome_or_disconnect(turn: TurnRunner, request: Request) -> 
     ------
     HTTPException
         With status 503, if the client disconnected.
+    Exception
+        The error that ended the turn.
     """
     outcome = asyncio.ensure_future(turn.wait_for_outcome())
     gone = asyncio.ensure_future(_wait_for_disconnect(request))
@@ -182,7 +188,7 @@ async def _stream_events(turn: TurnRunner) -> AsyncIterator[bytes]:
 
 
 def _encode_event(event: dict[str, Any]) -> bytes:
-    # json.dumps escapes non-ASCII characters: many clients treat some of them as line ends.
+    # json.dumps escapes non-ASCII characters, some of which many clients treat as line breaks.
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 

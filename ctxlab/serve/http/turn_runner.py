@@ -1,8 +1,9 @@
-"""Run a turn of an agent in a thread and read its events from the event loop.
+"""Run a turn of an agent in a thread and pass its events to an event loop.
 
-A cancelled turn ends at its next event. Until then, processes that it starts are killed, and the
-agent closes what it left open, so that the session stays consistent. A model that does not answer
-is not waited for; a later reply is not stored.
+A cancelled turn ends at its next event. Processes that the turn starts before this event are killed.
+The agent adds results for unfinished tool calls, so that the session stays consistent. If a
+cancelled turn does not end within a few seconds, for example because the model does not reply, the
+turn is abandoned. A reply that arrives later is not stored.
 """
 
 from __future__ import annotations
@@ -28,27 +29,29 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("ctxlab.serve")
 
 _CANCEL_POLL_INTERVAL = 0.05
-"seconds between checks of a cancelled turn for new processes"
+"interval at which new processes of a cancelled turn are killed, in seconds"
 _ABANDON_TIMEOUT = 3.0
-"seconds without an event after which a cancelled turn is abandoned"
+"time after which a cancelled turn that has not ended is abandoned, in seconds"
 
 
 class TurnRunner:
-    """A message to a session and the turn that answers it.
+    """Runner of the turn in which an agent answers a message of the user.
 
-    Create it on the event loop that reads its events.
+    The turn runs in its own thread, after a call of ``start``. Create the runner in the event loop
+    that reads the events of the turn.
 
     Parameters
     ----------
     open_session : callable
-        Function that returns the live session. It runs in the thread, since it reads the disk.
+        Function that opens and returns the session of the turn. It is called in the thread of the
+        turn, because it reads files.
     on_end : callable
-        Function that is called once at the end, from any thread, with the live session if it can
-        continue, else with None.
+        Function that is called once when the turn ends, in any thread. Its argument is the session
+        if the session can continue, and None otherwise.
     text : str
         Message of the user.
     file : str or None
-        File that the user has open.
+        Path of the file that the user has open.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class TurnRunner:
         file: str | None,
     ) -> None:
         self.agent_session: AgentSession | None = None
-        "None before the session is open"
+        "session of the turn; None until the session is open"
         self._open_session, self._on_end, self._text, self._file = open_session, on_end, text, file
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[AgentEvent | BaseException | None] = asyncio.Queue()
@@ -76,21 +79,21 @@ class TurnRunner:
 
     @property
     def session_id(self) -> str | None:
-        """Id of the session; None before it is open."""
+        """Id of the session; None until the session is open."""
         return None if self.agent_session is None else self.agent_session.id
 
     async def wait_until_open(self) -> AgentSession:
-        """Wait until the session is open.
+        """Wait until the thread of the turn has opened the session.
 
         Returns
         -------
         AgentSession
-            The live session.
+            Session of the turn.
 
         Raises
         ------
         Exception
-            The error with which the session could not be opened.
+            The error that occurred while the session was opened.
         """
         await asyncio.shield(self._session_opened)
         assert self.agent_session is not None
@@ -107,14 +110,14 @@ class TurnRunner:
         Returns
         -------
         AgentEvent or None
-            The event; None after the end of the turn.
+            Next event of the turn; None after the last event.
 
         Raises
         ------
         TimeoutError
-            If there was no event in time.
+            If there was no event within ``timeout`` seconds.
         Exception
-            The error that ended the turn, or the reason for which it was cancelled.
+            The error that ended the turn, or the ``reason`` that was passed to ``cancel``.
         """
         async with asyncio.timeout(timeout):
             item = await self._events.get()
@@ -123,33 +126,38 @@ class TurnRunner:
         return item
 
     async def wait_for_outcome(self) -> TurnResult:
-        """Wait for the end of the turn.
+        """Wait until the turn ends, discard its other events, and return its result.
 
         Returns
         -------
         TurnResult
             Result of the turn.
+
+        Raises
+        ------
+        Exception
+            The error that ended the turn, or the ``reason`` that was passed to ``cancel``.
         """
         while not isinstance(event := await self.next_event(), TurnFinished):
             pass
         return event.result
 
     def cancel(self, reason: Exception) -> None:
-        """End the turn as soon as possible; return at once.
+        """Request that the turn ends as soon as possible, and return immediately.
 
-        Can be called from any thread.
+        The method can be called from any thread. It does nothing if the turn has already ended.
 
         Parameters
         ----------
         reason : Exception
-            Error that readers of the turn receive.
+            Error that ``next_event`` and ``wait_for_outcome`` raise when the turn ends.
         """
         if not self._ended.is_set() and self._cancel_lock.acquire(blocking=False):
             self._cancel_reason = reason
             threading.Thread(target=self._run_cancel, name="ctxlab-cancel", daemon=True).start()
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the end of the turn.
+        """Block the calling thread until the turn ends.
 
         Parameters
         ----------
@@ -159,7 +167,7 @@ class TurnRunner:
         Returns
         -------
         bool
-            True if the turn has ended.
+            True if the turn has ended, False if it is still running after ``timeout`` seconds.
         """
         return self._ended.wait(timeout)
 
@@ -184,7 +192,7 @@ class TurnRunner:
             with closing(agent_session.stream(self._text, file=self._file)) as stream:
                 for event in stream:
                     if isinstance(event, TurnFinished):
-                        end = event  # sent when the session is free for the next turn
+                        end = event  # reported when the session is free for another turn
                     else:
                         self._call_in_loop(self._events.put_nowait, event)
                         if self._cancel_reason is not None:
@@ -193,10 +201,14 @@ class TurnRunner:
         except BaseException as error:
             end = self._cancel_reason or error
         if not self._finish(end, whole):
-            self._stop_agent()  # the turn was abandoned: discard its result
+            self._stop_agent()  # abandoned; kill its last processes
 
     def _finish(self, end: AgentEvent | BaseException | None, whole: AgentSession | None) -> bool:
-        """Report the end of the turn once; return True if this call did it."""
+        """Report the end of the turn. Return False if the end was already reported.
+
+        ``end`` is the last event of the turn or the error that ended it. ``whole`` is the session if
+        it can continue, and None otherwise.
+        """
         if not self._end_lock.acquire(blocking=False):
             return False
         try:

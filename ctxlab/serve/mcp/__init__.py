@@ -1,4 +1,4 @@
-"""MCP server for sessions: contents, turns and search for any MCP client, read-only."""
+"""Read-only MCP server that lists, reads and searches recorded sessions for MCP clients."""
 
 from ctxlab.serve.mcp.server import (
     DEFAULT_PORT,

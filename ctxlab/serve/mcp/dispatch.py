@@ -1,4 +1,4 @@
-"""Validate tool calls and run them; errors are returned as one sentence."""
+"""Validate and run the tool calls of MCP clients, and return errors as one sentence."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
 from ctxlab.serve.mcp.tools import TOOLS, SessionTools
 
 _MAX_ECHO_CHARACTERS = 60
-"""Maximum number of characters of the input that an error repeats."""
+"""Maximum number of characters of an invalid value that an error message shows."""
 
 
 def call_tool(tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-    """Call a tool and return its result; never raise.
+    """Call a tool and return its result; errors are returned, not raised.
 
-    Unexpected errors are logged and not sent, since their text may contain file names of this
-    machine.
+    The text of an unexpected error is logged but not sent to the client, because it may contain
+    file names of the server.
 
     Parameters
     ----------
     tools : SessionTools
-        The tools.
+        Object whose methods are the tools.
     name : str
-        Name of the tool.
+        Name of the tool to call.
     arguments : mapping
-        Arguments of the call.
+        Arguments of the call, by name.
 
     Returns
     -------
     CallToolResult
-        The result as data and as text, or an error.
+        Result of the tool as structured data and as text, or an error message.
     """
     try:
         if name not in TOOLS:
             known = ", ".join(TOOLS)
-            raise SpecError(f"unknown tool {_clip_repr(name)}; the tools are {known}")
+            raise SpecError(f"unknown tool {_clip_repr(name)}; choose from {known}")
         provided = {key: value for key, value in arguments.items() if value is not None}
         answer = TOOLS[name].validate_python(ArgsKwargs((tools,), provided))
         text, data = answer.text(), _replace_surrogates(asdict(answer))
@@ -78,11 +78,11 @@ def _tool_definition(name: str, adapter: TypeAdapter[Any]) -> Tool:
 
 
 TOOL_DEFINITIONS = [_tool_definition(name, adapter) for name, adapter in TOOLS.items()]
-"""Definitions that are sent to clients."""
+"""Tool definitions that are sent to MCP clients."""
 
 
 def _error_message(name: str, error: Exception) -> str:
-    """Describe an error and its remedy in one sentence, without file names of this machine."""
+    """Describe an error and its remedy in one sentence, without file names of the server."""
     if isinstance(error, UnknownSession):
         return f"{name}: no session {_clip_repr(error.id)}; use list_sessions to see all sessions"
     if isinstance(error, UnknownTurn):
@@ -114,7 +114,9 @@ def _clip_repr(value: object) -> str:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    r"""Replace lone surrogates in plain data, which may occur in logs, so that it can be sent as UTF-8.
+    r"""Replace lone surrogates in all strings of a JSON value.
+
+    Recorded sessions may contain lone surrogates, which cannot be encoded as UTF-8.
 
     >>> _replace_surrogates({"a": ["\ud83d!"]})
     {'a': ['�!']}

@@ -18,25 +18,27 @@ _SHARED_FIELDS = set(RecordedTurn.__dataclass_fields__) - {"total_characters", "
 def paginate_interaction(
     interaction: Interaction, offset: int, limit: int
 ) -> tuple[RecordedTurn, int | None]:
-    """Return a page of an interaction and the offset of the next page.
+    """Return one page of an interaction and the offset of the next page.
 
-    The messages are counted as one text, with a line break after each.
+    An offset is a position in the text of the interaction. This text consists of all messages, with
+    a line break after each message.
 
     Parameters
     ----------
     interaction : Interaction
-        Interaction with all its messages.
+        One or more turns with all their messages.
     offset : int
-        First character of the page.
+        Offset of the first character of the page.
     limit : int
-        Maximum number of characters. A page has at most ``MAX_MESSAGES_PER_PAGE`` messages.
+        Maximum number of characters of the page. A page also has at most ``MAX_MESSAGES_PER_PAGE``
+        messages.
 
     Returns
     -------
     page : RecordedTurn
-        The messages of the page.
+        Metadata of the interaction and the messages of the page.
     next_offset : int or None
-        First character of the next page; None if this is the last one.
+        Offset of the first character of the next page; None if this is the last page.
     """
     called = {
         call.get("id"): _str_or_empty(call.get("function", {}).get("name"))
@@ -66,7 +68,7 @@ def paginate_interaction(
 
 
 def message_text(message: Mapping[str, Any]) -> str:
-    r"""Return a message as text; parts other than text are replaced by their type and size.
+    r"""Convert a message to text, including its tool calls, with a note for each image.
 
     Parameters
     ----------
@@ -76,7 +78,8 @@ def message_text(message: Mapping[str, Any]) -> str:
     Returns
     -------
     str
-        The text. A tool call is written as ``→ NAME(ARGUMENTS)``.
+        Text of the message. A tool call is written as ``→ NAME(ARGUMENTS)``. Content other than
+        text is replaced by a note with its type and size.
 
     Examples
     --------

@@ -1,11 +1,13 @@
-"""MCP server that lets any agent read and search recorded sessions.
+"""MCP server that lets agents read and search recorded sessions.
 
-It serves any ``SessionLibrary``: both stores and imported logs. Standard output and the HTTP
-connection are reserved for the protocol; messages to the user go to standard error.
+The server can serve any ``SessionLibrary``, such as a session store or imported logs. Standard
+output and HTTP responses contain only protocol messages. Messages to the user are written to
+standard error.
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries", "MCP Server Separation".
+Design documents "Session Table of Contents and Interaction Summaries",
+"MCP Server Separation" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 SESSION_ENV_VAR = "CTXLAB_SESSION"
-"""Environment variable with the id of the current session."""
+"""Name of the environment variable that contains the id of the current session."""
 
 DEFAULT_PORT = 9878
-"""Default port of the server."""
+"""Default port of the HTTP server."""
 
 ENDPOINT_PATH = "/mcp"
 
 _MAX_CONCURRENT_CALLS = 4
-"""Maximum number of concurrent tool calls that read a library."""
+"""Maximum number of tool calls that run at the same time."""
 
 _INSTRUCTIONS = (
     "Recorded sessions of an agent: look up what was said and done before instead of doing it again. "
@@ -44,20 +46,21 @@ _INSTRUCTIONS = (
 
 
 def make_server(library: SessionLibrary, *, current_session_id: str | None = None) -> Server[Any]:
-    """Create the SDK's server with the tools of ``ctxlab.serve.mcp.tools``.
+    """Create an MCP server with the tools of ``ctxlab.serve.mcp.tools``.
 
     Parameters
     ----------
     library : SessionLibrary
         Sessions to serve.
     current_session_id : str, optional
-        Id of the current session. By default, the value of ``CTXLAB_SESSION``, else the active
-        session, else the most recently updated one.
+        Id of the current session. By default, it is the value of the environment variable
+        ``CTXLAB_SESSION``. If that is not set, the active session is used, or the most recently
+        updated one if no session is active.
 
     Returns
     -------
     Server
-        The server.
+        Server object of the MCP SDK, which is not running yet.
 
     Raises
     ------
@@ -125,7 +128,7 @@ def serve_http(
     current_session_id: str | None = None,
     on_listening: Callable[[str, str], None] = lambda address, token: None,
 ) -> None:
-    """Serve clients over streamable HTTP at ``/mcp``.
+    """Serve any number of clients over streamable HTTP at ``/mcp``.
 
     SIGINT and SIGTERM stop the server and raise ``KeyboardInterrupt``.
 
@@ -136,9 +139,10 @@ def serve_http(
     host : str, default '127.0.0.1'
         Address to listen on.
     port : int, default 9878
-        Port to listen on; 0 chooses a free one.
+        Port to listen on; 0 chooses a free port.
     token : str, optional
-        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random one.
+        Token that requests must send as ``Authorization: Bearer TOKEN``. By default, a random token
+        is generated.
     current_session_id : str, optional
         Id of the current session; see ``make_server``.
     on_listening : callable, optional
@@ -147,7 +151,8 @@ def serve_http(
     Raises
     ------
     SpecError
-        If the server cannot listen on the address, or if a header cannot carry the token.
+        If the server cannot listen on the address, or if the token has characters that an HTTP
+        header cannot contain.
     """
     app = make_http_app(make_server(library, current_session_id=current_session_id), token)
 
@@ -158,21 +163,22 @@ def serve_http(
 
 
 def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:
-    """Wrap a server as an ASGI application behind an ``AuthMiddleware``.
+    """Convert an MCP server to an ASGI application that checks the token of each request.
 
-    Requests are stateless, so that clients can continue after a restart of the server.
+    Requests are stateless, so clients can continue after a restart of the server.
 
     Parameters
     ----------
     server : Server
-        Server of ``make_server``.
+        Server that ``make_server`` returned.
     token : str, optional
-        Token that requests must send. By default, a random one. It is the ``token`` of the result.
+        Token that requests must send. By default, a random token is generated. The attribute
+        ``token`` of the result contains the token.
 
     Returns
     -------
     AuthMiddleware
-        The application.
+        ASGI application that can be run with ``run_uvicorn``.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 

@@ -1,7 +1,7 @@
-"""Run an MCP server on standard input and output so that signals can stop it.
+"""Run an MCP server on standard input and output so that signals can stop the server.
 
-The SDK reads standard input in a thread that cannot be stopped: after a signal, the server would
-wait until its client closes the pipe.
+The MCP SDK reads standard input in a thread that cannot be stopped. With the SDK's own reader, the
+server would keep running after a signal until the client closes the pipe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mcp.server.stdio import stdio_server
 
 
 def run_stdio(server: Server[Any]) -> bool:
-    """Serve standard input and output until their end or a signal.
+    """Serve one client over standard input and output until the input ends or a signal arrives.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def run_stdio(server: Server[Any]) -> bool:
     Returns
     -------
     bool
-        True if SIGINT or SIGTERM stopped it.
+        True if SIGINT or SIGTERM stopped the server; False if standard input ended.
     """
     return anyio.run(_serve_until_stopped, server)
 
@@ -62,13 +62,13 @@ async def _serve_until_stopped(server: Server[Any]) -> bool:
 
 
 class _StdinLines:
-    """Asynchronous iterator over the lines of standard input, as the SDK expects it."""
+    """Asynchronous iterator over the lines of standard input, used by the SDK to read requests."""
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self._read_lines()
 
     async def _read_lines(self) -> AsyncIterator[str]:
-        # A duplicate that no other reader uses, without a buffer whose lock could block Python's exit.
+        # A separate descriptor without a buffer: the lock of a buffer could block Python's exit.
         source = os.dup(sys.stdin.fileno())
         send, receive = anyio.create_memory_object_stream[bytes]()
         loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ class _StdinLines:
 def _pump_stdin(
     source: int, send: MemoryObjectSendStream[bytes], loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Send each piece of input to the event loop and wait until it is consumed."""
+    """Send standard input to the event loop in pieces; wait until each piece is consumed."""
     with suppress(OSError, RuntimeError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         while piece := os.read(source, 65_536):
             asyncio.run_coroutine_threadsafe(send.send(piece), loop).result()

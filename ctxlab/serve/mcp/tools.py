@@ -1,10 +1,12 @@
-"""MCP tools for reading past sessions: nine methods over a ``SessionLibrary``.
+"""MCP tools that read and search past sessions: the methods of ``SessionTools``.
 
-The docstrings of the tools are the descriptions that a model reads. The tools change nothing.
+The docstrings of these methods are the tool descriptions that models read. No tool changes a
+session.
 
 References
 ----------
-Seed design "Session Table of Contents and Interaction Summaries", "Session MCP Server".
+Design documents "Session Table of Contents and Interaction Summaries",
+"Session MCP Server" (see ``tests/SEEDS.md``).
 """
 
 from __future__ import annotations
@@ -62,15 +64,15 @@ _DateOrTime = Annotated[str | None, Field(max_length=40, description=_TIME_HELP)
 
 
 class SessionTools:
-    """The tools of the MCP server, over one library.
+    """MCP tools that read and search the sessions of a library.
 
     Parameters
     ----------
     library : SessionLibrary
         Sessions to read.
     current_session_id : str, optional
-        Id of the current session. By default, the active session, else the most recently updated
-        one.
+        Id of the current session. By default, the active session is used, or the most recently
+        updated one if no session is active.
     """
 
     def __init__(self, library: SessionLibrary, current_session_id: str | None = None) -> None:
@@ -78,10 +80,10 @@ class SessionTools:
         self.current_session_id = current_session_id
 
     def current_session(self) -> Overview:
-        """Return an overview of the current session: title, size and newest turns, one line each.
+        """Return an overview of the current session: title, size and one line per recent turn.
 
         Use it first, to learn what is being worked on and how many turns there are. Then
-        session_toc lists all turns, and get_turn returns one in full.
+        session_toc lists all turns, and get_turn returns a turn in full.
         """
         session = self._resolve_session(None)
         total = self.library.count_turns(session.id)
@@ -97,10 +99,10 @@ class SessionTools:
         start: _TurnNumber = 1,
         limit: Annotated[int, Field(ge=1, le=200, description="Maximum number of turns.")] = 50,
     ) -> ContentsPage:
-        """List the turns of a session, one line each: its table of contents.
+        """Return the table of contents of a session, with one line for each turn.
 
-        Use it to find where something was done, before get_turn or get_turns fetch it in full. To
-        see the newest turns of a long session, pass a start near total_turns.
+        Use it to find the turn in which something was done. Then get_turn or get_turns returns the
+        turn in full. To see the newest turns of a long session, pass a start near total_turns.
         """
         session = self._resolve_session(session_id)
         page = contents.get_contents(self.library, session.id, start=start, limit=limit)
@@ -109,9 +111,10 @@ class SessionTools:
         return ContentsPage(**vars(page), next=more)
 
     def session_title_history(self, *, session_id: _SessionId = None) -> TitleHistory:
-        """List the titles that a session has had, newest first, each with the turn it comes from.
+        """List the titles of a session, newest first, each with the turn that it comes from.
 
-        Use it to see how the topic of a long session changed, and to jump to where a topic began.
+        Use it to see how the topic of a long session changed, and to find the turn in which a topic
+        began.
         """
         session = self._resolve_session(session_id)
         titles = [TitleHistoryEntry.from_change(each) for each in session.titles]
@@ -128,7 +131,7 @@ class SessionTools:
         """Find the messages of one session that contain all words of a query, best first.
 
         Use it to recall a detail of this session: an error, a file, a decision. get_turn returns
-        the context of a result. Fewer words find more.
+        the whole turn of a result. A query with fewer words finds more messages.
         """
         return self._search(query, self._resolve_session(session_id).id, limit, offset)
 
@@ -138,7 +141,7 @@ class SessionTools:
         """Find the messages of all sessions that contain all words of a query, best first.
 
         Use it to learn if something was done before, in any session. get_turn with the session_id
-        and turn of a result returns its context.
+        and turn of a result returns the whole turn.
         """
         return self._search(query, None, limit, offset)
 
@@ -178,7 +181,8 @@ class SessionTools:
     ) -> TurnAnswer:
         """Return one turn in full: messages, tool calls and tool results.
 
-        Use it after session_toc or a search. A long turn is cut: continue at next_offset.
+        Use it after session_toc or a search. A long turn is cut off; to continue, call get_turn
+        again with next_offset as offset.
         """
         session = self._resolve_session(session_id)
         found = contents.get_turn(self.library, session.id, turn)
@@ -196,11 +200,12 @@ class SessionTools:
     ) -> TurnsAnswer:
         """Return several turns in full, in order, as many as fit into one result.
 
-        Use it to read a part of a session. Continue at next_turn.
+        Use it to read a part of a session. To continue, call get_turns again with next_turn as
+        start.
         """
         last = start + 9 if end is None else end
         if last < start:
-            raise SpecError(f"end must not be below start, {start}; got {last}")
+            raise SpecError(f"expected an end of {start} (start) or more, got {last}")
         session = self._resolve_session(session_id)
         total = self.library.count_turns(session.id)
         shown, left, following, rest = list[RecordedTurn](), max_characters, start, None
@@ -226,10 +231,10 @@ class SessionTools:
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Return a whole interaction by its id: a user's prompt and all the steps that followed it.
+        """Return an interaction by its id: a user's prompt and all the steps that followed it.
 
-        Use it to follow an id from session_title_history, session_toc or a search. A long
-        interaction is cut: continue at next_offset.
+        Use it with an id from session_title_history, session_toc or a search. A long interaction is
+        cut off; to continue, call get_interaction again with next_offset as offset.
         """
         if id := interaction_id.rpartition(":")[0]:
             self._resolve_session(id)
@@ -238,7 +243,7 @@ class SessionTools:
         return self._turn_result(session, found, offset, max_characters)
 
     def _resolve_session(self, session_id: str | None) -> Session:
-        """Return the session with an id; None or empty means the current session."""
+        """Return the session with the given id; the current session if the id is None or empty."""
         if chosen := session_id or self.current_session_id:
             try:
                 check_session_id(chosen)
@@ -249,11 +254,11 @@ class SessionTools:
             for session in known:
                 if not session.system:
                     return session
-        raise SpecError("no session is stored yet")
+        raise SpecError("no session is stored yet; start or import a session first")
 
     def _search(self, query: str, session_id: str | None, limit: int, offset: int) -> FoundPage:
         if not query_words(query):
-            raise SpecError("the query contains no word; pass one or more words to search for")
+            raise SpecError("the query contains no words; pass one or more words to search for")
         hits = self.library.search(query, session_id, limit=limit + 1, offset=offset)
         names = dict.fromkeys((hit.session_id for hit in hits), "")
         for id in names:
@@ -271,7 +276,7 @@ class SessionTools:
 
 
 def _parse_time(text: str | None) -> float | None:
-    """Convert an ISO 8601 date or time to seconds since 1970."""
+    """Convert an ISO 8601 date or time to seconds since 1970; return None for an empty value."""
     if not text:
         return None
     try:
@@ -279,9 +284,12 @@ def _parse_time(text: str | None) -> float | None:
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         form = "2026-11-22 or 2026-11-22T10:30Z"
-        raise SpecError(f"invalid date {text!r}; use a form like {form}") from None
+        raise SpecError(f"expected a date or time such as {form}, got {text!r}") from None
 
 
 _METHODS = {name: getattr(SessionTools, name) for name in TOOL_NAMES}
 TOOLS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(it) for name, it in _METHODS.items()}
-"""Wrapper of each tool that validates its arguments; the first argument is a ``SessionTools``."""
+"""Validators of the tools' arguments, by name of the tool.
+
+``validate_python`` validates the arguments of a call and calls the tool. The first argument is the
+``SessionTools`` object."""

@@ -1,4 +1,4 @@
-"""Commands that an agent runs inherit no keys, tokens and passwords."""
+"""Tests that commands of an agent do not inherit keys, tokens and passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``ProcessManager``: real commands, children and grandchildren, none of which is left."""
+"""Tests of ``ProcessManager`` with real commands and child processes; none may be left running."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def processes() -> Iterator[ProcessManager]:
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A number of seconds that only one test's processes sleep."""
+    """Return a number of seconds for ``sleep`` that identifies the processes of a test."""
     made = str(next(_MARKS))
     yield made
     for pid in sleeping(made):
@@ -52,7 +52,7 @@ def mark() -> Iterator[str]:
 
 
 def sleeping(mark: str) -> list[int]:
-    """The processes of a test: those that sleep, and shells that would sleep next."""
+    """Return the processes of a test: sleeping ones, and shells that will start ``sleep``."""
     return [
         process.pid
         for process in psutil.process_iter(["cmdline", "status", "pid"])
@@ -63,13 +63,13 @@ def sleeping(mark: str) -> list[int]:
 
 
 def asleep(mark: str) -> int:
-    """How many processes sleep a test's mark."""
+    """Return the number of processes that sleep ``mark`` seconds."""
     listed = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
     return sum(command == ["sleep", mark] for command in listed)
 
 
 def soon(what: Callable[[], Any], seconds: float = 30.0) -> bool:
-    """Whether something becomes true."""
+    """Return True if a condition becomes true in time."""
     until = time.monotonic() + seconds
     while not what():
         if time.monotonic() > until:

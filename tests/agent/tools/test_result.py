@@ -1,4 +1,4 @@
-"""Rules of ``ToolResult``."""
+"""Tests of ``ToolResult``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``SafeRoot``: whatever a path says, nothing outside of the root is read or written."""
+"""Tests of ``SafeRoot``: no path can read or write anything outside the root."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
 
 
 def test_what_is_no_folder_is_no_root(tmp_path: Path) -> None:
-    with pytest.raises(CtxlabError, match="is not a folder"):
+    with pytest.raises(CtxlabError, match="Expected an existing folder"):
         SafeRoot(tmp_path / "none")
 
 

@@ -1,4 +1,4 @@
-"""Rules of tools: a schema from types, arguments that are checked, and failures that are results."""
+"""Tests of tools: schemas from type hints, checks of arguments, and errors as results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the workspace tools: answers for a model, within bounds, and nothing from outside."""
+"""Tests of the workspace tools: readable results, limits, and no access outside the workspace."""
 
 from __future__ import annotations
 

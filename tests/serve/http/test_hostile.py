@@ -1,4 +1,4 @@
-"""What nobody should send to the HTTP server is refused in a sentence, and the server goes on."""
+"""Tests of invalid and hostile HTTP requests: each is refused with an error, and the server goes on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def same(served: Path) -> Iterator[httpx.Client]:
-    """One server for all tests that leave nothing behind."""
+    """Run one server for all tests that do not change its state."""
     with serving(served, max_body=100_000, body_timeout=1.0) as client:
         yield client
 
@@ -51,7 +51,7 @@ def _goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def refused(response: httpx.Response, *statuses: int) -> str:
-    """It was answered with problem details of one of these statuses; what they say."""
+    """Assert that the answer is a problem document with one of the statuses, and return it."""
     assert response.status_code in statuses, response.text
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()
@@ -63,7 +63,7 @@ def refused(response: httpx.Response, *statuses: int) -> str:
 
 
 def raw(client: httpx.Client, request: bytes, *more: bytes, pause: float = 0.0) -> bytes:
-    """What is answered to bytes, with the token in front of ``Host``, sent piece by piece."""
+    """Send raw bytes in pieces, with the token added before ``Host``, and return the answer."""
     address = (client.base_url.host, client.base_url.port or 80)
     token = b"\r\nAuthorization: " + client.headers["authorization"].encode()
     with socket.create_connection(address, timeout=60) as connection:

@@ -1,4 +1,4 @@
-"""The HTTP server with a model that is really asked over HTTP, piece by piece."""
+"""Tests of the HTTP server with a model that is called over HTTP and streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = "openai/gpt-4o"
 
 
 def asked(address: str, *, system: str | None = None, writable: bool = True) -> dict[str, object]:
-    """Settings of a server whose agents ask there."""
+    """Return settings of a server whose agents use the model at ``address``."""
     client = LiteLLMClient(api_base=address, api_key="secret", retries=0)
 
     def agent_for(folder: Path) -> Agent:

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does: what is sent by it is answered by it."""
+"""Tests that the HTTP server behaves as its OpenAPI document says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(workspace: Path) -> str:
-    """A session with three turns."""
+    """Create a session with three turns."""
     with serving(workspace) as client:
         id = created(client, workspace)
         for text in ("Fix the parser", "the walrus sleeps", "Release it"):
@@ -53,7 +53,7 @@ def api(app: Any) -> Any:
 
 
 def each_case(api: Any, label: str, mode: GenerationMode, check: Callable[[Any], None]) -> None:
-    """Sends cases of an operation that keep to the document, or that break it."""
+    """Send generated requests of an operation that are valid or invalid by the document."""
     operation = next(o.ok() for o in api.get_all_operations() if o.ok().label == label)
 
     @ATTEMPTS

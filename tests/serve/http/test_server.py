@@ -1,4 +1,4 @@
-"""The HTTP server of sessions: what it answers, and that it knows sessions after a restart."""
+"""Tests of the HTTP server of sessions: its answers, and sessions after a restart."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_a_session_is_searched_by_words(tmp_path: Path) -> None:
 def test_an_app_is_made_of_folders_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="at least one workspace"):
         make_app([], agent_for=scripted())
-    with pytest.raises(SpecError, match="not a folder"):
+    with pytest.raises(SpecError, match="existing folder"):
         make_app([tmp_path / "missing"], agent_for=scripted())
 
 

@@ -1,4 +1,4 @@
-"""A turn over HTTP is told as it happens, and leaves its session whole however it ends."""
+"""Tests of turns over HTTP: events arrive as they happen, and the session stays valid."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_turn_that_could_not_be_begun_keeps_nobody_from_the_next(
 
 
 def left_whole(client: httpx.Client, workspace: Path, id: str) -> None:
-    """The session is one that a provider takes, and goes on."""
+    """Assert that the session is valid for a provider and accepts another message."""
     messages = stored(workspace, id)
     assert not find_violations(messages, "openai")
     until(lambda: client.post(f"/sessions/{id}/messages", json={"message": "x"}).status_code == 200)

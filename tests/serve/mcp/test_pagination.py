@@ -1,4 +1,4 @@
-"""Pages of a turn, one after the other, hold every character of it once."""
+"""Tests that the pages of a turn contain each character exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent finds its way in past sessions through tools that read, page, and refuse in one sentence."""
+"""Tests of the MCP server's tools: they search, page, and return one-sentence errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ctxlab.sessions.sqlite.store import SqliteStore
 
 @pytest.fixture(scope="module", params=["workspace", "chunks"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SessionStore:
-    """What only reads it may share."""
+    """Return a store for tests that only read."""
     return stored(request.param, tmp_path_factory.mktemp(request.param))
 
 

@@ -1,4 +1,4 @@
-"""The official client uses every tool over both transports; a server stops when it is told to."""
+"""Tests of the MCP server with the official client over both transports, and of its end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Both kinds of stores and a folder of logs, each made once."""
+    """Create both kinds of stores and a folder of logs, once for all tests."""
     return cache(lambda kind: made(kind, tmp_path_factory.mktemp(kind)))
 
 
@@ -93,7 +93,7 @@ def made(kind: str, folder: Path) -> Path:
 def connected(
     transport: str, path: Path, mode: str
 ) -> Iterator[AbstractAsyncContextManager[Client]]:
-    """A client, and the server that it talks to."""
+    """Start a server and yield a client of it."""
     if transport == "stdio":
         yield over_stdio(path, mode)
         return
@@ -202,7 +202,7 @@ def test_a_client_goes_on_with_a_server_that_was_started_again(mode: str, tmp_pa
 
 
 def posted(address: str, token: str | None = TOKEN, **more: Any) -> httpx.Response:
-    """One call as a client sends it, with no client."""
+    """Send an HTTP request as a client would, without a client."""
     call = {"name": "current_session", "arguments": {}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     headers = {"Accept": "application/json, text/event-stream", **more.pop("headers", {})}
@@ -240,7 +240,7 @@ def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
 
 
 def begun(path: Path) -> subprocess.Popen[str]:
-    """A server over stdio that has answered once."""
+    """Start a server over stdio and wait for its first answer."""
     process = subprocess.Popen(
         [*STDIO, str(path)],
         cwd=HERE,
