@@ -1,8 +1,9 @@
-"""Run the experiments of this folder and save each under ``runs/``: ``python evals [NAME…] [OPTIONS]``.
+"""Run the experiments of this folder and save their results: ``python evals [NAME…] [OPTIONS]``.
 
-One whose data set is not on this machine is skipped, with a sentence that says how to fetch it. Options
-are those of ``ctxlab eval``. A name or an option that is not known is an error before anything is run.
-All are run, also after one that failed; the exit status is that of the first that did, 0 where none.
+The results of an experiment are saved in ``runs/NAME``. The options are those of ``ctxlab eval``.
+Unknown names and options are reported before the first experiment runs. An experiment whose data set is
+not downloaded is skipped, and a note says how to download it. If an experiment fails, the others are
+still run. The exit status is 0 if none failed, otherwise that of the first one that failed.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from ctxlab.evaluation.spec import read_spec
 
 HERE = Path(__file__).parent
 BUDGETS = "budgets"
-"is no experiment: what experiments are held to"
+"name of the file with the bounds for `ctxlab gate`, which is not an experiment"
 
 COMMAND = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.exit(main())")
 
 HELP = """Usage: python evals [NAME…] [OPTIONS]
 
-Runs the experiments here, or those that are named, and saves each under runs/NAME. One whose data set is
-not on this machine is skipped. Options are those of ctxlab eval (ctxlab eval --help):
+Run all experiments of this folder, or the named ones, and save their results in runs/NAME. Experiments
+whose data set is not downloaded are skipped. Options: see ctxlab eval --help.
 
-  python evals                     all of them
-  python evals stress long-chat    these two
-  python evals stress -l 3k        with another limit
+  python evals                     run all experiments
+  python evals stress long-chat    run two experiments
+  python evals stress -l 3k        run one experiment with another limit
 
 Names: {names}
 """
 
 
 def experiments() -> list[Path]:
-    """Return the experiment files by name."""
+    """Return the paths of the experiment files, sorted by name."""
     return sorted(path for path in HERE.glob("*.toml") if path.stem != BUDGETS)
 
 
-def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into names of experiments and options; raise ``SpecError`` for anything else."""
+def split_arguments(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the experiments and the options in the arguments; raise ``SpecError`` for anything else."""
     known: Any = typer.main.get_command(app)
     options = {text: each for each in known.commands["eval"].params for text in each.opts}
     chosen, given, left = list[str](), list[str](), list(arguments)
@@ -68,13 +69,13 @@ def parted(arguments: Sequence[str], names: Sequence[str]) -> tuple[list[str], l
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the named experiments, or all."""
+    """Run the experiments that the arguments name, or all of them, and return the exit status."""
     files = {path.stem: path for path in experiments()}
     if {"-h", "--help"} & set(arguments):
         print(HELP.format(names=", ".join(files)), end="")
         return 0
     try:
-        chosen, options = parted(arguments, list(files))
+        chosen, options = split_arguments(arguments, list(files))
     except CtxlabError as error:
         print(f"evals: {error}", file=sys.stderr)
         return 2

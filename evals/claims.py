@@ -1,7 +1,7 @@
 """Compute the tables of ``CLAIMS.md`` from published recordings: ``python evals/claims.py [--write]``.
 
-They are found as ``dataset:NAME`` is; ``ctxlab datasets fetch NAME`` gets each of ``SCAFFOLDS`` and
-``AGENTS``. Without ``--write`` the tables are printed.
+The recordings are the data sets named in ``SCAFFOLDS`` and ``AGENTS``; ``ctxlab datasets fetch NAME``
+downloads one. With ``--write``, the tables in ``CLAIMS.md`` are replaced. Without it, they are printed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ctxlab.tokens.counter import TokenCounter
 
 RAW, MASK = "full()", "complexity_trap.masking()"
 CACHED = "gemini/gemini-2.5-flash"
-"whose rules say what its cache can serve; prices stand here, since tables of prices change"
+"model whose cache rules are used; its prices are constants of this module, because price tables change"
 TIERS = ((32_000, 1.0), (128_000, 1.8), (256_000, 3.0), (1_000_000, 6.0))
-"""Dollars per million input tokens by length of the request: the paper's prices of Qwen3-Coder-480B."""
+"""Maximum tokens of a request and USD per million input tokens: Qwen3-Coder-480B in the paper."""
 FROM_CACHE, GEMINI_FROM_CACHE = 0.4, 0.1
-"what a token from the cache costs, as a share of one that is not: the paper's Qwen, and Gemini today"
+"price of a cached token as a share of the full price: Qwen in the paper, and Gemini now"
 
 SCAFFOLDS = ("mini-swe-agent", "openhands", "swe-agent")
 AGENTS = (*SCAFFOLDS[:2], "claude-code-entireio", "pi-mono")
@@ -40,29 +40,29 @@ SAMPLES = 10_000
 _BLOCK = re.compile(r"<!-- (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
-def tables() -> dict[str, str]:
-    """Return every table as Markdown, by its name in ``CLAIMS.md``."""
+def compute_tables() -> dict[str, str]:
+    """Compute all tables of ``CLAIMS.md``: Markdown by name."""
     recordings = {name: read(name) for name in dict.fromkeys((*SCAFFOLDS, *AGENTS))}
-    runs = {name: priced(recordings[name]) for name in SCAFFOLDS}
+    runs = {name: price_requests(recordings[name]) for name in SCAFFOLDS}
     return {
-        "cost": costs(runs, {name: tool_share(recordings[name]) for name in SCAFFOLDS}),
-        "length": lengths(runs),
-        "keep": windows({name: recordings[name] for name in AGENTS}),
+        "cost": cost_table(runs, {name: tool_share(recordings[name]) for name in SCAFFOLDS}),
+        "length": length_table(runs),
+        "keep": keep_table({name: recordings[name] for name in AGENTS}),
     }
 
 
-def written(text: str) -> dict[str, str]:
-    """Return the tables of a text between ``<!-- name -->`` and ``<!-- end -->``."""
+def find_tables(text: str) -> dict[str, str]:
+    """Return the tables of a page by name. A table is between ``<!-- name -->`` and ``<!-- end -->``."""
     return dict(_BLOCK.findall(text))
 
 
 def read(name: str) -> list[Recording]:
-    """Load the recordings of a data set without its broken lines."""
+    """Load the recordings of a data set and skip malformed lines."""
     return list(Spec(data=(f"dataset:{name}",), on_error="skip").recordings())
 
 
-def priced(recordings: Sequence[Recording]) -> pd.DataFrame:
-    """Return one row per request of both strategies, with its cost at three price lists."""
+def price_requests(recordings: Sequence[Recording]) -> pd.DataFrame:
+    """Return one row per request of both strategies, with columns for its cost at each price list."""
     frame = run(recordings, [RAW, MASK], CACHED).requests
     tokens, cached = frame["tokens"].to_numpy(), frame["cached"].to_numpy()
     limits, prices = np.array(TIERS).T
@@ -74,7 +74,7 @@ def priced(recordings: Sequence[Recording]) -> pd.DataFrame:
 
 
 def run(recordings: Sequence[Recording], strategies: Sequence[str], model: str) -> Results:
-    """Replay recordings without a limit, on which masking does not depend."""
+    """Replay recordings with a limit that is never reached, because masking does not depend on it."""
     return evaluate(recordings, strategies, 10**7, model, workers=1, progress=False)
 
 
@@ -86,20 +86,20 @@ PRICES = {
 
 
 def tool_share(recordings: Sequence[Recording]) -> float:
-    """Return the share of tokens in tool results."""
+    """Return the share of all tokens that are in tool results."""
     counter = TokenCounter(CACHED)
     roles = [m for each in recordings for m in each.messages]
     tool = sum(counter.count_message(m) for m in roles if m.role == "tool")
     return tool / sum(map(counter.count_message, roles))
 
 
-def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
-    """Return the cost of masking divided by that of the raw agent, at each price list."""
+def cost_table(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
+    """Return the table ``cost``: the cost of masking divided by the cost of the raw agent."""
     rows = []
     for name, frame in runs.items():
         raw = frame[frame["strategy"] == RAW]
         length = raw.groupby("recording", observed=True).size()
-        far = _of(frame, "far_seen", "far_arguments", MASK, RAW)
+        far = _ratio_difference(frame, "far_seen", "far_arguments", MASK, RAW)
         rows.append(
             {
                 "scaffold": name,
@@ -107,17 +107,19 @@ def costs(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
                 "requests": f"{length.median():.0f} (to {length.max()})",
                 "in tool results": f"{shares[name]:.0%}",
                 **{
-                    title: _ratio(_of(frame, column, "number", MASK, RAW, relative=True))
+                    title: _format_ratio(
+                        _ratio_difference(frame, column, "number", MASK, RAW, relative=True)
+                    )
                     for column, title in PRICES.items()
                 },
-                "far recall": "–" if np.isnan(far.estimate) else _ratio(far),
+                "far recall": "–" if np.isnan(far.estimate) else _format_ratio(far),
             }
         )
     return _markdown(rows)
 
 
-def lengths(runs: dict[str, pd.DataFrame]) -> str:
-    """Return the same ratios over the first requests, for recordings with at least that many."""
+def length_table(runs: dict[str, pd.DataFrame]) -> str:
+    """Return the table ``length``: the cost ratios for the first requests of long enough recordings."""
     rows = []
     for name, frame in runs.items():
         most = frame.groupby("recording", observed=True)["number"].transform("max")
@@ -126,7 +128,9 @@ def lengths(runs: dict[str, pd.DataFrame]) -> str:
             if first["cluster"].nunique() < MIN_CLUSTERS:
                 continue
             found = {
-                title: _ratio(_of(first, column, "number", MASK, RAW, relative=True))
+                title: _format_ratio(
+                    _ratio_difference(first, column, "number", MASK, RAW, relative=True)
+                )
                 for column, title in PRICES.items()
             }
             count = first["recording"].nunique()
@@ -134,8 +138,8 @@ def lengths(runs: dict[str, pd.DataFrame]) -> str:
     return _markdown(rows)
 
 
-def windows(recordings: dict[str, list[Recording]]) -> str:
-    """Return the smallest ``keep`` with which the far recall of masking is at least ``FLOOR``."""
+def keep_table(recordings: dict[str, list[Recording]]) -> str:
+    """Return the table ``keep``: the smallest ``keep`` with a far recall of at least ``FLOOR``."""
     rows = []
     for name, logs in recordings.items():
         specs = [f"observation_mask(keep={keep})" for keep in KEEPS]
@@ -145,17 +149,19 @@ def windows(recordings: dict[str, list[Recording]]) -> str:
         sums = results.runs.groupby(["cluster", "strategy"], observed=True, sort=False)
         above, below = (sums[c].sum().unstack()[list(board["strategy"])].to_numpy() for c in
                         ("far_seen", "far_arguments"))  # fmt: skip
-        low, high = _smallest(above, below)
+        low, high = _bootstrap_first(above, below)
         rows.append(
             {
                 "scaffold": name,
                 "clusters": len(above),
                 "requests, median": f"{results.runs['requests'].median():.0f}",
-                "far recall at 10": _with(
+                "far recall at 10": _format_interval(
                     ten["recall_far"], ten["recall_far_low"], ten["recall_far_high"]
                 ),
-                f"smallest keep at {FLOOR}": _keep(_first(board["recall_far"].to_numpy())),
-                "95 % of draws": f"{_keep(low)}–{_keep(high)}"
+                f"smallest keep at {FLOOR}": _format_keep(
+                    _first_sufficient(board["recall_far"].to_numpy())
+                ),
+                "95 % of draws": f"{_format_keep(low)}–{_format_keep(high)}"
                 if len(above) >= MIN_CLUSTERS
                 else "–",
             }
@@ -163,26 +169,26 @@ def windows(recordings: dict[str, list[Recording]]) -> str:
     return _markdown(rows)
 
 
-def _smallest(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return a 95 % bootstrap interval over clusters of the smallest row that reaches the floor."""
+def _bootstrap_first(above: np.ndarray[Any, Any], below: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return a 95 % bootstrap interval over clusters of the result of ``_first_sufficient``."""
     n = len(above)
     draws = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=SAMPLES)
     with np.errstate(invalid="ignore"):
-        found = [_first(recall) for recall in (draws @ above) / (draws @ below)]
+        found = [_first_sufficient(recall) for recall in (draws @ above) / (draws @ below)]
     low, high = np.quantile(found, [0.025, 0.975], method="nearest")
     return int(low), int(high)
 
 
-def _first(recall: np.ndarray[Any, Any]) -> int:
-    """Return the row of the smallest keep that reaches the floor, or one past the last if none does."""
+def _first_sufficient(recall: np.ndarray[Any, Any]) -> int:
+    """Return the index of the first recall of at least ``FLOOR``; the length if there is none."""
     return int(np.argmax([*(recall >= FLOOR), True]))
 
 
-def _keep(row: int) -> str:
+def _format_keep(row: int) -> str:
     return str(KEEPS[row]) if row < len(KEEPS) else f"over {KEEPS[-1]}"
 
 
-def _of(
+def _ratio_difference(
     frame: pd.DataFrame, above: str, below: str, one: str, other: str, *, relative: bool = False
 ) -> RatioDifference:
     """Return the difference of two ratios of sums, with its interval over clusters."""
@@ -195,12 +201,12 @@ def _of(
     )
 
 
-def _ratio(found: RatioDifference) -> str:
-    """Return a relative difference plus one, which is a ratio, with its interval."""
-    return _with(1 + found.estimate, 1 + found.low, 1 + found.high)
+def _format_ratio(found: RatioDifference) -> str:
+    """Format a relative difference as a ratio (the difference plus 1), with its interval."""
+    return _format_interval(1 + found.estimate, 1 + found.low, 1 + found.high)
 
 
-def _with(value: float, low: float, high: float) -> str:
+def _format_interval(value: float, low: float, high: float) -> str:
     return f"{value:.2f}" + ("" if np.isnan(low) else f" ({low:.2f}–{high:.2f})")
 
 
@@ -215,8 +221,8 @@ def _markdown(rows: Sequence[dict[str, object]]) -> str:
 
 
 def main() -> None:
-    """Print the tables, or replace those in the page."""
-    made, file = tables(), Path(__file__).with_name("CLAIMS.md")
+    """Print the tables, or replace those in ``CLAIMS.md``."""
+    made, file = compute_tables(), Path(__file__).with_name("CLAIMS.md")
     if sys.argv[1:] == ["--write"]:
         text = file.read_text(encoding="utf-8")
         new = _BLOCK.sub(lambda m: f"<!-- {m[1]} -->\n{made[m[1]]}<!-- end -->", text)

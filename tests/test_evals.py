@@ -1,4 +1,4 @@
-"""Every experiment in ``evals/`` says what it asks, can be read, and runs where its data is."""
+"""Tests that each experiment in ``evals/`` has a question, is valid, and runs if its data exists."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_in_customer_service_and_chat_the_controls_bound_the_rest() -> None:
 
 
 def program(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """``python evals`` in a folder of its own."""
+    """Run ``python evals`` in a folder."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, str(ROOT / "evals"), *arguments],
@@ -100,7 +100,7 @@ def test_an_experiment_without_its_data_is_skipped_with_a_sentence(tmp_path: Pat
     )
     done = program(tmp_path, "published-claims", **nowhere)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "skipped: the data set mini-swe-agent is not on this machine" in done.stdout
+    assert "skipped: the data set mini-swe-agent is not downloaded" in done.stdout
 
 
 @pytest.mark.evals
