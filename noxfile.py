@@ -1,7 +1,8 @@
-"""Sessions: one purpose each. ``nox -l`` lists them; ``nox`` alone runs tests, lint and types.
+"""Sessions of nox: ``nox -l`` lists them, ``nox`` without arguments runs tests, lint and types.
 
-The default test suite leaves out some parts. Each has a marker and a session: ``properties``,
-``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``evals`` and ``datasets``; ``full`` runs all.
+The default test suite leaves out some parts. Each of these parts has a marker and a session of the
+same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``evals`` and
+``datasets``. The session ``full`` runs all tests.
 """
 
 import tomllib
@@ -35,14 +36,14 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types strictly, documented usage included."""
+    """Run mypy in strict mode."""
     session.install(".[dev]")
     session.run("mypy")
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Run every example in docstrings and in the README."""
+    """Run all examples in docstrings and in the README."""
     session.install(".[test]")
     session.run("pytest", "ctxlab", "tests/test_readme.py", *session.posargs)
 
@@ -55,25 +56,25 @@ def run_part(session: nox.Session, marker: str, **env: str) -> None:
 
 @nox.session
 def properties(session: nox.Session) -> None:
-    """Try every rule on every strategy, format and sample, and every property on more examples."""
+    """Test every rule with every strategy, format and sample, and properties with more examples."""
     run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="many")
 
 
 @nox.session
 def simulations(session: nox.Session) -> None:
-    """Check statistics by simulation, and that memory and time do not grow."""
+    """Check statistics by simulation, and check that memory and time stay within bounds."""
     run_part(session, "simulations")
 
 
 @nox.session
 def e2e(session: nox.Session) -> None:
-    """Start programs, servers and terminals, and interrupt and kill them."""
+    """Run tests that start programs, servers and terminals, interrupt them and kill them."""
     run_part(session, "e2e", CTXLAB_KILLS="12")
 
 
 @nox.session
 def recordings(session: nox.Session) -> None:
-    """Replay the real recordings that ``CTXLAB_DATA`` names."""
+    """Replay the real recordings in the folder ``CTXLAB_DATA``."""
     run_part(session, "recordings")
 
 
@@ -94,20 +95,20 @@ def evals(session: nox.Session) -> None:
 
 @nox.session
 def full(session: nox.Session) -> None:
-    """Run every test: the default suite and all parts that it leaves out."""
+    """Run all tests: the default suite and all parts that it leaves out."""
     run_part(session, "", CTXLAB_HYPOTHESIS="many", CTXLAB_KILLS="12")
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure speed and memory against peers in one run, and print the ratios."""
+    """Compare speed and memory with other packages in one run, and print the ratios."""
     session.install(".[bench]")
     session.run("python", "tests/bench", *session.posargs)
 
 
 @nox.session
 def datasets(session: nox.Session) -> None:
-    """Rebuild the bundled recordings; ``-- --check`` compares them byte for byte."""
+    """Generate the bundled recordings; ``-- --check`` only compares them byte for byte."""
     session.install(".")
     session.run("python", "-m", "datasets.make", *session.posargs)
 
@@ -119,26 +120,26 @@ def minimums(session: nox.Session) -> None:
     oldest = [spec.replace(">=", "==") for spec in (*PROJECT["dependencies"], *extras["serve"])]
     session.install(*oldest, *[spec for spec in extras["test"] if "ctxlab" not in spec])
     session.install("--no-deps", ".")
-    # Old versions meet newer dependencies of their own; ignore their deprecation warnings.
+    # Old versions cause deprecation warnings with newer indirect dependencies; do not fail on them.
     session.run("pytest", "-n", "auto", "-W", "default", *session.posargs)
 
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Try every property on 2,000 examples (``CTXLAB_EXAMPLES``), new ones each time."""
+    """Test each property with 2,000 random examples (or ``CTXLAB_EXAMPLES``), new ones each time."""
     run_part(session, "properties or hypothesis", CTXLAB_HYPOTHESIS="thorough")
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Give every reader ten thousand mutated files; only errors that name the file may be raised."""
+    """Read 10,000 mutated files in each format; readers may only raise errors that name the file."""
     session.install(".[test]")
     session.run("python", "tests/fuzz", *session.posargs)
 
 
 @nox.session(python="3.12")
 def peers(session: nox.Session) -> None:
-    """Compare every baseline with the real package that it imitates, message by message."""
-    # Without the extra `test`, whose servers need another version of mcp than these packages.
+    """Compare the requests of each baseline with those of its upstream package, by message."""
+    # Do not install the extra `test`: it needs another version of mcp than these packages.
     session.install(".[peers]")
     session.run("python", "tests/peers", *session.posargs)

@@ -1,6 +1,7 @@
-"""Write the picture of the README and print its leaderboard: ``python docs/frontier.py``.
+"""Write ``frontier.png``, the plot in the README, and print the leaderboard of the same results.
 
-It needs the data set ``claude-code-entireio`` (``ctxlab datasets fetch claude-code-entireio``).
+Run it with ``python docs/frontier.py``. It needs the data set
+``claude-code-entireio``; run ``ctxlab datasets fetch claude-code-entireio`` before.
 """
 
 from pathlib import Path

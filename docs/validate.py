@@ -1,7 +1,7 @@
 """Check the docstrings of public names with numpydoc: ``python docs/validate.py``.
 
-Public are the names without a leading underscore that a public module defines. Fields of data classes
-are documented below the field instead of in a Parameters section.
+A name is public if neither the name nor a part of its module path has a leading underscore. Fields of
+data classes are documented below the field instead of in a Parameters section.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """List the classes and functions of a module, and the public methods of its classes."""
+    """Yield the full name and the object of each public class, function and method of a module."""
     for name, value in vars(module).items():
         if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
@@ -69,7 +69,7 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def has_fields(value: Any) -> bool:
-    """Return whether a class is defined by its fields."""
+    """Return True if ``value`` is a class defined by fields, such as a data class or an enum."""
     return inspect.isclass(value) and (
         dataclasses.is_dataclass(value)
         or hasattr(value, "__struct_fields__")
@@ -81,7 +81,7 @@ def has_fields(value: Any) -> bool:
 
 
 def undocumented_fields(value: type) -> list[str]:
-    """List the public fields of a class without a docstring below them."""
+    """Return the names of public fields that have no docstring below them."""
     body = ast.parse(textwrap.dedent(inspect.getsource(value))).body[0].body  # type: ignore[attr-defined]
     return [
         node.target.id
@@ -93,10 +93,10 @@ def undocumented_fields(value: type) -> list[str]:
 
 
 def findings(name: str, value: Any) -> Iterator[str]:
-    """List what is missing or wrong in the docstring of a public name."""
+    """Yield a line for each problem in the docstring of a public name."""
     report = validate(name)
     errors = [(code, text) for code, text in report["errors"] if code not in IGNORED]
-    if inspect.isabstract(value):  # its subclasses document what they are called with
+    if inspect.isabstract(value):  # subclasses document their parameters
         errors = [error for error in errors if error[0] != "PR01"]
     if has_fields(value):
         errors = [error for error in errors if error[0] not in ("PR01", "PR02")]

@@ -1,4 +1,4 @@
-"""How much hypothesis tries, and where the real recordings are."""
+"""Hypothesis profiles, markers and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ctxlab.strategies import STRATEGIES
 from ctxlab.tokens.counter import TokenCounter
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-# How many examples each property is tried with: few by default, more in ``nox -s properties``, and
-# new ones every time in ``nox -s thorough``.
+# The number of examples of each property: few by default, more in ``nox -s properties``, and new
+# random ones in each run of ``nox -s thorough``.
 for _name, _examples, _steps in (("quick", 10, 20), ("many", 60, 50)):
     settings.register_profile(
         _name,
@@ -36,7 +36,7 @@ settings.register_profile(
     suppress_health_check=_SLOW,
     print_blob=True,
 )
-# A shell that starts the tests in its background has them ignore Ctrl+C, which some of them press.
+# If a shell starts pytest in the background, SIGINT is ignored. Some tests send it, so restore it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,7 +45,11 @@ settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the real recordings; keep the first case of ``smoke=True`` in the default."""
+    """Mark tests that need real recordings, and unmark one case of each test with a smoke mark.
+
+    A marker such as ``@pytest.mark.properties(smoke=True)`` moves a test out of the default suite.
+    The first case of the test stays in it.
+    """
     seen: set[str] = set()
     for item in items:
         if "recorded" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
@@ -60,32 +64,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of searches for garbage, each of which would take half a second."""
+    """Exclude imported modules from garbage collection, which would otherwise take 0.5 s each time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def counter() -> TokenCounter:
-    """One counter for all tests, since a vocabulary takes a moment to load."""
+    """Return a token counter, shared by all tests because loading a vocabulary is slow."""
     return TokenCounter("gpt-4o")
 
 
 @pytest.fixture(scope="session")
 def recorded() -> Path:
-    """The folder of real recordings; tests that need it skip where it is absent."""
+    """Return the folder of real recordings; skip the test if the folder does not exist."""
     beside = Path(__file__).parents[1] / ".." / "shared" / "data"
     folder = Path(os.environ.get("CTXLAB_DATA") or beside).resolve()
     if not folder.is_dir():
-        pytest.skip(
-            "no real recordings: CTXLAB_DATA names no folder and there is no ../shared/data"
-        )
+        pytest.skip(f"no real recordings: {folder} is not a folder; set CTXLAB_DATA")
     return folder
 
 
 @pytest.fixture
 def tables() -> Iterator[None]:
-    """Whatever a test registers is forgotten after it."""
+    """Remove the strategies, formats and metrics that a test registers when it ends."""
     kept = [(table, dict(table)) for table in (STRATEGIES, FORMATS, METRICS)]
     yield
     for table, before in kept:
@@ -95,7 +97,7 @@ def tables() -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of data sets; nothing of this machine's own is seen, and loopback is reached."""
+    """Return an empty folder for data sets; home and cache are temporary, loopback uses no proxy."""
     for name in ("HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -105,7 +107,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server on loopback that every published address leads to."""
+    """Yield a server on loopback that ctxlab uses as the mirror of all published data sets."""
     with serving() as served:
         monkeypatch.setenv("CTXLAB_MIRROR", served.address)
         yield served

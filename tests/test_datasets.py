@@ -1,4 +1,4 @@
-"""The bundled recordings are what their code makes, and they hold what their cards promise."""
+"""Tests that bundled recordings equal the generated ones and have the properties on their cards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALL = [pytest.param(r, id=r.id) for name in NAMES for r in recordings(name)]
 
 
 def far_uses(messages: tuple[Message, ...]) -> Iterator[str]:
-    """Argument values with a digit, ``/`` or ``_`` whose last earlier mention is far back."""
+    """Yield argument values with a digit, ``/`` or ``_`` that were last mentioned long before."""
     texts: list[str] = []
     for message in messages:
         for call in message.tool_calls:

@@ -1,4 +1,4 @@
-"""Tests that each experiment in ``evals/`` has a question, is valid, and runs if its data exists."""
+"""Tests that experiments in ``evals/`` state a question, are valid, and run if their data exists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_says_what_it_asks_and_can_be_read(path: Path) -> None:
     comment = path.read_text(encoding="utf-8").partition("data =")[0]
     if path.stem != "quickstart":
         assert "?" in comment
-        assert "How to read it" in comment
+        assert "How to read the results" in comment
     spec = read_spec(path)
     assert spec.strategies
     assert all(each.startswith(("bundled:", "dataset:")) for each in spec.data)

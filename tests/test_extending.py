@@ -1,4 +1,4 @@
-"""A new strategy, format or metric needs one new file and one line."""
+"""Tests that a new strategy, format or metric needs one new file and one line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three new files of a user, importable."""
+    """Return an importable folder with three new files of a user."""
     for name, text in (("my_strategy", STRATEGY), ("my_format", FORMAT), ("my_metric", METRIC)):
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         monkeypatch.delitem(importlib.sys.modules, name, raising=False)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The generators make what they promise, or all tests that use them would be worth little."""
+"""Tests of the hypothesis strategies that other tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rooms import downward, modules list their public names, and importing the package does nothing."""
+"""Tests of imports between packages, of ``__all__``, and of side effects of an import."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rooms_import_downward_only() -> None:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The modules of ctxlab that a file imports when it is imported itself."""
+    """Yield the modules of ctxlab that a file imports at import time."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -52,7 +52,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def packages(name: str) -> set[str]:
-    """A module and the packages that come with it: ``ctxlab.llm.cached`` → ``ctxlab.llm`` too."""
+    """Return a module and its parent packages: ``ctxlab.llm.cached`` and ``ctxlab.llm``."""
     parts = name.split(".")
     return {".".join(parts[:n]) for n in range(2, len(parts) + 1)}
 
@@ -102,7 +102,7 @@ print(*sorted(set(sys.modules) - before))
 
 
 def loaded_by(imported: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after an import that printed nothing."""
+    """Return the modules that a new interpreter loads for an import, which must not print."""
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", LOOKS.format(imported=imported)],
         capture_output=True, text=True, check=True,

@@ -1,4 +1,4 @@
-"""The figures of ``evals/LOCOMO.md`` are what its command gives, and its text says what they say."""
+"""Tests that the figures and the text of ``evals/LOCOMO.md`` match the output of its command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def code(language: str) -> str:
 
 @pytest.fixture
 def locomo(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seven conversations with which the page was made."""
+    """Set ``CTXLAB_DATA`` to the data of the page; skip the test if they are not available."""
     place = local_dataset_dir(find_dataset("locomo"), recorded)
     if place is None:
         pytest.skip("the data set locomo is not beside the others")
@@ -55,7 +55,7 @@ def test_the_categories_are_what_the_code_gives(
 
 
 def evidence(limit: str) -> dict[str, tuple[float, float, float]]:
-    """Evidence recall with its interval, by strategy; the point itself where there is none."""
+    """Return evidence recall and its interval by strategy; without interval, the value repeated."""
     part = block("table").split(f"Within {limit} tokens:\n\n")[1].split("\n\n")[0]
     found = {}
     head, _, *lines = part.splitlines()
@@ -82,4 +82,4 @@ def test_the_text_says_what_the_table_says() -> None:
     assert tables[2]["rolling_summary"][1:] == (0, 0.6)
     full = re.search(r"`full` \(control\).*\| (\.\d+) \(", block("table"))
     assert full is not None
-    assert f"Full history holds\n  {full[1]} of the answers" in TEXT
+    assert f"Full history contains\n  {full[1]} of the answers" in TEXT

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, offline, and is committed with small outputs."""
+"""Tests that notebooks run offline from top to bottom and have small committed outputs."""
 
 from __future__ import annotations
 

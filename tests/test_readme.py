@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING show works as it stands there."""
+"""Tests of the examples in README and CONTRIBUTING."""
 
 from __future__ import annotations
 

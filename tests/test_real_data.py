@@ -1,4 +1,4 @@
-"""What must come out on real recordings: orders of strategies, bounds, and nothing that is refused."""
+"""Tests on real recordings: order of strategies, bounds, and no rejected requests."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def replayed(
 def recall(
     recordings: Sequence[PreparedRecording], spec: str, limit: int = LIMIT, far: int = FAR_TOKENS
 ) -> float:
-    """Share of needs with a gap above ``far`` that are in view, argument by argument."""
+    """Return the share of needs with a gap above ``far`` in view; each argument has weight 1."""
     seen = total = 0.0
     for prepared, trace in zip(recordings, replayed(tuple(recordings), spec, limit), strict=True):
         needs = prepared.needs

@@ -1,4 +1,4 @@
-"""Every requirement of the seed designs has a test; ``SEEDS.md`` is the table of both."""
+"""Check that every requirement of the seed designs has a test, and write both to ``SEEDS.md``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def page() -> str:
     lines = [
         "# Requirements of the seed designs",
         "",
-        "ctxlab grew out of five design documents. Each row is one of their requirements. The first",
-        "column names its place in the document, the last one the files whose tests check it, with the",
-        "number of tests if there are several. The docstring of a test names the requirement:",
+        "ctxlab grew out of five design documents, the seeds 000 to 004. Each table lists the",
+        "requirements of one document. The column *place* says where the document states the",
+        "requirement. The column *tests* lists the test files that check it, with the number of tests",
+        "if a file has several. The docstring of each of these tests names the requirement:",
         "`git grep 'Seed 002, criterion 3' tests` finds the tests of criterion 3 of document 002.",
         "`python tests/test_seed_table.py` writes this page.",
     ]
     for seed, asked in ASKED.items():
-        head = ["| | requirement | tests |", "|---|---|---|"]
+        head = ["| place | requirement | tests |", "|---|---|---|"]
         lines += ["", f"## {seed} {TITLES[seed]}", "", *head]
         for key, meaning in asked.items():
             files = ", ".join(

@@ -1,6 +1,6 @@
-"""The examples and acceptance criteria of the seed designs, as far as strategies and model access go.
+"""Tests of the examples and acceptance criteria of the seed designs for strategies and model access.
 
-Each test is named for its seed and section. The rules behind them are held by the tests of each module.
+The name of each test contains the seed and the section. The tests of each module cover the details.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def result(content: str) -> Message:
 
 
 def asked(text: str, size: int = 60) -> list[dict[str, Any]]:
-    """A user's message and an agent's turn with one call."""
+    """Return a user message and a turn of an agent with one call."""
     call = CALL.to_dict() | {"id": f"call-{text}"}
     return [
         {"role": "user", "content": text},

@@ -1,4 +1,4 @@
-"""The command line: each command parses its options, calls one function and prints the result."""
+"""The command line ``ctxlab``. A command parses its options, calls the library and prints results."""
 
 from ctxlab.cli.app import app, main
 

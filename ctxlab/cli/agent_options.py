@@ -1,4 +1,4 @@
-"""Options and construction of the agent that the chat and the HTTP server share."""
+"""Options of an agent, and a function that creates the agent. ``chat`` and ``serve http`` share them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ctxlab.llm.base import Client
 
 MODEL_ENV_VAR = "CTXLAB_MODEL"
-"""The environment variable that names the model if ``--model`` does not."""
+"""Environment variable with the name of the model to use if ``--model`` is not given."""
 
 _SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
@@ -27,58 +27,64 @@ _TOOLS_HINT = " Look with your tools before you guess; paths are relative to tha
 class AgentOptions:
     """Options of the commands that run an agent."""
 
-    model: str | None = option("--model -m MODEL", "Model that answers [$CTXLAB_MODEL].")
+    model: str | None = option("--model -m MODEL", "Model of the agent. Default: $CTXLAB_MODEL.")
     strategy: str | None = option(
         "--strategy -s STRATEGY",
-        "Context strategy, such as 'tool_stubs | rolling_summary | panic'.",
+        "Context strategy, such as 'tool_stubs | rolling_summary | panic'; ctxlab strategies lists "
+        "the names. The default shortens tool results and summarizes older messages.",
         autocompletion=complete_strategy,
     )
-    limit: str | None = option("--limit -l N", "Context window (16000, 16k) [the model's].")
+    limit: str | None = option(
+        "--limit -l N",
+        "Maximum size of a request and its reply in tokens (16000, 16k). Default: the model's "
+        "context window.",
+    )
     reserve: int | None = RESERVE
-    max_iterations: int = option("--max-iterations N", "Most model calls in a turn.", 10, min=1)
-    read_only: bool = flag("--read-only", "Give the agent no tool that writes or runs commands.")
+    max_iterations: int = option("--max-iterations N", "Maximum model calls per turn.", 10, min=1)
+    read_only: bool = flag("--read-only", "Give the agent no tools that write or run commands.")
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
     keep_env: list[str] | None = option(
         "--keep-env NAME",
-        "Let commands inherit this environment variable although its name contains KEY, TOKEN, "
-        "SECRET, PASSWORD, PASSWD or CREDENTIAL. May be repeated.",
+        "Pass this environment variable to the commands that the agent runs. Without this option, "
+        "variables are removed if their name contains KEY, TOKEN, SECRET, PASSWORD, PASSWD or "
+        "CREDENTIAL. May be repeated.",
     )
     summary_model: str | None = option(
         "--summary-model MODEL",
-        "Model that writes the table of contents, titles and the summary of a resumed session "
-        "[none: they are extracted].",
+        "Model that writes session titles, tables of contents and summaries of resumed sessions. "
+        "Default: no model. Titles and summaries are then extracted from the messages.",
     )
 
     @property
     def named_model(self) -> str | None:
-        """Return the model named by the option ``--model`` or the environment, or None."""
+        """Model named by ``--model``, else by ``$CTXLAB_MODEL``; None if neither is set."""
         return self.model or os.environ.get(MODEL_ENV_VAR) or None
 
     def make_agent(
         self, folder: Path, client: Client, model: str | None = None, strategy: str | None = None
     ) -> Agent:
-        """Return an agent with the tools of a folder and a process manager of its own.
+        """Create an agent that works in a folder.
 
         Parameters
         ----------
         folder : Path
-            The folder that the tools work in.
+            Folder in which the agent's tools read and write files and run commands.
         client : Client
-            The client that calls the model.
+            Client that calls the model.
         model : str, optional
-            The model if no option and no variable names one.
+            Model to use if ``named_model`` is None.
         strategy : str, optional
-            The strategy if no option names one; None takes the agent's default.
+            Strategy to use if ``--strategy`` is not given. None uses the default of agents.
 
         Returns
         -------
         Agent
-            The agent; its processes are in ``agent.processes``.
+            The agent. Its own process manager, ``agent.processes``, runs its commands.
 
         Raises
         ------
         SpecError
-            If no model is named.
+            If ``named_model`` and ``model`` are both None.
         """
         from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
         from ctxlab.agent.tools.processes import ProcessManager
@@ -86,7 +92,7 @@ class AgentOptions:
 
         chosen = self.named_model or model
         if chosen is None:
-            raise SpecError(f"no model named: add --model (as gpt-5-mini) or set {MODEL_ENV_VAR}")
+            raise SpecError(f"no model is set; add --model MODEL or set {MODEL_ENV_VAR}")
         processes = ProcessManager(keep_env=self.keep_env or ())
         write = not self.read_only
         tools = () if self.no_tools else workspace_tools(folder, processes, writable=write)
@@ -105,24 +111,24 @@ class AgentOptions:
 
 
 def resolve_workspace(path: str | Path) -> Path:
-    """Return an existing folder with links followed.
+    """Return the absolute path of the folder that ``--workspace`` names.
 
     Parameters
     ----------
     path : str or Path
-        The folder; ``~`` is expanded.
+        Path of the folder. ``~`` is expanded.
 
     Returns
     -------
     Path
-        The absolute path.
+        Absolute path with symbolic links resolved.
 
     Raises
     ------
     SpecError
-        If it is not an existing folder.
+        If ``path`` is not an existing folder.
     """
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
-        raise SpecError(f"--workspace: {path} is not a folder; name an existing one")
+        raise SpecError(f"--workspace: expected an existing folder, got {str(path)!r}")
     return folder

@@ -1,7 +1,7 @@
-"""The ``ctxlab`` program: it registers the commands and turns failures into one sentence.
+"""The program ``ctxlab``. It registers the commands, runs them and prints a failure as one sentence.
 
-Each command is one file in ``ctxlab/cli/commands``. Commands import what they need when they run, so
-that ``ctxlab --help`` answers at once.
+Each command is one file in ``ctxlab/cli/commands``. A command imports the modules that it needs only
+when it runs, so that ``ctxlab --help`` starts quickly.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ app = App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("eval", short_help="Replay recordings and measure every request.")(eval.command)
-app.command("compare", short_help="Compare strategies, with intervals.")(compare.command)
-app.command("tune", short_help="Search the parameters of strategies.")(tune.command)
-app.command("gate", short_help="Check strategies against budgets, for CI.")(gate.command)
-app.command("canaries", short_help="Plant facts and measure which are kept.")(canaries.command)
-app.command("next-action", short_help="Ask a model for the next tool call.")(next_action.command)
-app.command("probe", short_help="Ask a model the questions of recordings.")(probe.command)
-app.command("chat", short_help="Talk with an agent about a folder.")(chat.command)
+app.command("eval", short_help="Evaluate strategies on recordings.")(eval.command)
+app.command("compare", short_help="Test differences between strategies.")(compare.command)
+app.command("tune", short_help="Search for good strategy parameters.")(tune.command)
+app.command("gate", short_help="Check that strategies meet budgets (CI).")(gate.command)
+app.command("canaries", short_help="Insert facts and measure which are kept.")(canaries.command)
+app.command("next-action", short_help="Predict recorded tool calls.")(next_action.command)
+app.command("probe", short_help="Ask a model about recordings.")(probe.command)
+app.command("chat", short_help="Chat with an agent about a folder.")(chat.command)
 app.command("describe", short_help="Summarize what recordings contain.")(describe.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Fit token counts to a provider's bills.")(calibrate.command)
 app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(lists.formats)
 app.command("metrics", short_help="List the metrics.")(lists.metrics)
-app.add_typer(datasets.app, name="datasets", short_help="List and fetch public recordings.")
+app.add_typer(datasets.app, name="datasets", short_help="Download public recordings.")
 app.add_typer(sessions.app, name="sessions", short_help="List, read and search stored chats.")
-app.add_typer(serve.app, name="serve", short_help="Serve sessions by MCP or HTTP.")
+app.add_typer(serve.app, name="serve", short_help="Serve sessions over MCP or HTTP.")
 
 
 def _print_version(requested: bool) -> None:
@@ -79,31 +79,32 @@ def _describe(
         "--version -V", "Show the version.", callback=_print_version, is_eager=True
     ),
 ) -> None:
-    """Find out which context strategy an agent should use, what it saves and what it forgets.
+    """Measure what context strategies of LLM agents cost and which information they lose.
 
-    ctxlab replays recorded conversations through context strategies and measures every request.
-    It works offline and calls no model, unless a strategy names one. Start with: ctxlab eval.
+    A context strategy decides which messages an agent sends to its model. ctxlab replays recorded
+    conversations through strategies and measures every request. It works offline and calls no model,
+    unless a strategy names one. To see an example, run: ctxlab eval
 
-    ctxlab chat runs an agent with the same strategies. Its sessions can be evaluated as recordings.
+    ctxlab chat runs an agent with these strategies. Its sessions can be replayed like recordings.
     """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    Failures are printed as one sentence; the environment variable ``CTXLAB_DEBUG=1`` shows the
-    traceback too.
+    A failure is printed as one sentence. If the environment variable ``CTXLAB_DEBUG`` is set, the
+    traceback is printed as well.
 
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments; None takes those of the process.
+        Command line arguments, without the program's name. None uses ``sys.argv``.
 
     Returns
     -------
     int
-        0: success. 1: a check failed (``ctxlab gate``). 2: bad input or an unexpected failure. 130:
-        cancelled by SIGINT or SIGTERM.
+        Exit code. 0: success. 1: a check failed (``ctxlab gate``). 2: invalid input or an unexpected
+        failure. 130: cancelled by SIGINT or SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -111,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            if "" not in sys.path:  # users may name strategies of the current folder
+            if "" not in sys.path:  # allow strategies from Python files in the current folder
                 sys.path.append("")
             with sigterm_as_keyboard_interrupt():
                 words = None if argv is None else list(argv)
@@ -124,14 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         except Exception as error:
             return _report_failure(error, sys.argv[1:] if argv is None else argv)
-    if code == _EXIT_CANCELLED:  # some versions of typer return it, others raise
+    if code == _EXIT_CANCELLED:  # some versions of typer return the code instead of raising
         print("Cancelled", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
 @functools.cache
 def _build_command() -> Any:
-    """Return the parser of all commands; building it is slow, so it is cached."""
+    """Build the click command that parses all arguments. The result is cached, since this is slow."""
     return typer.main.get_command(app)
 
 
@@ -153,7 +154,7 @@ def _report_failure(error: Exception, argv: Sequence[str]) -> int:
 
 
 def _command_path(error: Exception, argv: Sequence[str]) -> str:
-    """Return the command whose help explains the error."""
+    """Return the command whose arguments are wrong, such as ``ctxlab eval``."""
     if context := getattr(error, "ctx", None):
         return str(context.command_path)
     known = _build_command()

@@ -1,4 +1,4 @@
-"""Parse dates as people write them and format times in the local time zone."""
+"""Parse dates in options, and format times in the local time zone."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ _DATE_PATTERN = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
 
 
 def parse_date(text: str, now: datetime | None = None) -> float:
-    """Return the seconds since 1970 of a date as people write it.
+    """Convert a date to seconds since 1970.
 
-    A day (``2026-11-22``, ``today``, ``yesterday``) means its first moment. A time may follow
-    (``2026-11-22 10:30``). Both are local unless a zone is given (``2026-11-22T10:30Z``). ``12h``,
-    ``7d`` and ``2w`` mean that many hours, days or weeks ago.
+    These forms are accepted:
+
+    - a day: ``2026-11-22``, ``today`` or ``yesterday``; its start is used
+    - a day and a time: ``2026-11-22 10:30``, or ``2026-11-22T10:30Z`` with a time zone
+    - an age: ``12h``, ``7d`` or ``2w``, which mean 12 hours, 7 days or 2 weeks before ``now``
+
+    Days and times without a time zone are local.
 
     Parameters
     ----------
     text : str
-        The date.
+        Date to parse.
     now : datetime, optional
-        The current time; None asks the clock.
+        Current time. None reads the clock.
 
     Returns
     -------
@@ -34,7 +38,7 @@ def parse_date(text: str, now: datetime | None = None) -> float:
     Raises
     ------
     SpecError
-        If the text is not a date.
+        If ``text`` has none of the accepted forms, or if the day does not exist.
 
     Examples
     --------
@@ -54,23 +58,23 @@ def parse_date(text: str, now: datetime | None = None) -> float:
         if _DATE_PATTERN.fullmatch(text.strip()):
             return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
-        pass  # such as 2026-02-30
-    hint = "2026-11-22, '2026-11-22 10:30', today, yesterday, or an age: 12h, 7d, 2w"
+        pass  # the day does not exist, such as 2026-02-30
+    hint = "2026-11-22, '2026-11-22 10:30', today, yesterday, or an age such as 12h, 7d or 2w"
     raise SpecError(f"expected a date, got {text!r}; write {hint}")
 
 
 def format_time(seconds: float | None) -> str:
-    """Return a time as local date and time, to the minute.
+    """Format a time as local date, hour and minute.
 
     Parameters
     ----------
     seconds : float, optional
-        Seconds since 1970; None or 0 if unknown.
+        Seconds since 1970. None and 0 mean that the time is unknown.
 
     Returns
     -------
     str
-        The time, or a dash if unknown.
+        Date and time, such as ``2026-11-22 10:30``; a dash if the time is unknown.
 
     Examples
     --------

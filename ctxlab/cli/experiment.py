@@ -1,4 +1,4 @@
-"""Load the experiment that a command was asked to run, and run it with notes about it."""
+"""Load the experiment of a command, replay it, and prepare it for the manifest."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ if TYPE_CHECKING:
 
 
 def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Path | None]:
-    """Read the experiment that a command was asked to run.
+    """Load an experiment from the paths and options of a command.
 
-    Without any path it is the built-in quickstart.
+    If ``paths`` is empty, the built-in experiment ``evals/quickstart.toml`` is loaded. If ``paths``
+    contains recordings, they replace the recordings of the experiment.
 
     Parameters
     ----------
     paths : list of str
-        Data, and at most one experiment file or saved run.
+        Paths of recordings, and at most one experiment file or saved run.
     changes : dict
-        Fields that options replace.
+        Values of the options, which replace fields of the experiment.
 
     Returns
     -------
     spec : Spec
-        The experiment.
+        Experiment with the values of the options.
     run : Path or None
-        The saved run whose data is read again, if there is one.
+        Saved run whose recordings the experiment reads again; None if there is no saved run, or if
+        ``paths`` contains recordings.
 
     Raises
     ------
     SpecError
-        If several experiments are named.
+        If ``paths`` contains several experiments.
     """
     from msgspec.structs import replace
 
@@ -56,25 +58,27 @@ def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Pa
     path = Path(experiments[0]) if experiments else bundled_path("evals/quickstart.toml")
     saved = path.suffix != ".toml"
     if saved and changes.keys() & {"data", "model"}:
-        # The token profiles of a saved run belong to its models and do not apply to others.
+        # The token profiles in a saved run were fitted to its models, so they are not used for others.
         changes = {**changes, "profiles": None}
     return replace(read_spec(path), **changes), path if saved and not data else None
 
 
 def replay_spec(spec: Spec, progress: bool | None) -> Results:
-    """Run an experiment and note what was not read, even if it fails.
+    """Replay an experiment, and print notes about skipped files, skipped rows and model calls.
+
+    If the replay fails, the skipped files are printed before the error is raised.
 
     Parameters
     ----------
     spec : Spec
-        The experiment.
+        Experiment to replay.
     progress : bool, optional
-        Show a progress bar; None shows it on a terminal only.
+        Show a progress bar. None shows it only on a terminal.
 
     Returns
     -------
     Results
-        The results.
+        Results of the replay.
     """
     from ctxlab.evaluation.spec import run_experiment
 
@@ -87,21 +91,24 @@ def replay_spec(spec: Spec, progress: bool | None) -> Results:
 
 
 def spec_to_store(spec: Spec, results: Results, **changes: Any) -> dict[str, Any]:
-    """Return an experiment for a manifest, so that its data is found again from any folder.
+    """Return the fields of an experiment, for the manifest of its run.
+
+    The base folder of the recordings is stored as an absolute path, so that the experiment can be
+    repeated from any folder.
 
     Parameters
     ----------
     spec : Spec
-        The experiment.
+        Experiment that was replayed.
     results : Results
-        Its results, whose manifest has the token profiles that were used.
+        Results of the replay. Their manifest contains the token profiles that were used.
     **changes : object
-        Fields to replace.
+        Fields of the experiment to replace.
 
     Returns
     -------
     dict
-        The fields of the experiment.
+        Values of the fields by name, with tuples converted to lists.
     """
     from msgspec import to_builtins
     from msgspec.structs import replace

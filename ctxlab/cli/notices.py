@@ -1,4 +1,4 @@
-"""Notes about a run on standard error: models it calls, what they cost, what is left out."""
+"""Print notes about a run to standard error: model calls, costs and missing data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def note_strategy_models(spec: Spec) -> None:
-    """Note which models the strategies call, before they are billed.
+    """Print which models the strategies call, before any call is made.
 
     Parameters
     ----------
     spec : Spec
-        The experiment.
+        Experiment that will be run.
     """
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
@@ -32,13 +32,13 @@ def note_strategy_models(spec: Spec) -> None:
     if spec.calls == "replay":
         print_note(f"answers of {names} are read from {DEFAULT_CACHE_FOLDER}; no model is called")
     else:
-        kept = "answers that are already there are reused"
-        kept = "every call is made again" if spec.calls == "record" else kept
-        stored = f"answers are stored in {DEFAULT_CACHE_FOLDER}, and {kept}"
+        kept = "stored answers are reused"
+        kept = "stored answers are not reused" if spec.calls == "record" else kept
+        stored = f"answers are stored in {DEFAULT_CACHE_FOLDER}; {kept}"
         print_note(f"strategies call {names}; {stored}")
     if unpriced := [name for name in spec.strategy_models if _is_unpriced(name)]:
         verb = "has" if len(unpriced) == 1 else "have"
-        said = f"{verb} no known price; costs that include it are shown as –"
+        said = f"{verb} no known price; costs that depend on it are shown as –"
         print_note(f"{', '.join(unpriced)} {said}")
 
 
@@ -46,19 +46,20 @@ def _is_unpriced(model: str) -> bool:
     from ctxlab.tokens.models import find_model
 
     known = find_model(model)
-    # The price table here lists chat models only; embedding models are priced by their own client.
+    # The price table lists only chat models. Prices of embedding models come from their own client.
     return not known.prices.known and "with mode embedding" not in (known.warning or "")
 
 
 def note_run(results: Results, model: str | None) -> None:
-    """Note what the strategies' own model calls took, and which models recordings were counted for.
+    """Print the number and cost of model calls, and the models used for token counts and prices.
 
     Parameters
     ----------
     results : Results
-        The results of the run.
+        Results of the run.
     model : str, optional
-        The model that was named for all recordings.
+        Model that the user chose for all recordings. None means that each recording was counted and
+        priced as its own model.
     """
     from ctxlab.cli.render.format import format_count
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
@@ -75,43 +76,47 @@ def note_run(results: Results, model: str | None) -> None:
         print_note(f"{said} ({pluralize(cached, 'answer')} from {DEFAULT_CACHE_FOLDER}): {new}")
     recordings = results.manifest["recordings"]
     if model is None:
-        print_note(f"{explain_models(recordings)}; --model NAME uses one model for all")
+        print_note(f"{explain_models(recordings)}; to use one model for all, set --model NAME")
     elif any(recording["model"] not in (None, model) for recording in recordings):
         print_note(explain_models(recordings, model))
 
 
 def note_missing_metrics(spec: Spec, results: Results) -> None:
-    """Note metrics that were asked for by name but have no data in these recordings.
+    """Print which metrics were selected by name but not measured, because the data is missing.
 
     Parameters
     ----------
     spec : Spec
-        The experiment.
+        Experiment that was replayed.
     results : Results
-        Its results.
+        Results of the replay.
     """
     from ctxlab.evaluation.metrics import METRICS
 
     named = spec.metrics if set(spec.metrics) < set(METRICS) else ()
     for metric, column, why in (
-        ("probes", "questions", "no recording contains probes, so they were not measured; LoCoMo, "
-         "LongMemEval and native recordings with probes have them"),
-        ("canaries", "canaries", "no recording contains canaries, so they were not measured; plant "
-         "some with ctxlab canaries --write DIR"),
+        ("probes", "questions", "the metric probes was not measured: no recording contains probes; "
+         "use LoCoMo, LongMemEval or native recordings with probes"),
+        ("canaries", "canaries", "the metric canaries was not measured: no recording contains "
+         "canaries; insert canaries with ctxlab canaries --write DIR"),
     ):  # fmt: skip
         if metric in named and not results.requests[column].any():
             print_note(why)
 
 
 def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None:
-    """Note how many billed tokens are missing from the logs, since real windows must fit them.
+    """Print how many billed tokens of each request are missing from the logs.
+
+    The context window of the agent must have room for these tokens, so the note recommends a larger
+    reserve. The note is printed only if more than 1,000 tokens are missing and the reserve has no room
+    for them.
 
     Parameters
     ----------
     recordings : list of dict
-        The recordings of a manifest.
+        Rows about the recordings, from a manifest.
     reserve : int
-        Tokens that are already kept free.
+        Number of tokens that the run kept free.
     """
     from ctxlab.cli.render.format import format_count
 
@@ -121,22 +126,22 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
         tokens = format_count(middle)
         print_note(
             f"about {tokens} tokens of each billed request (system prompt, tool definitions) are "
-            f"missing from the logs and from all figures; --reserve {tokens} keeps room for them"
+            f"missing from the logs and from all results; leave room for them with --reserve {tokens}"
         )
 
 
 def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield warnings about recordings whose tool calls were probably not read.
+    """Yield warnings about recordings that were probably not read completely.
 
     Parameters
     ----------
     recordings : sequence of mapping
-        The recordings of a manifest, or descriptions.
+        Rows about the recordings, from a manifest or from ``iter_descriptions``.
 
     Yields
     ------
     str
-        A sentence about each of the first three, and one about all others.
+        One warning for each of the first three such recordings, then the number of the remaining ones.
     """
     warned = [each for each in recordings if each.get("warning")]
     for each in warned[:3]:
@@ -145,18 +150,18 @@ def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             f"{one_line(each['warning'])}; name its format with --format, or open an issue"
         )
     if len(warned) > 3:
-        yield f"warning: the same applies to {len(warned) - 3:,} more recordings"
+        yield f"warning: {len(warned) - 3:,} more recordings were probably not read in full"
 
 
 def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None:
-    """Note whether a repeated run used the same recordings as the saved run.
+    """Print whether a repeated run used the same recordings as the saved run.
 
     Parameters
     ----------
     run : Path
         Folder or manifest file of the saved run.
     recordings : list of dict
-        The recordings of the new run's manifest.
+        Rows about the recordings, from the manifest of the repeated run.
     """
     from ctxlab.evaluation.results import MANIFEST_FILE
 
@@ -169,6 +174,6 @@ def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None
         changed = sum(seen.get(id) != digest for id, digest in known.items())
         new = len(seen.keys() - known.keys())
         print_note(
-            f"warning: the recordings differ from those of {run}: of its {len(known)}, {changed} "
-            f"changed or are gone; {new} are new"
+            f"warning: the recordings differ from those of {run}: {changed} of {len(known)} changed "
+            f"or are missing, {new} are new"
         )

@@ -1,6 +1,7 @@
-"""Declare options, share them between commands, and keep the layout of help texts.
+"""Declare the options of commands, and format the help texts of commands.
 
-Options that several commands share are fields of a data class.
+Options that several commands share are fields of a data class, such as ``Options``. The decorator
+``with_options`` adds them to a command.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
 
 READING = " where sample seed format"
-"""Options that say which recordings to read."""
+"""Fields of ``Options`` that select the recordings to read, as an argument of ``with_options``."""
 ASKING = " replicates max_cost calls concurrency dry_run"
-"""Options of commands that ask a model."""
+"""Fields of ``Options`` for commands that ask a model, as an argument of ``with_options``."""
 
 _CACHE_MODES = ("auto", "replay", "record")
 
 
 def _parse_cache_mode(text: str) -> str:
     if text not in _CACHE_MODES:
-        raise SpecError(f"--cache-mode: expected {' or '.join(_CACHE_MODES)}, got {text!r}")
+        raise SpecError(f"--cache-mode: expected auto, replay or record, got {text!r}")
     return text
 
 
@@ -48,21 +49,21 @@ def _parse_reserve(text: str) -> int:
 
 
 def complete_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a function for the shell's completion.
+    """Return a function that completes names in the shell.
 
     Parameters
     ----------
     names : callable
-        Returns the names that can be typed.
+        Function that returns all names that can be completed. It is called at each completion.
 
     Returns
     -------
     callable
-        Takes what was typed so far and returns the names that begin with it.
+        Function that takes the typed beginning of a name and returns the names that start with it.
     """
 
     def complete(incomplete: str) -> list[str]:
-        """Return the names that begin with what was typed."""
+        """Return the names that start with the typed text."""
         return [name for name in names() if name.startswith(incomplete)]
 
     return complete
@@ -87,27 +88,30 @@ def _metric_names() -> Iterable[str]:
 
 
 complete_strategy = complete_from(_strategy_names)
-"""Complete the name of a strategy."""
+"""Function that completes names of strategies in the shell."""
 
 
 def option(usage: str, help: str = "", default: Any = None, **settings: Any) -> Any:
-    """Return an option of a command, to be the default of a parameter.
+    """Declare an option of a command.
+
+    Use the returned object as the default of a parameter of the command's function.
 
     Parameters
     ----------
     usage : str
-        The names of the option and, if it has a value, what it is called: ``"--limit -l N"``.
+        Names of the option. If the option takes a value, a placeholder of the value follows, as in
+        ``"--limit -l N"``.
     help : str
-        The help text.
+        Help text.
     default : object
-        The value if the option is not given; ``...`` makes it required.
+        Value if the option is omitted. ``...`` makes the option required.
     **settings : object
         More arguments of ``typer.Option``.
 
     Returns
     -------
     OptionInfo
-        The option.
+        Declaration of the option.
     """
     words = usage.split()
     names = [word for word in words if word.startswith("-")]
@@ -116,77 +120,80 @@ def option(usage: str, help: str = "", default: Any = None, **settings: Any) -> 
 
 
 def flag(usage: str, help: str, **settings: Any) -> Any:
-    """Return an option that has no value: it is given or not.
+    """Declare an option without a value. It is True if it is given, and False otherwise.
 
     Parameters
     ----------
     usage : str
-        The names of the option.
+        Names of the option, such as ``"--yes -y"``.
     help : str
-        The help text.
+        Help text.
     **settings : object
         More arguments of ``typer.Option``.
 
     Returns
     -------
     OptionInfo
-        The option, which is False by default.
+        Declaration of the option.
     """
     return option(usage, help, default=False, **settings)
 
 
 def argument(metavar: str, help: str, default: Any = None, **settings: Any) -> Any:
-    """Return a positional argument of a command, to be the default of a parameter.
+    """Declare a positional argument of a command.
+
+    Use the returned object as the default of a parameter of the command's function.
 
     Parameters
     ----------
     metavar : str
-        What the argument is called.
+        Placeholder of the argument in the help, such as ``"PATH…"``.
     help : str
-        The help text.
+        Help text.
     default : object
-        The value if the argument is not given; ``...`` makes it required.
+        Value if the argument is omitted. ``...`` makes the argument required.
     **settings : object
         More arguments of ``typer.Argument``.
 
     Returns
     -------
     ArgumentInfo
-        The argument.
+        Declaration of the argument.
     """
     return typer.Argument(default, metavar=metavar, help=help, **settings)
 
 
-JSON = flag("--json", "Print the table as JSON.")
+JSON = flag("--json", "Print the result as JSON.")
 NO_PROGRESS = flag("--no-progress", "Do not show a progress bar.")
-FORCE = flag("--force", "Replace existing files.")
+FORCE = flag("--force", "Replace output files that already exist.")
 WRITABLE_FORMAT = option(
     "--to NAME",
-    "Format to write: native (lossless), openai, anthropic or atif.",
+    "Format to write: native, openai, anthropic or atif. Only native keeps all data.",
     default="native",
     autocompletion=complete_from(lambda: ("native", "openai", "anthropic", "atif")),
 )
 RESERVE = option(
     "--reserve TOKENS",
-    "Tokens of the limit to keep free, usually for the reply (8000, 8k).",
+    "Part of the limit to keep free for the reply, in tokens, such as 8000 or 8k.",
     parser=_parse_reserve,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the commands that read recordings; those that a command does not have are None.
+    """Options that the commands for recordings share.
 
-    The fields up to ``on_error`` are fields of ``Spec``.
+    A field is None if the command does not have the option. The fields from ``data`` to ``on_error``
+    are fields of ``Spec`` with the same names.
     """
 
     FIRST = ("data", "answer_model", "strategies", "limits", "model", "reserve")
-    "the options that come before those of the command itself"
+    "fields that the help lists before the command's own options"
 
     data: list[str] | None = argument(
         "PATH…",
-        "Recordings: files, folders, globs, URLs (s3://…, zip://*::logs.zip), bundled:NAME, "
-        "dataset:NAME.",
+        "Recordings to read: files, folders, globs, URLs (s3://…, zip://*::logs.zip), "
+        "bundled:NAME (a data set that is part of ctxlab) or dataset:NAME (see ctxlab datasets).",
         default=...,
     )
     strategies: list[str] | None = option(
@@ -194,68 +201,81 @@ class Options:
     )
     limits: list[str] | None = option(
         "--limit -l N",
-        "Context window: tokens (16000, 16k) or a share of each recording's length (0.25, 25%). "
-        "May be repeated.",
+        "Maximum size of a request and its reply: tokens (16000, 16k) or a share of each "
+        "recording's length (0.25, 25%). May be repeated. Default: 25% and 50%, or the limits "
+        "of the experiment file if one is named.",
     )
     model: str | None = option(
         "--model -m MODEL",
-        "Model whose tokenizer, prices and rules apply to all recordings [each recording's own].",
+        "Model used for the token counts, prices and validity checks of all recordings. Default: "
+        "the model that each recording names, else gpt-5.",
     )
     reserve: int | None = RESERVE
     min_recall: float | None = option(
         "--min-recall SHARE",
-        "Far recall that a recommended strategy must keep, as a share of full history's [0.95].",
+        "Minimum far recall of a recommended strategy, as a share of the far recall of full "
+        "history. Default: 0.95.",
     )
     metrics: list[str] | None = option(
         "--metric NAME",
-        "Metric to measure, as listed by ctxlab metrics [all]. May be repeated.",
+        "Metric to measure; ctxlab metrics lists the names. May be repeated. Default: all metrics.",
         autocompletion=complete_from(_metric_names),
     )
     calls: str | None = option(
         f"--cache-mode {'|'.join(_CACHE_MODES)}",
-        "Where a model's answers come from. auto: from .ctxlab/calls, else call the model; "
-        "replay: from .ctxlab/calls only; record: call the model again [auto].",
+        "Source of model replies. auto reads the cache .ctxlab/calls and calls the model if a reply "
+        "is missing. replay only reads the cache. record calls the model for every reply and "
+        "stores the new replies. Default: auto.",
         parser=_parse_cache_mode,
         autocompletion=complete_from(lambda: _CACHE_MODES),
     )
     where: list[str] | None = option(
         "--where -w CONDITION",
-        "Keep recordings that match, such as messages>=50, tokens>=20k, model=claude*, id=a/*. "
-        "May be repeated; all conditions must hold.",
+        "Use only recordings that meet this condition, such as messages>=50, tokens>=20k, "
+        "model=claude* or id=a/*. May be repeated; a recording must meet all conditions.",
     )
-    sample: int | None = option("--sample N", "Use N of the recordings, at random.")
-    seed: int | None = option("--seed N", "Random seed; the same N draws the same sample [0].")
+    sample: int | None = option("--sample N", "Use a random sample of N recordings.")
+    seed: int | None = option(
+        "--seed N", "Seed for random choices, such as the sample. Default: 0."
+    )
     format: str | None = option(
         "--format NAME",
-        "Format of the recordings, as listed by ctxlab formats [detected].",
+        "Format of the recordings; ctxlab formats lists the names. Default: detected for each file.",
         autocompletion=complete_from(_format_names),
     )
     on_error: str | None = option(
         "--on-error raise|skip",
-        "Stop at a broken line, or skip it [raise].",
+        "How to treat a malformed line: raise stops with an error; skip omits the line and counts "
+        "it. Default: raise.",
         autocompletion=complete_from(lambda: ("raise", "skip")),
     )
     answer_model: str = option(
-        "--answer-model -a MODEL", "Model that answers; any name litellm knows.", default=...
+        "--answer-model -a MODEL", "Model to ask, by its litellm name (gpt-5-mini).", default=...
     )
     replicates: int = option(
-        "--replicates N", "Ask each question N times, to measure the model's own noise.", default=1
+        "--replicates N", "Ask each question N times to measure how answers vary.", default=1
     )
-    max_cost: float | None = option("--max-cost USD", "Stop before the cost exceeds this amount.")
-    concurrency: int | None = option("--concurrency N", "Model calls to run at the same time [5].")
-    dry_run: bool = flag("--dry-run", "Print the number of calls and their cost; call no model.")
+    max_cost: float | None = option(
+        "--max-cost USD", "Maximum cost in US dollars. The run stops before it costs more."
+    )
+    concurrency: int | None = option(
+        "--concurrency N", "Maximum number of concurrent model calls. Default: 5."
+    )
+    dry_run: bool = flag(
+        "--dry-run", "Print the number of model calls and their cost, without calling a model."
+    )
     out: Path | None = option("--out DIR", parser=parse_out_folder)
     json: bool = JSON
     no_progress: bool = NO_PROGRESS
 
     @property
     def progress(self) -> bool | None:
-        """False for no progress bar; None for one on a terminal only."""
+        """False to show no progress bar; None to show one only on a terminal."""
         return False if self.no_progress else None
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields of an experiment that were given, with lists as tuples."""
+        """Fields of ``Spec`` that options set, by name; lists are converted to tuples."""
         from ctxlab.evaluation.spec import Spec
 
         given = {name: getattr(self, name, None) for name in Spec.__struct_fields__}
@@ -263,17 +283,17 @@ class Options:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
 
     def spec(self, **defaults: Any) -> Spec:
-        """Return an experiment from the options.
+        """Create an experiment from the options.
 
         Parameters
         ----------
         **defaults : object
-            Fields for which no option was given.
+            Values for fields of the experiment that no option sets.
 
         Returns
         -------
         Spec
-            The experiment.
+            Experiment with the values of the options.
         """
         from ctxlab.evaluation.spec import Spec
 
@@ -281,19 +301,24 @@ class Options:
 
 
 def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]], Any]:
-    """Give a command shared options, which it gets together as its first argument.
+    """Return a decorator that adds shared options to a command.
+
+    The command receives the values of the shared options as one object, in its first parameter. The
+    annotation of this parameter is a data class whose fields are options, such as ``Options``.
 
     Parameters
     ----------
     names : str
-        Fields of the class of the first argument, separated by spaces; empty for all.
+        Fields of the data class to add, separated by spaces. An empty string adds all fields.
     **helps : str
-        Help texts that differ from those of the class. A metavar may stand before, with ``:: ``.
+        New help texts by field. They replace the help texts of the data class. To replace also the
+        placeholder of the value, write it before the help text: ``"SPACE:: Search space."``.
 
     Returns
     -------
     callable
-        Decorates the command; its own options come after those that say what to replay.
+        Decorator of the command's function. The help first lists the shared options in the class
+        attribute ``FIRST``, then the command's own options, then the other shared options.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -325,17 +350,18 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
 
 
 def keep_blocks(text: str | None) -> str | None:
-    r"""Return a docstring as a help text in which examples and indented blocks are not wrapped.
+    r"""Convert a docstring to a help text that keeps the line breaks of examples and indented blocks.
 
     Parameters
     ----------
     text : str, optional
-        The docstring.
+        Docstring of a command.
 
     Returns
     -------
     str or None
-        The text, with a backspace, as click has it, before paragraphs that stay as they are.
+        Help text; None if ``text`` is None. A backspace character before a paragraph tells click not
+        to wrap the paragraph.
 
     Examples
     --------
@@ -353,14 +379,14 @@ def _indent_section(section: re.Match[str]) -> str:
 
 
 class _Command(TyperCommand):
-    """A command that prints the examples of its docstring as they are."""
+    """A command whose help prints the examples of the docstring without wrapping lines."""
 
     def __init__(self, *args: Any, help: str | None = None, **settings: Any) -> None:
         super().__init__(*args, help=keep_blocks(help), **settings)
 
 
 class _Group(TyperGroup):
-    """A command with commands of its own; without one of them it prints its help."""
+    """A command with subcommands. If it is run without a subcommand, it prints its help."""
 
     def __init__(self, *args: Any, help: str | None = None, **settings: Any) -> None:
         super().__init__(*args, help=keep_blocks(help), **settings)
@@ -373,7 +399,7 @@ class _Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """The commands of a program or of one of its groups.
+    """A program with commands, or a command with subcommands.
 
     Parameters
     ----------
@@ -387,20 +413,20 @@ class App(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = _Command, **settings: Any
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        """Register a function as a command.
+        """Return a decorator that registers a function as a command.
 
         Parameters
         ----------
         name : str, optional
-            The name of the command.
-        cls : type
-            The class of the command.
+            Name of the command. None derives it from the name of the function.
+        cls : type, optional
+            Class of the command.
         **settings : object
             More arguments of ``typer.Typer.command``.
 
         Returns
         -------
         callable
-            Registers the function and returns it.
+            Decorator that registers a function and returns it unchanged.
         """
         return super().command(name, cls=cls, **settings)

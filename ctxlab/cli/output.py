@@ -1,6 +1,7 @@
 """Print results to standard output and notes to standard error.
 
-A reader that closes the pipe early, such as ``head``, is not a failure.
+If standard output is a pipe and its reader exits early, as ``head`` does, the program ends without an
+error.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 
 
 def print_result(text: str) -> None:
-    """Write the result of a command to standard output.
+    """Print the result of a command to standard output.
 
     Parameters
     ----------
     text : str
-        The result.
+        Result to print; a line end is added.
 
     Raises
     ------
     typer.Exit
-        If the reader closed the pipe.
+        If standard output is a pipe and its reader closed it. The exit code is 0.
     """
     try:
         sys.stdout.write(text + "\n")
@@ -44,28 +45,28 @@ def print_result(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print one sentence to standard error, after the program's name.
+    """Print a note to standard error, as one line that starts with ``ctxlab:``.
 
     Parameters
     ----------
     text : str
-        The sentence.
+        Note to print; its lines are joined.
     """
     print(f"ctxlab: {one_line(text)}", file=sys.stderr)
 
 
 def stdout_or(path: str) -> str | TextIO:
-    """Return where to write recordings: standard output, in UTF-8, for ``-``, else the path.
+    """Replace the path ``-`` by standard output.
 
     Parameters
     ----------
     path : str
-        A path, or ``-``.
+        Path of an output file or folder, or ``-`` for standard output.
 
     Returns
     -------
     str or file
-        The path or standard output.
+        Standard output with the encoding UTF-8 if ``path`` is ``-``, otherwise ``path``.
     """
     if path != "-":
         return path
@@ -75,17 +76,17 @@ def stdout_or(path: str) -> str | TextIO:
 
 
 def losses_text(lost: Counter[str]) -> str:
-    """Return the end of a sentence that says what a format could not represent.
+    """List the values that a format could not store, as the end of a sentence.
 
     Parameters
     ----------
     lost : Counter of str
-        What was lost, and how often.
+        Number of lost values by name.
 
     Returns
     -------
     str
-        Text that begins with a semicolon; empty if nothing was lost.
+        Text such as ``"; lost: time of 7 messages"``; an empty string if no value was lost.
     """
     from ctxlab.formats.write import format_count
 
@@ -94,43 +95,43 @@ def losses_text(lost: Counter[str]) -> str:
 
 
 class Skipped:
-    """Counts files and rows that were not read, by reason; loaders call it with each file."""
+    """Counters of skipped files and rows, by reason. Loaders call this object for each skipped file."""
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
         self.rows: Counter[str] = Counter()
 
     def __call__(self, path: object, reason: str) -> None:
-        """Count a file.
+        """Count a skipped file.
 
         Parameters
         ----------
         path : object
-            The file.
+            Path of the file; not stored.
         reason : str
-            Why it was not read.
+            Reason why the file was skipped.
         """
         self.files[reason] += 1
 
     def counting(self, recordings: Iterable[Recording]) -> Iterator[Recording]:
-        """Yield recordings and count their rows that were not read.
+        """Yield recordings unchanged, and count their skipped rows.
 
         Parameters
         ----------
         recordings : iterable of Recording
-            The recordings.
+            Recordings to yield.
 
         Yields
         ------
         Recording
-            Each of them.
+            Next recording.
         """
         for recording in recordings:
             self.rows.update(recording.skipped)
             yield recording
 
     def note(self) -> None:
-        """Note how many files and rows were not read, with the most frequent reasons."""
+        """Print how many files and rows were skipped, with the most frequent reasons."""
         parts = []
         for kind, found in (("file", self.files), ("row", self.rows)):
             if count := found.total():
@@ -143,17 +144,20 @@ class Skipped:
 
 @contextmanager
 def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
-    """Note at the end what was not read; after an error only the files, since rows are not complete.
+    """Print the number of skipped files and rows when the ``with`` block ends.
+
+    If the block raises an error, only the number of files is printed, because not all rows were read.
 
     Parameters
     ----------
     on_error : str
-        With ``"raise"``, errors about a broken line get a hint at ``--on-error skip``.
+        Value of the option ``--on-error``. If it is not ``"skip"``, errors about malformed lines
+        recommend ``--on-error skip``.
 
     Yields
     ------
     Skipped
-        To fill while reading.
+        Counters to fill while files are read.
     """
     skipped = Skipped()
     try:
@@ -162,24 +166,25 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
         skipped.rows.clear()
         skipped.note()
         if isinstance(error, ReadError) and error.line is not None and on_error != "skip":
-            hint = f"{error.reason}; --on-error skip skips the line"
+            hint = f"{error.reason}; to skip such lines, add --on-error skip"
             raise ReadError(error.path, error.line, hint) from None
         raise
     skipped.note()
 
 
 def one_line(text: str) -> str:
-    r"""Return a text on one line, without control characters.
+    r"""Convert a string to one line without control characters.
 
     Parameters
     ----------
     text : str
-        Any text.
+        String to convert.
 
     Returns
     -------
     str
-        The text, with white space joined and unprintable characters replaced.
+        The string with each run of white space replaced by a space, and each unprintable character
+        by ``�``.
 
     Examples
     --------

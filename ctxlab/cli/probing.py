@@ -1,4 +1,4 @@
-"""Ask a model about recordings, after telling what that costs at most."""
+"""Ask a model questions about recordings, after printing the maximum cost."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 def ask_model(
     options: Options, spec: Spec, plan: ProbingPlan[Any], to_text: Callable[[Any], str]
 ) -> None:
-    """Estimate the cost of a plan, carry it out, and save and print its results.
+    """Run a probing plan: print its maximum cost, ask the model, then save and print the results.
+
+    With ``--dry-run``, only the maximum cost is printed.
 
     Parameters
     ----------
     options : Options
-        The options of the command.
+        Options of the command.
     spec : Spec
-        The experiment.
+        Experiment with the recordings, strategies and limits.
     plan : ProbingPlan
-        What to ask.
+        Plan that creates the questions and grades the replies.
     to_text : callable
-        Takes the results and returns the table to print.
+        Function that takes the results and returns the table to print.
     """
     from ctxlab.cli.render.format import to_json_array
     from ctxlab.cli.render.leaderboard import leaderboard_json
@@ -71,16 +73,16 @@ def ask_model(
 
 
 def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
-    """Return the end of the sentence that begins with a number of questions: how many cost what.
+    """Describe the cost of questions, as the end of a sentence that starts with the number of questions.
 
     Parameters
     ----------
     estimate : RequestEstimate
-        Questions, cached questions, tokens and dollars.
+        Number of questions, number of cached replies, and maximum cost.
     model : str
-        The model that will be called.
+        Model to ask.
     calls : str
-        The cache mode.
+        Cache mode: ``"auto"``, ``"replay"`` or ``"record"``.
 
     Returns
     -------
@@ -93,15 +95,15 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
     >>> estimate_text(RequestEstimate(400, 300, 9000, 12.3), "gpt-5-mini", "auto")
     ', 300 cached or repeated, at most $12.30 with gpt-5-mini'
     >>> estimate_text(RequestEstimate(400, 300, 9000, 12.3), "gpt-5-mini", "replay")
-    ', 300 cached or repeated; 100 have no answer: --cache-mode auto asks gpt-5-mini'
+    ', 300 cached or repeated; 100 have no stored answer (--cache-mode auto asks gpt-5-mini)'
     """
     known = f", {estimate.known:,} cached or repeated" if estimate.known else ""
     if estimate.known == estimate.questions:
-        return f"{known}: no calls of {model} are needed"
+        return f"{known}: no calls to {model} are needed"
     if calls == "replay":
         left = estimate.questions - estimate.known
         verb = "has" if left == 1 else "have"
-        return f"{known}; {left:,} {verb} no answer: --cache-mode auto asks {model}"
+        return f"{known}; {left:,} {verb} no stored answer (--cache-mode auto asks {model})"
     usd = estimate.usd
     price = "price unknown" if usd != usd else f"at most ${usd:,.{2 if usd >= 1 else 4}f}"
     return f"{known}, {price} with {model}"
@@ -109,7 +111,7 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
 
 @contextmanager
 def _note_kept_answers_on_cancel(spec: Spec) -> Iterator[None]:
-    """Note on an interruption that the answers so far are stored."""
+    """Print that all answers so far are stored if the ``with`` block is interrupted."""
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
     try:
@@ -122,7 +124,7 @@ def _note_kept_answers_on_cancel(spec: Spec) -> Iterator[None]:
 
 
 def _format_usd(usd: float) -> str:
-    """Format dollars with cents, or with more digits if needed to be exact.
+    """Format an amount of dollars with two decimals, or with more if two are not exact.
 
     >>> _format_usd(5), _format_usd(0.004), _format_usd(1250.5)
     ('$5.00', '$0.004', '$1,250.50')
@@ -131,15 +133,15 @@ def _format_usd(usd: float) -> str:
 
 
 def _note_cost_terms(spec: Spec, max_cost: float | None) -> None:
-    """Note what will be called, where it stops, and which costs cannot be estimated."""
+    """Print whether a model is called, the maximum cost, and which costs are not in the estimate."""
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
     if spec.calls == "replay":
-        print_note(f"no model is called: answers are read from {DEFAULT_CACHE_FOLDER}")
+        print_note(f"no model is called; answers are read from {DEFAULT_CACHE_FOLDER}")
     elif max_cost is not None:
-        kept = f"the answers until then are stored in {DEFAULT_CACHE_FOLDER}"
+        kept = f"all answers up to that point are stored in {DEFAULT_CACHE_FOLDER}"
         print_note(f"the run stops before it costs more than {_format_usd(max_cost)}; {kept}")
     if spec.strategy_models:
-        within = "; it counts towards the same limit" if max_cost is not None else ""
-        said = f"strategies call {', '.join(spec.strategy_models)} themselves"
-        print_note(f"{said}; that cost cannot be estimated and is added{within}")
+        within = ", but it counts towards --max-cost" if max_cost is not None else ""
+        said = f"strategies call {', '.join(spec.strategy_models)}"
+        print_note(f"{said}; the cost of these calls is not in the estimate{within}")

@@ -1,4 +1,4 @@
-"""Check the output folder before the work begins, and save results at its end."""
+"""Check the output folder before a run starts, and save the results when it ends."""
 
 from __future__ import annotations
 
@@ -21,40 +21,43 @@ _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 
 def parse_out_folder(text: str) -> Path:
-    """Return the folder that ``--out`` names; it need not exist yet.
+    """Parse the value of ``--out``, and check that the folder is writable.
 
-    A trial file is written and removed to see that the folder is writable.
+    The folder need not exist. To check for write access, a temporary file is written to the folder or
+    to its nearest existing parent.
 
     Parameters
     ----------
     text : str
-        The value of the option.
+        Value of the option.
 
     Returns
     -------
     Path
-        The folder.
+        Path of the output folder.
 
     Raises
     ------
     SpecError
-        If nothing can be written there.
+        If the value is empty, names a file, or names a folder that is not writable.
     """
     from ctxlab.evaluation.results import UNFINISHED_PREFIX
 
     if not text:
-        raise SpecError("--out: expected a folder, got an empty text; write . for the current one")
+        raise SpecError("--out: expected a folder, got an empty string; use . for this folder")
     folder = Path(text)
     if folder.is_symlink() and not folder.exists():
         raise SpecError(f"--out: {folder} links to a folder that does not exist; create it first")
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     if not there.is_dir():
-        raise SpecError(f"--out: expected a folder, but {there} is a file; name another path")
+        raise SpecError(f"--out: expected a folder, got the file {there}; name another path")
     try:
         with tempfile.TemporaryDirectory(prefix=UNFINISHED_PREFIX, dir=there) as trial:
             (Path(trial) / "trial").write_bytes(b"\0" * 512)
     except OSError as error:
-        raise SpecError(f"--out: cannot write to {there}: {error.strerror}") from None
+        raise SpecError(
+            f"--out: cannot write to {there} ({error.strerror}); name another folder"
+        ) from None
     return folder
 
 
@@ -65,28 +68,29 @@ def check_output_folder(
     answer_model: str | None = None,
     recordings: Iterable[Recording] | None = None,
 ) -> None:
-    """Refuse an output folder whose content a run would destroy.
+    """Check that saving a run would not destroy other data in the output folder.
 
-    A new or empty folder is accepted. A saved run of the same kind, recordings and model is accepted
-    too, and will be replaced.
+    A missing or empty folder is accepted. A folder with a saved run is accepted if both runs have the
+    same kind, recordings and model. The saved run will then be replaced.
 
     Parameters
     ----------
     out : Path, optional
-        The folder; None saves nothing.
+        Output folder; None if the run will not be saved.
     spec : Spec
-        The experiment, whose recordings are read if the folder contains a run.
+        Experiment of the run. Its recordings are read if the folder contains a saved run.
     kind : {"evaluation", "tuning", "exam", "agreement"}
-        The kind of run that will be saved.
+        Kind of the run that will be saved. ``"exam"`` is a run of ``ctxlab probe``, and
+        ``"agreement"`` is a run of ``ctxlab next-action``.
     answer_model : str, optional
-        The model that answers probes or predicts tool calls.
+        Model that answers probes or predicts tool calls.
     recordings : iterable of Recording, optional
-        The recordings of the experiment, if they were read already.
+        Recordings of the experiment. None reads them from the paths of ``spec``.
 
     Raises
     ------
     SpecError
-        If the folder contains anything else.
+        If the folder contains other files or a different run.
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
@@ -100,43 +104,45 @@ def check_output_folder(
     manifest = _read_manifest(out / MANIFEST_FILE)
     if manifest is None:
         listed = files[0] if len(files) == 1 else f"{len(files):,} entries ({files[0]}, …)"
-        raise _refusal(f"expected a new folder, but {out} contains {listed} and no saved run")
+        raise _refusal(f"expected an empty folder or a saved run, got {out} with {listed}")
     held = next((each for each in _KIND_LABELS if each in manifest), "evaluation")
     if held != kind:
         raise _refusal(f"{out} contains {_KIND_LABELS[held]}, but this is {_KIND_LABELS[kind]}")
     of_kind = manifest.get(kind, {})
     if (answered := of_kind.get("answer_model")) != answer_model:
-        raise _refusal(f"{out} contains answers of {answered}, not of {answer_model}")
+        raise _refusal(f"{out} contains answers of {answered}, but this run asks {answer_model}")
     before = _count_identities(of_kind.get("recordings") or manifest["recordings"])
     with report_skipped(spec.on_error):
         read = spec.recordings() if recordings is None else recordings
         now = _count_identities(identify_recordings(read, spec.model_choice))
     if before != now:
-        raise _refusal(f"{out} contains a run over {_describe_difference(before, now)}")
-    print_note(f"{out} contains a run over the same recordings and model; it will be replaced")
+        raise _refusal(f"{out} contains a run with {_describe_difference(before, now)}")
+    print_note(f"{out} contains a run with the same recordings and model, which will be replaced")
 
 
 def _refusal(why: str) -> SpecError:
-    return SpecError(f"--out: {why}; name another folder or delete this one")
+    return SpecError(f"--out: {why}; name another folder")
 
 
 @contextmanager
 def save_then_print(out: Path | None, save: Callable[[Path], object], note: str) -> Iterator[None]:
-    """Save results, then run the body, which prints them even if saving failed.
+    """Save results, then run the ``with`` block, which prints them.
+
+    If saving fails, the block still runs, and the error is raised after the block.
 
     Parameters
     ----------
     out : Path, optional
-        The folder; None saves nothing.
+        Output folder. None saves nothing.
     save : callable
-        Saves the results into a folder.
+        Function that saves the results to a folder.
     note : str
-        The note to print after saving.
+        Note to print after the results are saved.
 
     Raises
     ------
     SaveError
-        After the body, if the results could not be saved.
+        If the results could not be saved.
     """
     failure = None
     if out is not None:
@@ -145,10 +151,10 @@ def save_then_print(out: Path | None, save: Callable[[Path], object], note: str)
             print_note(note)
         except OSError as error:
             why = f"the run could not be saved: {error.strerror or error}"
-            failure = SaveError(f"{out}: {why}; its results were only printed")
+            failure = SaveError(f"{out}: {why}; the results were printed but not saved")
     try:
         yield
-    finally:  # printing exits early when the reader closed the pipe
+    finally:  # the block raises typer.Exit if the reader of standard output closed the pipe
         if failure is not None:
             raise failure
 
@@ -163,7 +169,7 @@ _IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of a saved run, or None if there is none."""
+    """Return the manifest of a saved run; None if the file is missing or is not a manifest."""
     try:
         found = parse_json(path.read_bytes())
     except (OSError, ValueError):
@@ -181,10 +187,10 @@ def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any
 
 
 def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
-    """Describe how the recordings of a saved run differ from those of a new one."""
+    """Describe how the recordings of a saved run differ from the recordings of a new run."""
     contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
     if contents[0] == contents[1]:
-        return "the same recordings with a different model or different clusters"
+        return "the same recordings but a different model or different clusters"
     gone = (contents[0] - contents[1]).total()
     new = (contents[1] - contents[0]).total()
-    return f"different recordings (missing now: {gone:,} of its {before.total():,}; new: {new:,})"
+    return f"different recordings (missing now: {gone:,} of {before.total():,}; new: {new:,})"

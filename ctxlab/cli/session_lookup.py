@@ -1,4 +1,4 @@
-"""Open session stores, and find a session by its id or the beginning of its id."""
+"""Open session stores, and find sessions by their ids or by the beginnings of their ids."""
 
 from __future__ import annotations
 
@@ -20,112 +20,115 @@ _UUID_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 
 @contextmanager
 def open_session_library(path: str | None) -> Iterator[SessionLibrary]:
-    """Open the sessions at a path and close them after the body.
+    """Open the sessions at a path for reading, and close them after the ``with`` block.
 
     Parameters
     ----------
     path : str, optional
-        A workspace, a folder of session files, or a product's logs; None opens the store of the
-        current folder.
+        Path of a workspace, a folder of session files, or logs of another agent. None opens the
+        session store of the current folder.
 
     Yields
     ------
     SessionLibrary
-        The sessions.
+        Library of the sessions at the path.
 
     Raises
     ------
+    SpecError
+        If ``path`` is an empty string.
     SessionError
-        If ``path`` is None and the current folder has no sessions.
+        If ``path`` is None and the current folder has no session store.
     """
     from ctxlab.sessions.base import SessionStore
     from ctxlab.sessions.open import find_store, open_library
 
     if path == "":
-        raise SpecError("--store: expected a path, got an empty text; write . for this folder")
+        raise SpecError("--store: expected a path, got an empty string; use . for this folder")
     library = find_store(".") if path is None else open_library(path)
     if library is None:
-        hint = "start one with ctxlab chat or name another place with --store"
+        hint = "start a session with ctxlab chat, or set --store to another path"
         raise SessionError(f"no sessions in {Path().absolute()}; {hint}")
     try:
         yield library
     finally:
-        if isinstance(library, SessionStore):  # libraries of logs keep nothing open
+        if isinstance(library, SessionStore):  # a library of logs keeps no files open
             library.close()
 
 
 @contextmanager
 def open_writable_store(path: str | None) -> Iterator[SessionStore]:
-    """Open the sessions at a path for changes and close them after the body.
+    """Open the session store at a path for changes, and close it after the ``with`` block.
 
     Parameters
     ----------
     path : str, optional
-        As for ``open_session_library``.
+        Path of a workspace or of a folder of session files. None opens the session store of the
+        current folder.
 
     Yields
     ------
     SessionStore
-        The store.
+        Session store at the path.
 
     Raises
     ------
     SessionError
-        If the path holds logs of a product, which are read-only.
+        If the path contains logs of another agent, which are read-only.
     """
     from ctxlab.sessions.base import SessionStore
 
     with open_session_library(path) as library:
         if not isinstance(library, SessionStore):
-            raise SessionError(f"{path}: these are logs, which ctxlab reads but never changes")
+            raise SessionError(f"{path}: expected a session store, got logs, which are read-only")
         yield library
 
 
 def list_all_sessions(library: SessionLibrary, agent: str | None = None) -> list[Session]:
-    """Return all sessions, archived ones included, most recently updated first.
+    """List all sessions of a library, including archived sessions.
 
     Parameters
     ----------
     library : SessionLibrary
-        The sessions.
+        Library to list.
     agent : str, optional
-        Return only sessions of this agent.
+        List only sessions of this agent. None lists the sessions of all agents.
 
     Returns
     -------
     list of Session
-        The sessions.
+        Sessions, with the most recently updated one first.
     """
     both = [*library.sessions(agent=agent), *library.sessions(agent=agent, status="archived")]
     return sorted(both, key=lambda session: session.updated, reverse=True)
 
 
 def find_session(library: SessionLibrary, id_prefix: str) -> Session:
-    """Return the session with an id, or the only one whose id begins with it.
+    """Find a session by its id or by the beginning of its id.
 
     Parameters
     ----------
     library : SessionLibrary
-        The sessions.
+        Library to search.
     id_prefix : str
-        An id or its beginning.
+        Id of the session, or a beginning that no other id has.
 
     Returns
     -------
     Session
-        The session.
+        Session with the id.
 
     Raises
     ------
     SpecError
-        If the id is empty.
+        If ``id_prefix`` is empty.
     UnknownSession
-        If no id begins with it.
+        If no session id begins with ``id_prefix``.
     SessionError
-        If several ids begin with it.
+        If several session ids begin with ``id_prefix``.
     """
     if not id_prefix.strip():
-        raise SpecError("expected a session id, got an empty text; ctxlab sessions list shows ids")
+        raise SpecError("expected a session id, got an empty string; see ctxlab sessions list")
     try:
         return library.get(id_prefix)
     except UnknownSession:
@@ -136,44 +139,44 @@ def find_session(library: SessionLibrary, id_prefix: str) -> Session:
         ids = [session.id for session in found]
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
         raise SessionError(
-            f"{len(ids)} session ids begin with {id_prefix!r} ({', '.join(ids[:3])}{more}); write more "
-            "characters of it"
+            f"{len(ids)} session ids begin with {id_prefix!r} ({', '.join(ids[:3])}{more}); type more "
+            "characters of the id"
         )
     return found[0]
 
 
 def find_sessions(library: SessionLibrary, id_prefixes: Iterable[str]) -> list[Session]:
-    """Return the sessions that ids or their beginnings name, without duplicates.
+    """Find sessions by their ids or by the beginnings of their ids.
 
     Parameters
     ----------
     library : SessionLibrary
-        The sessions.
+        Library to search.
     id_prefixes : iterable of str
-        Ids or their beginnings.
+        Ids of sessions, or beginnings of ids.
 
     Returns
     -------
     list of Session
-        The sessions, in the order in which they are first named.
+        Sessions in the order of ``id_prefixes``, without duplicates.
     """
     return list({s.id: s for s in (find_session(library, id) for id in id_prefixes)}.values())
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Map each id to its shortest unique beginning, of 8 characters or more.
+    """Shorten session ids to their shortest unique beginnings, but not below 8 characters.
 
-    Ids that are not UUIDs are not shortened.
+    Only ids that are UUIDs are shortened.
 
     Parameters
     ----------
     ids : iterable of str
-        The ids.
+        Session ids.
 
     Returns
     -------
     dict of str to str
-        The short form of each id.
+        Short id of each session id.
 
     Examples
     --------

@@ -10,13 +10,13 @@ handled as follows:
 - Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5``, as in SQuAD. The decimal point in ``3.5`` is
   kept, and any other punctuation between digits is replaced by a space: ``10:30`` becomes
   ``10 30``.
-- If an answer consists only of articles, they are kept: the grade ``A`` is an answer.
-- Scripts that do not separate words by spaces are compared by character, as in MLQA.
+- The articles are kept in a string that has no other words. The grade ``A`` is such an answer.
+- Scripts that do not separate words by spaces are compared by character, as in MLQA's script.
 
-LoCoMo's own scoring differs. It stems words (Porter) and also removes ``and``. For multi-hop
-questions it splits reply and answer at commas, takes the best F1 of each piece, and averages. The
-F1 computed in this module is therefore somewhat lower than that of LoCoMo's script, and it cannot be
-compared with published figures.
+The script of LoCoMo, a data set of long conversations, scores replies differently. It stems words
+(Porter) and also removes ``and``. For multi-hop questions it splits reply and answer at commas, takes
+the best F1 of each piece, and averages. The F1 computed in this module is therefore somewhat lower
+than that of LoCoMo's script, and it cannot be compared with published figures.
 
 References
 ----------

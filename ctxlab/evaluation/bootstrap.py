@@ -1,20 +1,20 @@
 """Cluster bootstrap intervals and permutation tests for ratios of sums.
 
-Recordings of one task are not independent, so whole clusters are resampled with replacement. A
-figure is a ratio of sums over clusters. Its interval is symmetric and studentized: the deviation of
-each resample is divided by the standard error of this resample. The standard errors (HC3) give
-dominant clusters more weight, as a jackknife does. With clusters of very different sizes the
-intervals cover the true value in 95 % of simulations. Percentile intervals of the same resamples
-cover it in 80 to 90 % (see the simulation in ``tests/evaluation/test_bootstrap.py``). The standard
-error of a resample has a lower bound, so that a resample in which all clusters agree counts as a
-large deviation and not as an infinite one.
+Recordings of one task depend on each other, so they form a cluster, and whole clusters are resampled
+with replacement. An estimate is a ratio of two sums over clusters. Its interval is symmetric around
+the estimate and studentized: the deviation of each resample from the estimate is divided by the
+standard error of this resample. The standard errors (HC3) give dominant clusters more weight, as a
+jackknife does. With clusters of very different sizes the intervals cover the true value in 95 % of
+simulations. Percentile intervals of the same resamples cover it in 80 to 90 % (see the simulation in
+``tests/evaluation/test_bootstrap.py``). The standard error of a resample has a lower bound, so that
+a resample in which all clusters agree counts as a large deviation and not as an infinite one.
 
-Two configurations are compared on the same clusters. The permutation test swaps them within
-clusters.
+Two configurations (a strategy and a limit each) are compared on the same clusters. The permutation
+test swaps the values of the two configurations within some of the clusters.
 
 If all clusters have the same ratio, there is no interval, because the data does not show how much
-clusters can differ. Intervals of shares near 0 or 1 cover the true value less often, about 91 % of
-the time.
+clusters can differ. Intervals of shares near 0 or 1 cover the true value less often, in about 91 % of
+simulations.
 
 References
 ----------
@@ -41,7 +41,7 @@ _MAX_EXACT_CLUSTERS = 12
 _MIN_VARIANCE_SHARE = 0.25
 "lower bound of a resample's variance, as a share of the variance that one cluster contributes"
 _ROUNDING_TOLERANCE = 1e-13
-"a variance below this share of the squares it is computed from is rounding error, treated as 0"
+"share of its sum of squares below which a variance is rounding error and treated as 0"
 _ZERO_TOLERANCE = 1e-12
 _MAX_CELLS = 4_000_000
 "maximum number of resamples × clusters in memory at a time"
@@ -58,7 +58,7 @@ class RatioDifference(NamedTuple):
     """lower bound of the interval; nan with fewer than five informative clusters, or if all of them
     have the same difference"""
     high: float
-    "upper bound of the interval; nan in the same cases"
+    "upper bound of the interval; nan if ``low`` is nan"
     p_value: float
     "two-sided p-value of the sign-flip permutation test; nan without informative clusters"
     effect_size: float
@@ -75,11 +75,12 @@ def ratio_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[_Array, _Array]:
-    """Compute intervals of ``sum(numerators) / sum(denominators)`` over clusters.
+    """Compute an interval of ``sum(numerators) / sum(denominators)`` for each configuration.
 
-    The bounds are nan if fewer than ``MIN_CLUSTERS`` clusters have a positive denominator, or if all
-    clusters have the same ratio. Clusters with nan are left out. Bounds are clipped at 0 if no
-    numerator is negative, and at 1 if no numerator exceeds its denominator.
+    The sums are over clusters, and clusters with nan are left out. The bounds are nan if fewer than
+    ``MIN_CLUSTERS`` clusters have a positive denominator, or if all clusters have the same ratio. If
+    no numerator is negative, the lower bound is at least 0. If no numerator exceeds its denominator
+    either, the upper bound is at most 1.
 
     Parameters
     ----------
@@ -134,9 +135,9 @@ def ratio_difference(
 ) -> RatioDifference:
     """Compute the difference of two ratios of sums over the same clusters: ``a`` minus ``b``.
 
-    Clusters in which a denominator is 0 are left out. The permutation test swaps ``a`` and ``b``
-    within clusters. It enumerates all swaps of up to twelve clusters. For more clusters it draws
-    ``resamples`` random swaps.
+    Clusters in which a denominator is 0 are left out. If any value is nan, the result is nan. The
+    permutation test swaps ``a`` and ``b`` within some of the clusters. It enumerates all swaps of up
+    to twelve clusters. For more clusters it draws ``resamples`` random swaps.
 
     Parameters
     ----------
@@ -145,8 +146,9 @@ def ratio_difference(
     b_numerators, b_denominators : numpy.ndarray of shape (clusters,)
         Sums of the second configuration in each cluster.
     relative : bool, default False
-        Return the change relative to ``b``. The interval is computed on the log ratio, and is nan
-        unless both ratios are positive.
+        Compute the change as a fraction of the ratio of ``b`` instead of the difference. The
+        interval is computed on the logarithm of ``a / b``, and is nan unless both ratios are
+        positive.
     level : float, default 0.95
         Coverage of the interval.
     resamples : int, default 10000
@@ -157,7 +159,7 @@ def ratio_difference(
     Returns
     -------
     RatioDifference
-        Estimate, interval, p-value and effect size.
+        Estimate, interval, p-value, effect size and number of clusters.
 
     Examples
     --------
@@ -183,12 +185,12 @@ def holm_correction(p_values: _Array) -> _Array:
     Parameters
     ----------
     p_values : numpy.ndarray of shape (n,)
-        P-values of a family of tests. Tests with nan do not count as members of the family.
+        P-values of a family of tests. Values of nan do not count as tests of the family.
 
     Returns
     -------
     numpy.ndarray of shape (n,)
-        Adjusted p-values, nan for each test with nan.
+        Adjusted p-values in the same order; nan where the p-value is nan.
 
     References
     ----------
@@ -207,10 +209,12 @@ def holm_correction(p_values: _Array) -> _Array:
 
 
 class _PairedRatios:
-    """Two ratios of sums over the same clusters, stored as products of their terms per cluster.
+    """Two ratios of sums over the same clusters, stored so that many resamples are fast to compute.
 
-    ``moments`` has one row per cluster. A resample of clusters, or a swap within clusters, is a
-    weighted sum of its rows. The estimate and its standard error are computed from these sums.
+    ``moments`` has one row per cluster with the numerators and denominators, and with their squares
+    and products. ``swapped_moments`` has the same rows with the two ratios swapped. The moments of a
+    resample are a weighted sum of rows. The estimate and its standard error are computed from these
+    sums.
     """
 
     def __init__(self, a: _Array, b: _Array, c: _Array, d: _Array, relative: bool = False) -> None:
@@ -239,7 +243,7 @@ class _PairedRatios:
         return np.stack([u, b, v, d, *(self.cluster_weights * each for each in squares)], axis=1)
 
     def _estimate_and_error(self, sums: _Array, relative: bool) -> tuple[_Array, _Array]:
-        """Compute the estimate and standard error of each row of sums; nan if a denominator is 0."""
+        """Compute estimate and standard error from each row of summed moments; nan if undefined."""
         u, b, v, d, uu, ub, bb, vv, vd, dd, uv, ud, bv, bd = sums.T
         with np.errstate(invalid="ignore", divide="ignore"):
             r, s = u / b, v / d
@@ -261,7 +265,7 @@ class _PairedRatios:
         return estimate, np.where(np.isnan(estimate), np.nan, error)
 
     def half_width(self, level: float, resamples: int, seed: int) -> float:
-        """Return half the width of the interval; nan if it cannot be computed."""
+        """Return half the width of the bootstrap interval; nan if there is no interval."""
         n = self.clusters
         if n < MIN_CLUSTERS or not self.error > 0 or np.isinf(self.estimate):
             return np.nan
@@ -278,7 +282,7 @@ class _PairedRatios:
         return float(np.quantile(steps, level, method="higher")) * self.error
 
     def p_value(self, resamples: int, seed: int) -> float:
-        """Return the share of swaps whose studentized difference reaches the observed one."""
+        """Return the share of swaps whose studentized difference is at least the observed one."""
         n = self.clusters
         if not n:
             return np.nan
@@ -313,7 +317,7 @@ def _studentize(estimate: _Array, error: _Array) -> _Array:
 
 
 def _iter_resamples(clusters: int, resamples: int, seed: int) -> Iterable[_Array]:
-    """Iterate over chunks of resamples: how often each cluster is drawn, one row per resample."""
+    """Return arrays with one row per resample, which contains how often each cluster is drawn."""
     if resamples * clusters <= _MAX_CELLS:
         return _cached_resamples(clusters, resamples, seed)
     return _generate_resamples(clusters, resamples, seed)
@@ -327,7 +331,7 @@ def _generate_resamples(clusters: int, resamples: int, seed: int) -> Iterator[_A
 
 @lru_cache(maxsize=2)
 def _cached_resamples(clusters: int, resamples: int, seed: int) -> tuple[_Array, ...]:
-    """Return all resamples, cached because drawing them is slow and all figures use the same ones."""
+    """Return all resamples, cached because drawing is slow and all intervals use the same ones."""
     return tuple(_generate_resamples(clusters, resamples, seed))
 
 

@@ -1,14 +1,15 @@
 """Canaries: facts planted in a copy of a recording, to measure if a strategy keeps them.
 
 A canary is a sentence appended to an existing message. Roles, tool calls, the order of messages,
-validity and the number of requests stay as recorded. The value of a canary consists of two ordinary
-words that occur nowhere else in the recording, so that a summary contains them only if it keeps the
-fact. Canaries of the kind ``path`` are an exception: strategies that collect names by their form can
-find the value without the sentence. The contrast to the other kinds is intended.
+validity and the number of requests stay as recorded. The value of a canary is a pair of ordinary
+words that occurs nowhere else in the recording. A summary therefore contains the value only if it
+keeps the fact. The value of a canary of the kind ``path`` is a file name made of two such words.
+Strategies that collect file names by their form keep this value even if they drop the sentence.
+Comparing this kind with the others shows the effect of such strategies.
 
-The depth of a canary is the share of the text, in characters, that precedes it, relative to the text
-before the last request. This is close to the share of tokens, but does not depend on the tokenizer.
-(A share of the messages would be misleading, because sizes of messages differ by three orders of
+The depth of a canary is its position in the text before the last request: 0 is the start, 1 is the
+end. It is measured in characters and not in tokens, so that it does not depend on the tokenizer. (A
+position among the messages would be misleading, because sizes of messages differ by three orders of
 magnitude.) No canary is planted in the system prompt or the first user message, because no strategy
 drops them.
 """
@@ -85,7 +86,7 @@ DEFAULT_DEPTHS: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 class CanaryKind(NamedTuple):
-    """Sentence templates of one kind of canary, and the roles of the messages it suits."""
+    """Templates of one kind of canary, and the roles of messages to which it can be appended."""
 
     statement: str
     "template of the planted sentence"
@@ -134,11 +135,11 @@ it is a file name, such as ``plans/velvet_harbour.md``."""
 _META_KEY = "canaries"
 _TOPICS = [*product(THINGS, PLACES)]
 _DEPTH_TOLERANCE = 0.1
-"within this distance from the depth, a message of a suitable role is preferred to a nearer one"
+"maximum distance from a depth at which a message with a suitable role is preferred to a nearer one"
 
 
 class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A planted canary: its value and position. ``Recording.meta`` contains all canaries."""
+    """Value and position of one planted canary, as stored in ``Recording.meta``."""
 
     id: str
     "id of the canary and of its probe"
@@ -149,7 +150,7 @@ class Canary(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     "position of the message to which the canary was appended"
     role: str
-    "role of this message"
+    "role of the message to which the canary was appended"
     at: float
     "actual depth, as a share of the text before the last request"
     depth: float
@@ -167,9 +168,9 @@ class CanaryPlanter:
     Kinds alternate, and each kind is planted at all depths in turn. The first depth is random for
     each recording, so that all kinds have the same depth on average. (If ``n`` is the number of
     kinds times the number of depths, each kind is planted once at each depth.) Each canary is
-    appended to a different message. This is a message with a suitable role near the depth or, if
-    there is none, the message nearest to the depth. A superseded value is planted at half the depth.
-    Raises ``SpecError`` if the settings are invalid.
+    appended to a different message: to a message with a suitable role near the depth or, if there is
+    none, to the message nearest to the depth. A canary of the kind ``superseded`` corrects an older
+    value, which is planted at half the depth. Raises ``SpecError`` if the settings are invalid.
     """
 
     n: int = 10
@@ -182,7 +183,7 @@ class CanaryPlanter:
     "seed for choosing words and depths"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Raise ``SpecError`` if a setting is invalid."""
         if type(self.n) is not int or not 1 <= self.n <= len(_TOPICS):
             raise SpecError(f"n: expected 1 to {len(_TOPICS)} canaries, got {self.n!r}")
         for name in self.kinds:
@@ -197,7 +198,7 @@ class CanaryPlanter:
     def __call__(self, recording: Recording) -> Recording:
         """Return a copy of a recording with canaries and a probe for each.
 
-        Raises ``SpecError`` if the recording already has canaries, or too few messages.
+        Raises ``SpecError`` if the recording already has canaries, or too few suitable messages.
         """
         if not isinstance(recording, Recording):
             raise SpecError(
@@ -225,7 +226,7 @@ class CanaryPlanter:
             old = old_position = None
             if not kind.superseded_statement:
                 position = free.take_nearest(free.positions, depth, kind.roles)
-            else:  # keep an earlier message for the older value
+            else:  # leave an earlier message for the older value
                 position = free.take_nearest(free.positions[1:], depth, kind.roles)
                 earlier = free.positions[: bisect_left(free.positions, position)]
                 old, old_position = next(values), free.take_nearest(earlier, depth / 2, kind.roles)
@@ -258,8 +259,8 @@ def plant_canaries(
 ) -> Recording:
     """Plant canaries in a copy of a recording, each with a probe that asks for its value.
 
-    The canaries depend only on the recording, its id and the seed. ``CanaryPlanter`` describes at
-    which depths and in which messages they are planted.
+    Calls with equal arguments return equal copies. ``CanaryPlanter`` describes at which depths and in
+    which messages the canaries are planted.
 
     Parameters
     ----------
@@ -282,7 +283,8 @@ def plant_canaries(
     Raises
     ------
     SpecError
-        If an argument is invalid, the recording already has canaries, or it has too few messages.
+        If an argument is invalid, or the recording already has canaries or too few suitable
+        messages.
 
     Examples
     --------
@@ -299,7 +301,7 @@ def plant_canaries(
 def make_planter(
     n: int, kinds: str | Iterable[str], depths: float | Iterable[float], seed: int
 ) -> CanaryPlanter:
-    """Create a planter from user input.
+    """Create a ``CanaryPlanter`` from settings that may be single values or contain duplicates.
 
     Parameters
     ----------
@@ -352,13 +354,13 @@ def read_canaries(recording: Recording) -> tuple[Canary, ...]:
     for canary in found:
         for position in (canary.position, canary.old_position):
             if position is not None and not 0 <= position < len(recording.messages):
-                where = f"expected a position below {len(recording.messages)}, got {position}"
+                where = f"expected a position in 0–{len(recording.messages) - 1}, got {position}"
                 raise SpecError(f"{recording.id}: {canary.id}: {where}")
     return found
 
 
 class _FreeMessages:
-    """Messages to which a canary can still be appended, with the depth at which each ends."""
+    """Messages to which a canary can still be appended, with the depth at which each message ends."""
 
     def __init__(self, recording: Recording) -> None:
         messages, last = recording.messages, max(recording.request_positions, default=0)
@@ -376,7 +378,10 @@ class _FreeMessages:
         "positions of messages without a canary, in ascending order"
 
     def take_nearest(self, free: Sequence[int], depth: float, roles: Sequence[str]) -> int:
-        """Remove and return the position nearest to a depth, if possible one with a suitable role."""
+        """Choose the position in ``free`` nearest to a depth, and remove it from ``positions``.
+
+        Positions with a suitable role are preferred if they are close enough to the depth.
+        """
 
         def away(position: int) -> tuple[float, int]:
             return abs(self.depth_by_position[position] - depth), position
@@ -394,8 +399,8 @@ def _canary_role(message: Message) -> str | None:
     The roles are ``user``, ``assistant``, ``calls`` (tool calls without text), ``output`` (plain
     tool results) and ``data`` (tool results that are empty or JSON). No kind of canary lists
     ``data`` as suitable, because a sentence would make JSON malformed. System prompts are excluded.
-    So are empty messages of users and assistants, because a sentence could make an invalid request
-    valid.
+    So are empty messages of users and assistants: an empty message can make a request invalid, and a
+    sentence in it would make the request valid.
     """
     if message.role == "system":
         return None
@@ -447,4 +452,4 @@ def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     for first, second in pairs:
         if f"{first}{second}" not in together:
             yield f"{first} {second}"
-    raise SpecError(f"{recording.id}: all value words occur in the recording; plant fewer canaries")
+    raise SpecError(f"{recording.id}: no unused pair of value words is left; plant fewer canaries")

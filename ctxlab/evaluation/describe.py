@@ -1,4 +1,7 @@
-"""Describe recordings without replaying them: size, references to earlier messages, and bills."""
+"""Describe recordings without replaying them: size, references to earlier messages, and bills.
+
+Bills are the numbers of tokens that a provider billed for the recorded requests.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +36,25 @@ def describe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> pd.DataFrame:
-    """Describe recordings in a table: content, size, references to earlier messages, and bills.
+    """Describe recordings in a table, with one row per recording.
 
     Parameters
     ----------
     recordings : iterable of Recording
         Recordings to describe.
     model : str, optional
-        Model whose tokenizer counts. None takes the model of each recording, or ``DEFAULT_MODEL``
-        if the recording does not name one.
+        Model whose tokenizer counts the tokens. None takes the model of each recording, or
+        ``DEFAULT_MODEL`` if the recording does not name one.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
 
     Returns
     -------
     pandas.DataFrame
-        One row per recording. The columns are listed under ``iter_descriptions``.
+        Metadata, size, references to earlier messages, and billed tokens of each recording. The
+        columns are listed under ``iter_descriptions``.
 
     Raises
     ------
@@ -76,15 +80,16 @@ def iter_descriptions(
     Parameters
     ----------
     recordings : iterable of Recording
-        Recordings to describe. An iterator may have any length.
+        Recordings to describe. They are read one at a time, so an iterator may have any length.
     model : str, optional
-        Model whose tokenizer counts. None takes the model of each recording.
+        Model whose tokenizer counts the tokens. None takes the model of each recording.
     project : Path, optional
-        Folder with the stored calibration to use; the current folder if left out.
+        Folder of the project whose stored calibration of token counts is used; the current folder
+        if left out.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
 
     Returns
     -------
@@ -92,21 +97,24 @@ def iter_descriptions(
         One description per recording, with these keys among others:
 
         - ``recording``, ``cluster``, ``source``, ``format``, ``model``: metadata of the recording
-        - ``counted_as``: model whose tokenizer counted
+        - ``counted_as``: model whose tokenizer counted the tokens
         - ``messages``, ``requests``, ``tokens``: size of the whole recording
         - ``valid``: True if the recorded messages follow the rules of the provider
-        - ``skipped``: number of skipped lines or messages by reason
-        - ``warning``: warning that tool calls were probably not read; None in most cases
+        - ``skipped``: number of lines or messages that were not read, by reason
+        - ``warning``: warning if the reader probably missed tool calls, otherwise None
         - ``tool_tokens``: number of tokens of all tool results
         - ``largest``: the largest tool results as ``{message, tool, tokens}``
-        - ``reasoning_tokens``: hidden reasoning, as billed if known and otherwise as recorded; not
-          included in other token counts
-        - ``longest_request``: tokens of the longest request if the full history is sent
-        - ``needs``: number of uses in tool calls of entities mentioned before
-        - ``far_needs``: number of needs last mentioned more than 4,000 tokens before
+        - ``reasoning_tokens``: number of tokens of hidden reasoning, as billed if known and
+          otherwise as recorded; other token counts do not include them
+        - ``longest_request``: number of tokens of the longest request if the full history is sent
+        - ``needs``: number of needs: entities (such as paths or ids) that a tool call uses and that
+          an earlier message mentioned
+        - ``far_needs``: number of needs that were last mentioned more than 4,000 tokens earlier
         - ``compactions``: compactions that the recorded product made
-        - ``faults``: number of violations in the recording by rule of the metric ``validity``
-        - ``billed``: ``billing.BilledSession`` as a dict; None if no usage is recorded
+        - ``faults``: number of violations of the provider's rules in the recording, by rule (see
+          the metric ``validity``)
+        - ``billed``: fields of ``ctxlab.tokens.billing.BilledSession``; None if the recording has
+          no usage data
         - ``strategy``: strategy that managed the recorded session; None if unknown
     """
     check_recordings(recordings)

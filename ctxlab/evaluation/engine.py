@@ -1,9 +1,9 @@
 """Replay a recording through a strategy, request by request.
 
-Before each recorded model call, the strategy builds the request that it would have sent. The replay
-is off-policy: the agent's next message is always the recorded one, even if the strategy dropped
-information that it depends on. ``replay_trace`` contains the only loop over requests. It returns a
-trace, from which metrics are computed.
+Before each recorded model call, the strategy edits the context and so builds the request to send. The
+replay is off-policy: the agent's next message is always the recorded one, even if it depends on
+information that the strategy dropped. ``replay_trace`` contains the only loop over requests. It
+returns a trace, from which metrics are computed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ctxlab.tokens.tool_schemas import render_tools
 _POSITION = attrgetter("position")
 
 RequestObserver = Callable[[Context], Any]
-"""Function called with each request that a strategy built; ``Trace.observations`` has the results."""
+"""Function called with each request of a replay. ``Trace.observations`` contains the return values."""
 ProbeFormatter = Callable[[Probe], Message]
 """Function that converts a probe to the user message that asks its question."""
 
@@ -63,7 +63,7 @@ def probe_to_message(probe: Probe) -> Message:
 
 
 class PreparedRecording:
-    """A recording with its token counts, ready to be replayed through any number of configurations.
+    """A recording with its token counts, ready to be replayed through strategies under budgets.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class PreparedRecording:
 
     @cached_property
     def needs(self) -> NeedIndex:
-        """Index of the needs: entities that a recorded action uses and that were mentioned before it."""
+        """Index of the needs: entities that a recorded action uses and an earlier message mentioned."""
         return NeedIndex(self.history, render_tools(list(self.recording.tools)))
 
     @cached_property
@@ -147,6 +147,8 @@ class PreparedRecording:
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """Return the needs of a recorded model call, for controls such as ``oracle``.
 
+        A need is an entity, such as a path, that the call uses and an earlier message mentioned.
+
         Parameters
         ----------
         position : int
@@ -160,7 +162,7 @@ class PreparedRecording:
         return self.needs.needed(position)
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line of a message that contains an entity.
+        """Return the line of a message that contains an entity, such as a path or an id.
 
         Parameters
         ----------
@@ -183,7 +185,7 @@ class PreparedRecording:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Metadata and size of the recording, as shown in tables of recordings, by name."""
+        """Metadata and size of the recording, as a dict with the columns of tables of recordings."""
         recording = self.recording
         return {
             "recording": recording.id,
@@ -208,7 +210,7 @@ class PreparedRecording:
 
     @property
     def manifest_entry(self) -> dict[str, Any]:
-        """The entry of the recording in a manifest: ``description``, unlogged tokens and a digest.
+        """Entry of the recording in a manifest: ``description``, ``unlogged`` and ``digest``.
 
         ``unlogged`` is the number of tokens per request that were billed but are not in the
         recording. It is None if it is unknown, or if the models of the recording and the counter
@@ -223,7 +225,7 @@ class PreparedRecording:
         }
 
     def make_budget(self, limit: float, reserve: int = 0) -> Budget:
-        """Create the budget for a limit in tokens or as a fraction of the recording.
+        """Create the budget for a limit in tokens, or as a fraction of the longest request.
 
         Parameters
         ----------
@@ -261,26 +263,26 @@ class Trace:
     budget: Budget
     "budget of each request"
     context: Context
-    "context after the last request, which records when each message was dropped or edited"
+    "context after the last request; it records at which request each message was dropped or edited"
     tokens: list[int] = field(default_factory=list)
     "tokens of each request"
     message_counts: list[int] = field(default_factory=list)
     "number of messages of each request"
     unchanged_prefix_tokens: list[int] = field(default_factory=list)
-    "tokens of the leading messages that are equal to those of the previous request"
+    "tokens of the leading messages of each request that equal those of the previous request"
     system_prompt_tokens: list[int] = field(default_factory=list)
-    "tokens of the leading system messages"
+    "tokens of the leading system messages of each request"
     last_message_tokens: list[int] = field(default_factory=list)
-    "tokens of the last message"
+    "tokens of the last message of each request"
     violation_counts: list[int] = field(default_factory=list)
     "number of violations of the provider's rules in each request (see metric ``validity``)"
     forked_requests: dict[int, list[Entry]] = field(default_factory=dict)
-    """entries of the requests that the strategy built on a copy of the context (``Context.fork``), by
-    request number"""
+    """entries (messages with their token counts) of each request that the strategy built on a copy of
+    the context (``Context.fork``), by request number"""
     observations: dict[str, list[Any]] = field(default_factory=dict)
     "return values of each observer by name, one value per request"
     preview_entries: list[list[Entry]] = field(default_factory=list)
-    "for each probe: entries of the request that would ask it, with the question last"
+    "for each probe: entries of the request that would ask the probe; the last one is the question"
     preview_ledgers: list[Ledger] = field(default_factory=list)
     "for each probe: events and model calls of the strategy that are not part of the replay"
 
@@ -291,20 +293,21 @@ def replay_trace(
     budget: Budget,
     observers: Mapping[str, RequestObserver] | None = None,
 ) -> Trace:
-    """Replay a recording through one strategy under one budget, and preview its probes.
+    """Replay a recording through one strategy under one budget, and build the previews of its probes.
 
-    A preview is the request that would ask a probe. It does not affect the replay.
+    A preview is the request that would ask a probe. Previews do not affect the replay.
 
     Parameters
     ----------
     prepared : PreparedRecording
         Recording to replay.
     strategy : Strategy
-        Builds each request.
+        Strategy that builds each request.
     budget : Budget
-        Number of tokens that each request may take.
+        Maximum number of tokens of each request.
     observers : mapping of str to callable, optional
-        Functions called with each request; the results are stored in ``Trace.observations``.
+        Functions by name. Each is called with every request, and its return values are stored in
+        ``Trace.observations``.
 
     Returns
     -------
@@ -346,9 +349,9 @@ def replay_trace(
 
 
 class EvidenceOracleInfo:
-    """Information for ``oracle`` about a probe: the evidence messages that fit the budget.
+    """Source of information for the control ``oracle``: a probe's evidence that fits the budget.
 
-    The shortest messages are chosen first, which maximizes the number of evidence messages.
+    The shortest messages are chosen first, so that as many evidence messages as possible fit.
 
     Parameters
     ----------
@@ -409,7 +412,7 @@ class EvidenceOracleInfo:
 
 
 def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
-    """Preview the requests for all probes that are asked before the next recorded request."""
+    """Build the requests that would ask the probes positioned before the next recorded request."""
     context = trace.context
     for number in prepared.probes_by_request.get(context.request_index, ()):
         context.advance(prepared.probe_position(number))
@@ -428,7 +431,7 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
     try:
         sent: object = strategy(context)
         if not isinstance(sent, Context):
-            raise TypeError(f"expected it to return a Context, got {sent!r}")
+            raise TypeError(f"expected the strategy to return a Context, got {sent!r}")
     except CtxlabError:
         raise
     except Exception as error:
@@ -439,7 +442,7 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
 
 
 def _starts_validly(entries: Sequence[Entry], provider: str) -> bool:
-    """Check that there is a message after the system prompt, and for Anthropic that it is the user's."""
+    """Check that the system prompt is followed by a message, for Anthropic by a user message."""
     for entry in entries:
         role = entry.message.role
         if role != "system":
@@ -455,8 +458,8 @@ def replay_traces(
 ) -> list[Trace]:
     """Replay a recording through each strategy under each budget.
 
-    A strategy that never reads its budget builds the same requests under all budgets, so it is
-    replayed once.
+    A strategy that never reads its budget builds the same requests under all budgets. It is
+    therefore replayed only once, unless there are observers.
 
     Parameters
     ----------
@@ -467,7 +470,8 @@ def replay_traces(
     budgets : sequence of Budget
         Budgets to apply to each strategy.
     observers : mapping of str to callable, optional
-        Functions called with each request; the results are stored in ``Trace.observations``.
+        Functions by name. Each is called with every request, and its return values are stored in
+        ``Trace.observations``.
 
     Returns
     -------
@@ -489,9 +493,9 @@ def replay_traces(
 
 
 def distinct_replays(traces: Iterable[Trace]) -> tuple[list[Trace], list[int]]:
-    """Find traces that share a replay, so that measurements are computed once per replay.
+    """Find the distinct replays of traces, so that measurements are computed once per replay.
 
-    A strategy that never reads its budget has one replay but one trace per budget.
+    The traces of a strategy under several budgets share one replay if it never reads its budget.
 
     Parameters
     ----------

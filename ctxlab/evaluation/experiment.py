@@ -1,8 +1,9 @@
 """Run an experiment: replay recordings through a grid of strategies × limits.
 
 The outer loop is over recordings. The tokens of each recording are counted once. The recording is
-then replayed through every configuration and released from memory. All strategies use the tokenizer
-and prices of the same model for a recording, so that their figures are comparable.
+then replayed through every configuration (a strategy under a limit) and released from memory. All
+strategies use the tokenizer and prices of the same model for a recording, so that their figures are
+comparable.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def evaluate(
         One or several strategies to replay; the default lineup if left out.
     limits : float, str or iterable of them, optional
         One or several limits: tokens (``16000``, ``"16k"``), or fractions of each recording's
-        length (floats up to 1, ``"25%"``).
+        length, which is the size of its longest request (floats up to 1, ``"25%"``).
     model : str, optional
         Model whose tokenizer, prices and rules apply. None takes the model of each recording, or
         ``DEFAULT_MODEL`` if the recording does not name one.
@@ -78,16 +79,16 @@ def evaluate(
     data : sequence of str, optional
         Paths or names of the data, stored in the manifest.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family. None takes the calibration stored in
-        ``project``, or the built-in one.
+        Calibrations of token counts, one per model family. None takes those stored in
+        ``project``, and the built-in ones for other model families.
     project : str or Path, optional
-        Folder with the stored calibration to use; the current folder if left out.
+        Folder of the project whose stored calibrations are used; the current folder if left out.
     client : Client, optional
-        Answers the model calls of strategies. None calls the provider and caches replies in
+        Client for the model calls of strategies. None calls the provider and caches replies in
         ``.ctxlab/calls``.
 
     Returns
@@ -165,9 +166,9 @@ class ExperimentGrid:
         metrics : str, Metric or iterable of them
             Metrics to compute.
         profile : TokenProfile or iterable of TokenProfile, optional
-            Calibration of token counts by model family.
+            Calibrations of token counts, one per model family.
         project : str or Path, optional
-            Folder with the stored calibration to use if ``profile`` is None.
+            Folder of the project whose stored calibrations are used if ``profile`` is None.
 
         Returns
         -------
@@ -182,7 +183,7 @@ class ExperimentGrid:
         unique = tuple(dict.fromkeys(map(resolve_strategy, _as_list(strategies))))
         bounds = tuple(dict.fromkeys(map(parse_limit, _as_list(limits))))
         if not unique or not bounds:
-            raise SpecError("expected at least one strategy and one limit")
+            raise SpecError("expected at least one strategy and one limit, got an empty list")
         for bound in bounds:
             if bound > 1 and reserve >= bound:
                 raise SpecError(f"reserve: expected less than the limit of {bound}, got {reserve}")
@@ -212,7 +213,7 @@ class ExperimentGrid:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that the metrics compute, in order."""
+        """Names of the columns that the metrics compute, in the order of the metrics."""
         return [column.name for metric in self.metrics for column in metric.columns]
 
     @property
@@ -236,7 +237,7 @@ class ExperimentGrid:
         return self.measure_traces(*self.replay_recording(recording))
 
     def prepare_recording(self, recording: Recording) -> PreparedRecording:
-        """Prepare a recording for replay: count its tokens by the model chosen for it.
+        """Prepare a recording for replay: count its tokens as ``model_choice`` specifies.
 
         Parameters
         ----------
@@ -297,9 +298,9 @@ class ExperimentGrid:
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Create the manifest: a description of the experiment with which it can be run again.
 
-        By model that counted tokens, ``tokens`` describes the accuracy of the counts, and ``prices``
-        and ``cache`` contain the prices and the cache rules. ``profiles`` in ``spec`` are the
-        calibrations that were used.
+        The keys ``tokens``, ``prices`` and ``cache`` map the name of each model that counted tokens
+        to the accuracy of its counts, to its prices and to its cache rules. ``profiles`` in ``spec``
+        are the calibrations that were used.
 
         Parameters
         ----------
@@ -339,7 +340,7 @@ class ExperimentGrid:
 def measure_metrics(
     metrics: Iterable[Metric], prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> dict[str, FloatArray]:
-    """Compute the columns of several metrics.
+    """Compute the columns of several metrics for one recording.
 
     Parameters
     ----------
@@ -359,14 +360,14 @@ def measure_metrics(
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
-    """Convert prices to JSON values, without ``above`` if the price does not depend on the size."""
+    """Convert prices to JSON values; omit ``above`` if all requests have the same prices."""
     figures: dict[str, Any] = msgspec.to_builtins(prices)
     above = list(figures.pop("above"))
     return {**figures, "above": above} if above else figures
 
 
 def _as_list(value: Any) -> Iterable[Any]:
-    """Wrap a single value or string in a list, and return any other iterable unchanged."""
+    """Wrap a string or another single value in a list, and return any other iterable unchanged."""
     return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 

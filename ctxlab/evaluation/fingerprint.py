@@ -46,7 +46,7 @@ def identify_recordings(
 ) -> list[dict[str, str]]:
     """Identify each recording by its digest, its cluster and the model that counts its tokens.
 
-    If the lists of two runs are equal apart from their order, both runs evaluated the same
+    If the lists of two runs contain the same dicts in any order, both runs evaluated the same
     recordings with the same models.
 
     Parameters

@@ -1,9 +1,9 @@
 """Run one task per recording in several worker processes.
 
-Results are returned in the order of the tasks. Tasks are read from the iterator only as workers need
-them, so that an iterator of any length does not fill the memory. Each worker has its own pipe to the
-main process. Workers share no lock and no queue, so killing a worker at any time cannot cause a
-deadlock.
+Results are returned in the order of the tasks. A task is read from the iterator only when a worker
+will soon need it, so that an iterator of any length does not fill the memory. Each worker has its
+own pipe to the main process. Workers share no lock and no queue, so killing a worker at any time
+cannot cause a deadlock.
 """
 
 from __future__ import annotations
@@ -194,11 +194,11 @@ def _translate_errors() -> Iterator[None]:
         what = "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
         raise CtxlabError(what) from None
     except (AttributeError, TypeError, pickle.PicklingError) as error:
-        raise SpecError(f"cannot be sent to a worker process: {error}; try workers=1") from None
+        raise SpecError(f"cannot send data to a worker process: {error}; try workers=1") from None
 
 
 def _run_worker(connection: Connection, work: Callable[[Any], Any]) -> None:
-    """Compute tasks received through the pipe until an empty message arrives."""
+    """Compute the tasks that arrive through the pipe, until an empty message arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl+C and stops the workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

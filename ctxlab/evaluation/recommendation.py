@@ -1,8 +1,9 @@
 """Recommend the cheapest strategy that keeps enough far recall, in one sentence.
 
-A strategy qualifies if all of its requests fit the limit, and if the provider would reject its
-requests no more often than those of the recordings. Controls never qualify. The decision uses the
-point estimates. The sentence also reports the interval of far recall.
+Far recall is the share of needs in view among those that were last mentioned more than 4,000 tokens
+earlier. A strategy qualifies if all of its requests fit the limit, and if the provider would reject
+its requests no more often than those of the full history. Controls never qualify. The decision uses
+the point estimates. The sentence also reports the interval of far recall.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from ctxlab.strategies.registry import CONTROLS
 _REQUIRED_COLUMNS = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
 _ROUNDING_TOLERANCE = 1e-12
 _MIN_FAR_ARGUMENTS = 10
-"minimum number of far arguments for a recommendation; far recall of fewer is not reliable"
+"""minimum number of arguments of tool calls with a far need for a recommendation; far recall computed
+from fewer arguments is not reliable"""
 _MAX_FALLBACK_RATE = 0.05
-"if a larger share of a strategy's texts are fallbacks, the verdict mentions it"
+"largest share of fallbacks among a strategy's summaries that the verdict does not mention"
 
 
 def control_name(strategy: str) -> str:
-    """Return the name of the first control in a strategy.
+    """Return the name of the first control (reference strategy) in a strategy or pipeline.
 
     ``full`` is a control only if it is the whole strategy, because it changes nothing in a pipeline.
 
@@ -63,10 +65,10 @@ def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
 
 
 def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
-    """Find the leaderboard rows with strategies that can be used as they are.
+    """Find the leaderboard rows whose requests fit the limit and would be accepted by the provider.
 
-    A strategy is usable if none of its requests overflows, and if the provider would reject its
-    requests no more often than those of the full history.
+    A row is usable if none of its requests overflows, and if the provider would reject its requests
+    no more often than those of the full history.
 
     Parameters
     ----------
@@ -138,20 +140,20 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
     control = control_names(leaderboard)
     chosen = leaderboard[control == ""]
     usable = chosen[usable_rows(leaderboard)[control == ""]]
-    goal = f"keeps far recall at or above {min_recall:g} of full history's"
+    goal = f"at least {min_recall:g} times the far recall of full history"
     if usable.empty:
         fitting = chosen[chosen["overflow_rate"] <= 0]
-        why = "none fits its limit at every request"
+        why = "every strategy exceeds its limit at some request"
         if len(fitting):
             refused = fitting["invalid_rate"].min()
-            why = f"of those that fit, providers would refuse {refused:.0%} of requests or more"
-        return f"No strategy {goal}: {why}."
+            why = f"the provider would reject at least {refused:.0%} of the requests of each that fits"
+        return f"No strategy has {goal}: {why}."
     keeps = qualifying_rows(leaderboard, min_recall)
     if keeps.empty:
         best, saving = usable.sort_values("recall_far", kind="stable").iloc[-1], ""
-        verdict = f"No strategy {goal}; the nearest is"
+        verdict = f"No strategy has {goal}; the nearest is"
     else:
-        best, verdict = keeps.iloc[0], f"The cheapest strategy that {goal} is"
+        best, verdict = keeps.iloc[0], f"The cheapest strategy with {goal} is"
         saving = _format_saving(best, leaderboard[control == "full"])
     chance = _random_drop_warning(best, leaderboard[control == "random_drop"])
     return f"{verdict} {_format_row(best)}{saving}{chance}{_fallback_warning(best)}."
@@ -164,11 +166,11 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
     far = board["far_arguments"].max()
     if not far > 0:
         return (
-            "These agents used nothing that was last mentioned long before, so far recall cannot tell "
-            "the strategies apart."
+            "No tool call uses anything last mentioned more than 4,000 tokens earlier, so far recall "
+            "cannot compare the strategies."
         )
     if far < _MIN_FAR_ARGUMENTS:
-        return f"Far recall rests on {far:,.0f} arguments, too few to tell the strategies apart."
+        return f"Far recall is based on {far:,.0f} arguments, too few to compare strategies."
     control = control_names(board)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."
@@ -208,25 +210,25 @@ def _format_row(row: Any) -> str:
 
 
 def _format_saving(row: Any, full: pd.DataFrame) -> str:
-    """Format by how much a strategy costs less or more than sending the full history."""
+    """Format how much less or more a strategy costs than sending the full history."""
     if full.empty or not full["cost_usd"].max() > 0 or pd.isna(row["cost_usd"]):
         return ""
     share = 1 - row["cost_usd"] / full["cost_usd"].max()
     more = "less" if share >= 0 else "more"
-    return f", {abs(share):.0%} {more} than full history if that fitted"
+    return f", {abs(share):.0%} {more} than the full history would cost if it fitted"
 
 
 def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """Return a warning if dropping random messages keeps as much far recall; otherwise empty."""
+    """Return a warning if the far recall of ``random_drop`` is not lower; otherwise empty."""
     rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
     if not rival >= row["recall_far"]:
         return ""
-    return f", which is no better than a random drop to the same limit ({rival:.2f})"
+    return f"; its far recall is no better than that of random_drop at this limit ({rival:.2f})"
 
 
 def _fallback_warning(row: Any) -> str:
-    """Return a warning if too many of the strategy's texts are fallbacks; otherwise empty."""
+    """Return a warning if too many summaries were made without the model; otherwise empty."""
     share = row.get("fallback_rate", 0.0)
     if not share > _MAX_FALLBACK_RATE:
         return ""
-    return f"; {share:.0%} of its texts are fallbacks, written without its model"
+    return f"; {share:.0%} of its summaries are fallbacks, made without its model"

@@ -35,10 +35,10 @@ _MAX_PASSAGE_CHARS = 160
 
 
 class ToolArgument(NamedTuple):
-    """Argument of a recorded tool call, or the assistant's text, in which entities are used."""
+    """Argument of a recorded tool call in which entities are used, or the assistant's text."""
 
     request: int
-    "number of the request that the tool call answers"
+    "number of the request whose reply contains the tool call or the text"
     tool: str
     "name of the tool; empty for the assistant's text"
     path: str
@@ -63,9 +63,9 @@ class Need(NamedTuple):
 class NeedIndex:
     """All needs of a recording, as arrays with one element per need.
 
-    For need ``i``, ``request[i]`` is the number of the request, ``argument[i]`` an index into
-    ``arguments``, and ``entity[i]`` an index into ``entities``. ``gap_tokens[i]`` is the number of
-    tokens since the last mention of the entity, and ``last_mention_row[i]`` the index of this
+    For need ``i``, ``request[i]`` is the number of the request, ``argument[i]`` is an index into
+    ``arguments``, and ``entity[i]`` is an index into ``entities``. ``gap_tokens[i]`` is the number of
+    tokens since the last mention of the entity, and ``last_mention_row[i]`` is the index of this
     mention in ``mentions``. ``mentions`` contains the positions of all mentions, grouped by entity
     and oldest first. The group of an entity starts at ``mention_offsets[entity]``.
 
@@ -98,7 +98,7 @@ class NeedIndex:
     def _collect_uses(
         self, texts: Sequence[_MessageText], include_text: bool
     ) -> tuple[list[_Use], list[Entity]]:
-        """Return all uses of entities, and the distinct entities."""
+        """Return each use of an entity by a recorded model call, and the distinct entities."""
         entities: dict[str, tuple[int, Entity]] = {}
         uses = []
         for request, position in enumerate(self.request_positions):
@@ -128,7 +128,7 @@ class NeedIndex:
             if not count or roles[places[0]] == "system":
                 continue  # new, or mentioned in the system prompt, which is never dropped
             if entities[number].kind == "value" and roles[places[0]] == "assistant":
-                continue  # the agent mentioned the value first: its own wording, not a fact it needs
+                continue  # the agent introduced the value: it is wording of its own, not a needed fact
             gap = before[here] - before[places[count - 1] + 1]
             rows.append((request, argument, numbers.setdefault(number, len(numbers)), gap, count))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5).T
@@ -145,12 +145,12 @@ class NeedIndex:
 
     @cached_property
     def request_offsets(self) -> _Ints:
-        """Index of the first need of each request. The last element is the number of needs."""
+        """Index of the first need of each request, followed by the total number of needs."""
         return np.searchsorted(self.request, np.arange(len(self.request_positions) + 1))
 
     @cached_property
     def mention_entity(self) -> _Ints:
-        """Index of the entity of each mention, parallel to ``mentions``."""
+        """Index into ``entities`` of the mentioned entity, for each element of ``mentions``."""
         return np.repeat(np.arange(len(self.entities)), np.diff(self.mention_offsets))
 
     def get_need(self, i: int) -> Need:
@@ -175,7 +175,7 @@ class NeedIndex:
     def find_entities(
         self, message: Message, candidates: Collection[int] | None = None
     ) -> frozenset[int]:
-        """Find the needed entities that a message contains, such as a stub or a summary.
+        """Find the needed entities that occur in a message, for example in a stub or a summary.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class NeedIndex:
         return [(p, self.entities[n].text) for p, n in zip(last, self.entity[rows], strict=True)]
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line of a message that contains an entity.
+        """Return the line of a message that contains an entity, such as a path or an id.
 
         Parameters
         ----------
@@ -275,9 +275,9 @@ def _find_mentions(
     positions: Sequence[int],
     tool_definitions: str,
 ) -> list[list[int]]:
-    """Find the mentions of each entity: positions of messages before its last use.
+    """For each entity, list the positions of the messages that mention it before its last use.
 
-    If the tool definitions mention an entity, its list is empty, because tool definitions are
+    The list of an entity that occurs in the tool definitions is empty, because tool definitions are
     never dropped.
     """
     last_use = [0] * len(entities)
@@ -299,7 +299,7 @@ def _find_mentions(
         places = min((postings.get(word, []) for word in own), key=len, default=foreign)
         places = places[: bisect_left(places, end)]
         if len(own) > 1 or entity.text.encode("ascii", "replace") not in own:
-            # The entity is not a single word of the index, so its words may be apart.
+            # The entity is not exactly one indexed word, so check that the messages contain it.
             places = [p for p in places if contains_entity(texts[p].full_text, entity.text)]
         if places and own <= tool_words and contains_entity(tool_definitions, entity.text):
             places = []

@@ -1,12 +1,12 @@
-"""Compare the metrics with what agents fetched again after recorded compactions.
+"""Test if agents fetch again what the metrics call lost after a recorded compaction.
 
-The metrics call an entity lost if no message of the request contains it. This measures availability,
-without a model. Recordings that the agent's own product compacted show the consequences. They show
-which files, commands and searches from before a compaction the agent fetches again after it, and
-which files it uses without fetching them again.
+The metrics call an entity lost if no message of the request contains it. They measure availability
+and do not call a model. Recordings that contain compactions show the consequences of a loss. They
+show which files, commands and searches from before a compaction the agent fetched again after it,
+and which files it used without fetching them again.
 
 This is an observational comparison, not an experiment. A summary mentions the files that the agent
-continues to work on. These files may be fetched again more often for that reason alone.
+continues to work on, and the agent may fetch these files again more often for that reason alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AGE_EDGES = (8_000, 32_000)
 "boundaries of the age groups, in tokens since the last fetch"
 
 _ToolUse: TypeAlias = tuple[int, FetchTarget | None, str | None]
-"""Tool call: number of the request, target that it fetches or None, file that it accesses or None."""
+"""Tool call: number of its request, fetched target (or None), path of the accessed file (or None)."""
 
 _COLUMNS = (
     *("recording", "cluster", "point", "how", "kind", "key", "times", "gap", "seen", "named"),
@@ -46,7 +46,7 @@ _COLUMNS = (
 def find_refetches(
     recordings: Iterable[Recording], model: str | None = None, *, control_every: int | None = None
 ) -> pd.DataFrame:
-    """List the targets fetched before each recorded compaction, and if they were fetched again.
+    """List the targets fetched before each recorded compaction, and whether agents fetched them again.
 
     A target is a file, command or search that a tool call fetched. Each recording is replayed
     through the strategy ``recorded``, and the first request after each compaction is examined.
@@ -56,7 +56,7 @@ def find_refetches(
     recordings : iterable of Recording
         Recordings with compactions.
     model : str, optional
-        Model whose tokenizer counts. None takes the model of each recording.
+        Model whose tokenizer counts the tokens. None takes the model of each recording.
     control_every : int, optional
         For comparison, also examine every ``control_every``-th request between compactions. These
         rows have the value ``none`` in the column ``how``, and list the targets fetched since the
@@ -68,23 +68,24 @@ def find_refetches(
         One row per examined request and target, with these columns:
 
         - ``recording``, ``cluster``: names of the recording and its cluster
-        - ``point``: index of the examined request among those of its recording
-        - ``how``: ``summary`` or ``clear`` after a compaction, ``none`` without one
+        - ``point``: index of the examined request among the examined requests of its recording
+        - ``how``: kind of the compaction before the request: ``summary``, ``clear``, or ``none``
+          if there was no compaction
         - ``kind``, ``key``: kind and name of the target (see ``ctxlab.messages.tool_lookups``)
         - ``times``: number of earlier fetches of the target
         - ``gap``: number of tokens since the last fetch
-        - ``seen``: True if the request contains the whole path of a file, or every entity of a
-          command or search, as in the metric ``recall``; None if a command or search has no entity
-        - ``named``: True if the request contains the file name without its folders; None for
-          commands and searches
+        - ``seen``: True if the request contains the whole path of the file, or every entity of the
+          command or search; None if the command or search has no entity
+        - ``named``: True if the request contains the name of the file without its folders; None
+          for commands and searches
         - ``content``: True if a result of an earlier fetch is in the request verbatim
         - ``span``: number of requests until the next compaction or the end of the recording
         - ``again``: number of requests from the examined request to the first one that fetches the
-          target again; nan if none does
-        - ``used``: number of requests from the examined request to the first one with any call that
-          refers to the file; nan if none does
-        - ``first``: action of that call: ``fetches`` the file, ``looks`` for it in a search or
-          command, or ``edits`` it without fetching it
+          target again; nan if no request does
+        - ``used``: number of requests from the examined request to the first one that uses the file
+          in any tool call; nan if no request does
+        - ``first``: what the tool call of ``used`` does: it ``fetches`` the file, ``looks`` for it in
+          a search or command, or ``edits`` it without fetching it
     """
     check_recordings(recordings)
     models = ModelChoice(model)
@@ -108,10 +109,13 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
     Returns
     -------
     pandas.DataFrame
-        One row per comparison (``question``) with the fields of a ``StratifiedDifference``:
-        ``first`` is the share of lost targets that were fetched again, and ``second`` the share of
-        kept targets. Lost and kept targets are compared within strata, which ``matched`` names:
-        the same compaction, or the same recording if the other group has no compaction.
+        One row per comparison (``question``) with the fields of a ``StratifiedDifference``.
+        ``first`` is the share of lost targets that were fetched again, and ``second`` is the share
+        of kept targets that were. Questions that start with ``looked at first, if used`` compare
+        only files that the agent used: the shares are those of files that it fetched or looked for
+        before any edit. ``matched`` names what lost and kept targets have in common when they are
+        compared: the compaction or the recording, and in some rows also a similar ``age`` (number
+        of tokens since the last fetch).
     """
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
@@ -140,7 +144,7 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
 def _compare_groups(
     things: pd.DataFrame, kept: str, outcome: str, matched: str, within_requests: int | None
 ) -> StratifiedDifference:
-    """Compare targets with False in the column ``kept`` (lost) with targets that have True (kept)."""
+    """Compare lost and kept targets; ``kept`` names the column that is True for kept targets."""
     near = float("inf") if within_requests is None else within_requests
     unit, _, age = matched.partition(", ")
     things = things[things[kept].notna()]
@@ -165,11 +169,12 @@ def with_simulated_compactions(
     limit: float = 0.5,
     model: str | None = None,
 ) -> Recording:
-    """Add compactions that a strategy would have made to a copy of a recording.
+    """Copy a recording and add the compactions that a strategy would have made.
 
-    The copy is a placebo for ``refetch_evidence``: the agent had the whole history in view. A
-    difference between lost and kept targets can therefore only come from what the summary mentions.
-    The strategy must not call a model. Compactions in the recording are replaced.
+    The copy is a placebo for ``refetch_evidence``: the recorded agent had the whole history in view.
+    A difference between lost and kept targets can therefore not be caused by a loss, but only by the
+    choice of targets that the summary mentions. The strategy must not call a model. Recorded
+    compactions are replaced.
 
     Parameters
     ----------
@@ -180,7 +185,7 @@ def with_simulated_compactions(
     limit : float, default 0.5
         Limit of the strategy, in tokens or as a fraction of the recording's length.
     model : str, optional
-        Model whose tokenizer counts. None takes the model of the recording.
+        Model whose tokenizer counts the tokens. None takes the model of the recording.
 
     Returns
     -------
@@ -199,7 +204,7 @@ def with_simulated_compactions(
 
 
 class _Point(NamedTuple):
-    """A request to examine: the first one after a compaction, or a control without a compaction."""
+    """A request to examine: the first after a compaction, or one without a compaction as control."""
 
     request: int
     "number of the request"
@@ -244,7 +249,7 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
                 "key": thing.key,
                 "times": len(results),
                 "gap": before[prepared.request_positions[point.request]] - before[results[-1] + 1],
-                "seen": _all_in_view(texts, entities),  # as in reference recall
+                "seen": _all_in_view(texts, entities),  # as in the metric recall
                 "named": _all_in_view(texts, [posixpath.basename(thing.key)] if is_file else []),
                 "content": not verbatim.isdisjoint(results),
                 "span": point.until - point.request,
@@ -270,7 +275,7 @@ def _find_points(prepared: PreparedRecording, control_every: int | None) -> list
 
 
 def _fetched_before(prepared: PreparedRecording, point: _Point) -> dict[FetchTarget, list[int]]:
-    """Map each target fetched before a request to the positions of its results, without errors."""
+    """Map each target fetched before a request to the positions of its results, except errors."""
     here = prepared.request_positions[point.request]
     found: dict[FetchTarget, list[int]] = {}
     for position, call in prepared.history.calls_by_result.items():
@@ -288,7 +293,7 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 
 
 def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:
-    """Find the first request that fetches a target again, and the first that uses it."""
+    """Find the first later request that fetches the target again, and the first that uses the file."""
     again = used = first = None
     for request, fetched, path in uses:
         if not point.request <= request < point.until:
@@ -302,7 +307,7 @@ def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) ->
 
 
 def _classify_use(fetched: FetchTarget | None, path: str | None, file: FetchTarget) -> str | None:
-    """Classify a tool call as ``fetches``, ``edits`` or ``looks``; None if it does not name the file."""
+    """Classify how a tool call uses a file: ``fetches``, ``edits`` or ``looks``; None if it does not."""
     if fetched == file:
         return "fetches"
     if path == file.key:

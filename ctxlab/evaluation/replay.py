@@ -27,7 +27,7 @@ from ctxlab.strategies import models_used
 from ctxlab.tokens.model_choice import ModelChoice
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
-"""States of a message in a request. ``absent`` means that the conversation has not reached it yet."""
+"""States of a message in a request. An ``absent`` message comes later in the conversation."""
 
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
@@ -39,7 +39,7 @@ class Replay:
     prepared: PreparedRecording
     "the recording that was replayed, with its token counts"
     trace: Trace
-    "the requests that the strategy built, as the engine recorded them"
+    "measurements of the requests that the strategy built"
 
     @cached_property
     def requests(self) -> pd.DataFrame:
@@ -51,11 +51,11 @@ class Replay:
 
     @cached_property
     def needs(self) -> pd.DataFrame:
-        """Table of needs: the entity that a tool call used, its last mention, and if it was in view.
+        """Table of needs: entities that tool calls used, their last mentions, and their visibility.
 
-        There is one row per need. ``tier`` is ``in view``, ``pointer`` (can be fetched again) or
-        ``lost``. ``gap`` is the number of tokens since the last mention, and ``far`` is True if it
-        exceeds 4,000.
+        There is one row per need. ``tier`` is ``in view``, ``pointer`` (not in view, but the
+        request shows how to fetch it again) or ``lost``. ``gap`` is the number of tokens since the
+        last mention, and ``far`` is True if it exceeds 4,000.
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
@@ -80,14 +80,14 @@ class Replay:
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """Table of probes: how much of their evidence was in view, and if an answer was.
+        """Table of probes: the share of their evidence in view, and whether an answer was in view.
 
         There is one row per probe. ``request`` is the number of the request that follows the probe,
         or of the last request. ``evidence`` is the share of the probe's evidence messages in view,
-        and ``pointer`` the share that can only be fetched; both are nan if the probe names no
-        evidence. ``answer`` is True if the request contains an acceptable answer, and <NA> if the
-        probe has no answer (see ``ctxlab.evaluation.metrics.probes``). ``tokens`` is the size of
-        the request including the question.
+        and ``pointer`` is the share that is not in view but can be fetched again. Both shares are
+        nan if the probe names no evidence. ``answer`` is True if the request contains an acceptable
+        answer, and <NA> if the probe has no answer (see ``ctxlab.evaluation.metrics.probes``).
+        ``tokens`` is the size of the request including the question.
         """
         prepared = self.prepared
         seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes
@@ -112,10 +112,9 @@ class Replay:
 
     @cached_property
     def states(self) -> npt.NDArray[np.int8]:
-        """State of each message in each request.
+        """Array with the state of each message in each request.
 
-        The array has the shape ``(requests, messages)``. Its values are indices into
-        ``MESSAGE_STATES``.
+        Its shape is ``(requests, messages)``. Its values are indices into ``MESSAGE_STATES``.
         """
         context, positions = self.trace.context, np.array(self.prepared.request_positions)
         requests, messages = len(positions), len(context.dropped_at)
@@ -161,7 +160,7 @@ def replay(
     model : str, optional
         Model whose tokenizer, prices and rules apply. None takes the model of the recording.
     client : Client, optional
-        Answers the model calls of the strategy. None calls the provider and caches replies in
+        Client for the model calls of the strategy. None calls the provider and caches replies in
         ``.ctxlab/calls``.
 
     Returns

@@ -138,7 +138,7 @@ class ResultsBuilder:
             If no recording has a request.
         """
         if not self._column_arrays:
-            raise SpecError("nothing to measure: no recording contains a model call; use others")
+            raise SpecError("expected recordings with model calls, got none; use other recordings")
         count, first = len(self.configurations), self.columns[0]
         sizes = np.array([figures[first].shape[1] for figures in self._column_arrays])
         per_run = np.repeat(sizes, count)
@@ -179,14 +179,14 @@ class Results:
         builder : ResultsBuilder
             Builder with the measurements of all recordings.
         scores : sequence of Score
-            Scores of the leaderboard. Scores of columns that were not measured are left out.
+            Scores of the leaderboard. A score is left out if one of its columns was not measured.
         manifest : mapping
             Description of the experiment.
 
         Returns
         -------
         Results
-            Results, with the recordings and package versions added to the manifest.
+            Results with a manifest that also lists the recordings and the package versions.
 
         Raises
         ------
@@ -196,10 +196,10 @@ class Results:
         """
         for score in scores:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
-                what = f"score {score.name} has the name of a different column"
+                what = f"score {score.name} and a column of a metric have the same name"
                 raise SpecError(f"{what}; rename the score or the column")
         whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
-        # A score such as the cached share of tokens needs the columns of two metrics.
+        # Some scores, such as the cached share of tokens, need columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
         return cls(builder.build_requests(), measured, whole | {"versions": _versions()})
@@ -299,7 +299,10 @@ class Results:
 
     @property
     def far_cluster_count(self) -> int | None:
-        """Number of clusters with at least one far argument; None if recall was not measured."""
+        """Number of clusters with a need last mentioned more than 4,000 tokens earlier.
+
+        It is None if recall was not measured.
+        """
         if "far_arguments" not in self.requests:
             return None
         used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
@@ -308,8 +311,8 @@ class Results:
     def equals(self, other: Results) -> bool:
         """Check if other results have the same measurements, scores and manifest.
 
-        The key ``calls`` of the manifest is ignored. It counts cached replies separately, so it
-        differs between a first run and a repetition.
+        The key ``calls`` of the manifest is ignored. Its counts of cached replies differ between a
+        first run and a repetition.
 
         Parameters
         ----------
@@ -393,12 +396,12 @@ class Results:
 
     @property
     def model_note(self) -> str:
-        """Sentence that names the models by which tokens were counted and priced."""
+        """Sentence that names the models whose tokenizers and prices were used."""
         said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
         return f"{said[:1].upper()}{said[1:]}."
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """Name the cheapest strategy that keeps enough far recall, in one sentence.
+        """Recommend the cheapest strategy that keeps enough far recall, in one sentence.
 
         Parameters
         ----------
@@ -415,7 +418,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()
-        bound = "Off-policy replay; recall is availability, an upper bound."
+        bound = "Off-policy replay. Recall is availability, an upper bound on what is used."
         note = f"{self.verdict()} {bound} {self.model_note}"
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
 
@@ -426,7 +429,7 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
 
     The block writes to a temporary folder. When it ends, the files of the earlier run are moved away
     and the new files are moved into ``folder``. If anything fails, the earlier run is restored. The
-    manifest is moved last, so that a folder in which the process was killed has no manifest and
+    manifest is moved last. If the process is killed before, the folder therefore has no manifest and
     does not look like a saved run.
 
     Parameters

@@ -1,12 +1,12 @@
-"""Experiments as data: the recordings to replay, the strategies and the limits.
+"""Specifications of experiments: the recordings to replay, the strategies and the limits.
 
 A ``Spec`` is read from a TOML file or a saved run, or created from command line options. An
-experiment file with all of its common keys::
+experiment file with the most common keys::
 
     data = ["logs/", "bundled:support-desk"]    # files, folders, globs, URLs, named data sets
     strategies = ["lineup", "mine.last_ten"]    # default: the default lineup
     limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's length
-    model = "gpt-5"                             # for tokens and prices; default: that of each recording
+    model = "gpt-5"                             # counts and prices; default: model of each recording
     reserve = 1000                              # tokens of the limit kept for the reply
     where = ["messages>=50", "model=claude*"]   # conditions on recordings; sample = 20 draws 20 of them
     metrics = ["usage", "validity", "cost", "recall"]
@@ -93,15 +93,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     min_recall: float = 0.95
     "far recall that a recommended strategy must keep, as a share of full history's"
     profiles: tuple[TokenProfile, ...] | None = None
-    """calibration of token counts by model family; None takes the one stored in the project, or the
-    built-in one"""
+    """calibrations of token counts, one per model family; None takes those stored in the project, and
+    the built-in ones for other model families"""
     calls: CacheMode = "auto"
     """source of the replies to strategies' model calls: ``auto`` reads the cache ``.ctxlab/calls`` and
     calls the model if a reply is missing, ``replay`` only reads the cache, and ``record`` calls the
     model for every reply"""
 
     def __post_init__(self) -> None:
-        """Expand short forms and check the values."""
+        """Expand short forms such as ``16k``, and check the values."""
         sets = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
         texts = [text for name in self.strategies for text in sets.get(name, (name,))]
         put = msgspec.structs.force_setattr
@@ -111,9 +111,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         for key in ("data", "strategies", "limits", "metrics"):
             if not getattr(self, key):
                 what = "file or folder" if key == "data" else "value"
-                raise SpecError(f"{key}: the list is empty; name at least one {what}")
+                raise SpecError(f"{key}: expected at least one {what}, got an empty list")
         if "" in self.data:
-            raise SpecError("data: expected paths, got ''; write . for the current folder")
+            raise SpecError("data: expected a path, got ''; write . for the current folder")
         with prefix_errors("strategies"):
             for text in self.strategies:
                 parse_strategy(text)
@@ -145,7 +145,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model_choice(self) -> ModelChoice:
-        """``ModelChoice`` that selects the model and the token counter of each recording."""
+        """Object that selects the model and the token counter of each recording."""
         return ModelChoice.from_options(self.model, self.profiles)
 
     def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
@@ -252,7 +252,7 @@ def run_experiment(
     spec : Spec
         Experiment to run.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
         Called with a path and a reason for each file without a readable recording.
 
@@ -302,14 +302,14 @@ def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
     """Yield all recordings. Raise ``SpecError`` if there is none."""
     first = next(recordings, None)
     if first is None:
-        raise SpecError("no recording meets the conditions (where); relax or remove one")
+        raise SpecError("no recording meets the conditions in where; relax or remove a condition")
     yield first
     yield from recordings
 
 
 @contextmanager
 def prefix_errors(where: str | Path) -> Iterator[None]:
-    """Prefix the message of a ``CtxlabError`` in the ``with`` block, and raise it as ``SpecError``.
+    """Re-raise a ``CtxlabError`` of the ``with`` block as a ``SpecError`` with a prefixed message.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ def read_table(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise SpecError(f"{path}: expected TOML, got a file that is not UTF-8") from None
     except (ValueError, TypeError, KeyError):
-        raise SpecError(f"{path}: expected the manifest of a saved run, got no key spec") from None
+        raise SpecError(f"{path}: expected the manifest of a saved run with the key spec") from None
 
 
 def _format_validation_error(error: msgspec.ValidationError) -> str:
@@ -374,7 +374,7 @@ def _resolve_path(path: str, folder: str) -> PathOrUrl:
 
 
 def _portable_path(path: str | Path, spec: Spec) -> str:
-    """Return a path without the folder of the data, so that manifests do not depend on the machine."""
+    """Remove the folder of the data from a path, so that manifests do not depend on the computer."""
     text = str(path)
     if any(path.startswith(BUNDLED_PREFIX) for path in spec.data):
         text = text.replace(os.path.join(bundled_path("datasets"), ""), BUNDLED_PREFIX, 1)
@@ -387,8 +387,8 @@ def _portable_path(path: str | Path, spec: Spec) -> str:
 def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Convert a spec to JSON values, with an absolute folder if ``data`` has relative paths.
 
-    ``profiles`` are the calibrations that were used. They are stored so that a run repeated on
-    another machine counts the same tokens.
+    ``profiles`` are the calibrations of token counts that were used. They are stored so that a
+    repeated run counts the same tokens on any computer.
     """
     found = all(
         path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))

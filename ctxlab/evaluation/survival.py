@@ -1,18 +1,18 @@
-"""Survival of planted canaries by kind, depth, round of compaction, distance and role.
+"""Measure the survival of planted canaries by kind, depth, round of compaction, distance and role.
 
-A canary is a fact planted in a recording. It survives in a request if its value is in view.
+A canary is a fact planted in a recording. It survives in a request if the request contains its value.
 
-A *round* of compaction starts with each request in which the strategy dropped or rewrote something:
-the request does not begin with all messages of the previous request. A strategy that summarizes
-starts a round once in a while. A sliding window that is full starts one with every request. The
+A *round* of compaction starts with each request that does not begin with all messages of the
+previous request, because the strategy dropped or rewrote some of them. A strategy that summarizes
+starts a round once in a while. A sliding window that is full starts a round with every request. The
 rounds of a canary are counted from the first request after the canary. Round 0 lasts until the
 strategy drops or rewrites an earlier message. A canary that is not in view in round 0 was therefore
-cut as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
+cut off as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
 planted early in long recordings reach them. The number of canaries is reported with each figure.
 
-Survival is reported over all requests after planting, and over the canaries at the end of their
-recordings. Survival over all requests is higher, because recent messages are in view under any
-strategy. Survival is availability: an upper bound on what a model can use. The replay is off-policy.
+Survival is reported in two ways: over all requests after the canary, and at the last request of each
+recording. Survival over all requests is higher, because any strategy keeps recent messages in view.
+Survival measures availability: an upper bound on what a model can use. The replay is off-policy.
 Summaries in a recording were written before any canary was planted, so the strategy ``recorded``
 loses every canary that a recorded summary replaces.
 """
@@ -74,12 +74,13 @@ class SurvivalResults:
 
     frame: pd.DataFrame
     """one row per canary × strategy × limit × round × distance. ``requests`` counts the requests
-    after planting, and ``kept`` counts those with the canary in view. If the canary supersedes an
-    older value, ``superseded`` equals ``requests``, ``stale`` counts the requests with only the
-    older value in view, and ``both`` those with both values in view. ``end``, ``end_kept``,
-    ``end_superseded`` and ``end_stale`` are the same counts for the recording's last request only"""
+    after the canary, and ``kept`` counts the requests with the canary in view. If the canary
+    supersedes an older value, ``superseded`` equals ``requests``, ``stale`` counts the requests
+    with only the older value in view, and ``both`` those with both values in view. ``end``,
+    ``end_kept``, ``end_superseded`` and ``end_stale`` are the same counts for the recording's last
+    request only"""
     results: Results
-    "results of the evaluation with the metrics ``usage`` and ``canaries``, one row per request"
+    "results of the evaluation with the metrics ``usage`` and ``canaries``"
     skip_reasons: tuple[str, ...] = ()
     "one reason for each recording in which no canary could be planted"
 
@@ -88,14 +89,14 @@ class SurvivalResults:
     ) -> pd.DataFrame:
         """Break survival down by one dimension, such as the kind or the depth of the canaries.
 
-        ``survival`` is the share of requests after planting with the canary in view, and
-        ``survival_end`` the share of canaries in view in the last request of their recording.
-        Three shares consider only canaries that supersede an older value: ``stale`` and
-        ``stale_end`` are the shares with only the older value in view, over all requests and at the
-        end, and ``both`` is the share of requests with both values in view. The columns with the
-        suffixes ``_low`` and ``_high`` are bounds of intervals, nan with fewer than five clusters.
-        In a breakdown by round or distance each canary has the same weight, no matter how many
-        requests it has in a group.
+        ``survival`` is the share of requests after a canary that contain its value, and
+        ``survival_end`` is the share of canaries in view in the last request of their recording.
+        Three shares consider only canaries that supersede an older value. ``stale`` is the share of
+        requests with only the older value in view, ``both`` is the share of requests with both
+        values in view, and ``stale_end`` is the share of these canaries with only the older value
+        in view in the last request. The columns with the suffixes ``_low`` and ``_high`` are bounds
+        of intervals, nan with fewer than five clusters. In a breakdown by round or distance, all
+        canaries of a group have the same weight, even if their numbers of requests differ.
 
         Parameters
         ----------
@@ -154,8 +155,8 @@ class SurvivalResults:
         html = shown.reset_index().to_html(index=False, float_format="{:.2f}".format)
         return (
             f"{html}<p>Share of {self.canary_count:,} canaries in view at the end of their recordings, "
-            f"in {self.results.cluster_count:,} clusters. Off-policy replay; survival is availability, "
-            f"an upper bound. Intervals: .breakdown('kind'). {self.results.model_note}</p>"
+            f"in {self.results.cluster_count:,} clusters. Off-policy replay. Survival is availability, "
+            f"an upper bound of use. Intervals: .breakdown('kind'). {self.results.model_note}</p>"
         )
 
 
@@ -178,8 +179,8 @@ def measure_survival(
 ) -> SurvivalResults:
     """Plant canaries in copies of recordings, replay them, and measure how long canaries stay in view.
 
-    If a recording already contains canaries, no others are planted. Recordings that are too short
-    for ``n`` canaries are left out, and ``skip_reasons`` lists why. If a strategy calls a model,
+    No canary is added to a recording that already contains canaries. Recordings that are too short
+    for ``n`` canaries are left out, and ``skip_reasons`` lists the reasons. If a strategy calls a model,
     ``workers`` is ignored and everything runs in one process.
 
     Parameters
@@ -197,7 +198,7 @@ def measure_survival(
     kinds : str or iterable of str, optional
         Kinds of canaries, from ``CANARY_KINDS``; all kinds if left out.
     depths : float or iterable of float, optional
-        Where to plant the canaries, as shares of the text before the last request.
+        Depths of the canaries, as shares of the text before the last request.
     seed : int, default 0
         Seed for choosing words and depths.
     reserve : int, default 0
@@ -205,13 +206,13 @@ def measure_survival(
     data : sequence of str, optional
         Paths or names of the data, stored in the manifest.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
-        Show a progress bar. None shows it on a terminal.
+        Show a progress bar. None shows it only on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family.
+        Calibrations of token counts, one per model family.
     client : Client, optional
-        Answers the model calls of strategies. None calls the provider and caches replies in
+        Client for the model calls of strategies. None calls the provider and caches replies in
         ``.ctxlab/calls``.
 
     Returns
@@ -249,7 +250,7 @@ def measure_survival(
             frame.insert(place, name, table.recordings[-1][name])
         frames.append(frame)
     if not frames:
-        why = left_out[0] if left_out else "there is no recording"
+        why = left_out[0] if left_out else "expected at least one recording, got none"
         raise SpecError(f"no canary could be planted: {why}")
     told = {"canaries": {**vars(planter), "left_out": left_out}}
     manifest = grid.manifest(data, table.recordings) | told
@@ -262,7 +263,7 @@ def _replay_with_canaries(
 ) -> tuple[ReplayOutcome, pd.DataFrame] | str:
     """Plant canaries in one recording, replay it and count the requests with canaries in view.
 
-    Returns only a reason (str) if no canary could be planted.
+    If no canary can be planted, return a string with the reason instead.
     """
     if not read_canaries(recording):
         try:
@@ -277,7 +278,7 @@ def _replay_with_canaries(
 def _count_cells(
     prepared: PreparedRecording, traces: Sequence[Trace], labels: Sequence[tuple[str, float]]
 ) -> pd.DataFrame:
-    """Count the requests of one recording per configuration, canary, round and distance."""
+    """Count the requests of one recording by configuration, canary, round and distance."""
     found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
@@ -317,7 +318,7 @@ def _count_cells(
 
 
 def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Return a mask of the requests that do not begin with all messages of the previous request."""
+    """Return True for each request that does not begin with all messages of the previous request."""
     tokens = np.array(trace.tokens) - trace.budget.fixed
     return np.concatenate([[False], np.array(trace.unchanged_prefix_tokens)[1:] < tokens[:-1]])
 

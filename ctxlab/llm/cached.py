@@ -234,7 +234,7 @@ class CachedClient(BaseClient, Embedder):
         """
         if self.client is not None and self.mode != "replay":
             return self.client
-        advice = "use mode 'auto' or 'record' to call the model"
+        advice = "use the cache mode 'auto' or 'record' to call the model"
         raise ModelRequestRejected(f"{what} is not in the cache {self.folder}; {advice}")
 
     def _build_key(self, kind: str, fields: dict[str, Any]) -> str:

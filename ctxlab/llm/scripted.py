@@ -117,8 +117,8 @@ class ScriptedClient(BaseClient, Embedder, Streamer):
                 message = Message("assistant", text)
             case _:
                 raise SpecError(
-                    f"Expected a str, Message, Reply or Exception, got {answers[number]!r}; "
-                    "pass a function as the only answer"
+                    "Expected each answer to be a str, Message, Reply or Exception, got "
+                    f"{answers[number]!r}; to answer by a function, pass it as the only argument"
                 )
         calls = message.tool_calls
         counter = get_counter(request.model, UNCALIBRATED)

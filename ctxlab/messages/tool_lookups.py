@@ -47,7 +47,7 @@ _LOOKUP_TOOL = re.compile(
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
-    """Return the content that a tool call fetches.
+    """Identify the content that a tool call fetches, its target: a file, a search or a lookup.
 
     The target of a simple shell command that reads one file, such as ``cat F``, is the file. A simple
     command that writes a file has no target. The target of any other command is the text of the

@@ -43,7 +43,7 @@ _MIN_BATCH = 64
 
 @dataclass(frozen=True)
 class ResumeCaps:
-    """Size limits of a resume window, in messages and characters.
+    """Limits of the part of a session that is loaded when it is resumed, in messages and characters.
 
     Examples
     --------

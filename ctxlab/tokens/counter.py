@@ -108,7 +108,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted by the profile.
+            Number of tokens, converted to billed tokens by ``profile``.
         """
         return self.profile.billed_tokens(self._count_raw(text), len(text))
 
@@ -123,7 +123,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted by the profile.
+            Number of tokens, converted to billed tokens by ``profile``.
         """
         text, chars, images = self.count_parts(message)
         if self._is_uncalibrated:
@@ -175,7 +175,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted by the profile; 0 if no reasoning is recorded.
+            Number of tokens, converted to billed tokens by ``profile``; 0 if no reasoning is recorded.
         """
         said = message.reasoning
         return round(self._count_raw(said) * self.profile.reasoning) if said else 0
@@ -191,7 +191,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted by the profile.
+            Number of tokens, converted to billed tokens by ``profile``.
         """
         text = render_tools([dict(t) for t in tools], self.family) if tools else ""
         return self.profile.billed_tokens(3 + self._count_raw(text), len(text)) if text else 0
@@ -213,7 +213,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted by the profile.
+            Number of tokens, converted to billed tokens by ``profile``.
         """
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 

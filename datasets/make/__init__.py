@@ -1,1 +1,1 @@
-"""The makers of the bundled recordings; ``python -m datasets.make`` runs them all."""
+"""Code that generates the bundled recordings; run it with ``python -m datasets.make``."""

@@ -1,8 +1,9 @@
-"""A scripted policy works on tickets through real tools; it decides from what the tools returned.
+"""Generate the data set ``coding-agent``: a scripted agent works on tickets with real tools.
 
-The policy plays an engineer: it reads, guesses wrong, reproduces, plans, edits, slips, looks
-back at things that it saw long ago, and reports. The tools, their output and the changes to the
-code base are real; only the words and the order of steps are drawn.
+The agent behaves like an engineer: it reads code, makes a wrong guess, reproduces the fault, plans,
+edits, makes a mistake, looks up facts from much earlier, and reports. Its next action depends on the
+results of its tools. The tools, their output and the changes to the code base are real. Wording and
+order of the steps are random, with a fixed seed for each recording.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _TASKS: tuple[tuple[str, tuple[str, str, str], int], ...] = (
     ("check-digits-1", ("KST-2288", "KST-2203", "KST-2301"), 501),
     ("returns-1", ("KST-2256", "KST-2271", "KST-2318"), 601),
 )
-"""Name, tickets in their order, seed; names that differ in their last digit repeat one task."""
+"""Name of the recording, its tickets in order, and its seed.
+
+Recordings whose names differ only in the last digit are repeated trials of one task.
+"""
 
 _FIRST_DAY = 1_762_761_600  # 2025-11-10 08:00 UTC
 _FAR = 18_000  # characters; a little more than 4,000 tokens
@@ -42,7 +46,7 @@ _DEFINED = re.compile(r"^ *(\d+)  +(?:def|class) (\w+)|^ *(\d+)  ([A-Z_]{4,})\b.
 
 
 def recordings() -> Iterator[tuple[str, Recording]]:
-    """Each recording with its file name."""
+    """Yield the file name and the recording of each conversation of this data set."""
     for day, (name, tickets, seed) in enumerate(_TASKS):
         with tempfile.TemporaryDirectory() as folder:
             workspace = Workspace(Path(folder) / "repository")
@@ -54,7 +58,7 @@ def recordings() -> Iterator[tuple[str, Recording]]:
 
 
 class _Agent:
-    """One engineer at one keyboard: what was seen, what is to be done, how it is put."""
+    """The scripted agent of one recording, with the workspace, the jobs and the names it has seen."""
 
     def __init__(self, workspace: Workspace, jobs: list[Job], seed: int, day: int) -> None:
         self.rng = random.Random(seed)
@@ -65,11 +69,11 @@ class _Agent:
         self.words = Bag(self.texts["pools"], self.rng)
         self.last = ""
         self.seen: dict[str, list[tuple[str, int]]] = {}
-        "path to the names that it defines and their lines, of every file that was read whole"
+        "for the path of each file that was read in full: the names it defines, with line numbers"
         self.codes: list[str] = []
 
     def run(self) -> Transcript:
-        """The whole recording."""
+        """Work on all jobs, review them, and return the transcript."""
         for job in self.jobs:
             for plant in job.plants:
                 self._replace(plant.path, plant.right, plant.wrong)
@@ -268,7 +272,7 @@ class _Agent:
         self._look_back(1, self.words(pool) + " ")
 
     def _look_back(self, times: int, lead: str = "") -> None:
-        """Return to something that was seen long ago, where there is such a thing."""
+        """Look up names or error codes that were last seen long ago, if there are any."""
         for _ in range(times):
             if self.codes and self.rng.random() < 0.3:
                 far = [code for code in self.codes if self._is_far(code)]
@@ -290,7 +294,7 @@ class _Agent:
             self._call(text, ("read_file", {"path": path, "start": max(1, line - 4), "end": end}))
 
     def _failure(self, pool: str) -> None:
-        """Go where the first failure of the last test run points."""
+        """Read the code that the first failure of the last test run points to."""
         found = _FAILED.search(self.last)
         if found is None:
             return
@@ -345,5 +349,5 @@ class _Agent:
     def _replace(self, path: str, old: str, new: str) -> None:
         text = self.workspace.text(path)
         if text.count(old) != 1:
-            raise ValueError(f"{path} holds {old!r} {text.count(old)} times")
+            raise ValueError(f"Expected {old!r} once in {path}, found it {text.count(old)} times")
         self.workspace.put(path, text.replace(old, new))

@@ -1,6 +1,7 @@
-"""A job is a ticket with a planted fault: where it is, how an agent finds it, how it is put right.
+"""Jobs of the scripted coding agent: a ticket, the planted fault, and the way to its correction.
 
-Each job is one file in ``jobs/``; its texts are the ticket, the user's words and the agent's.
+Each job is a TOML file in ``jobs/``. The file contains the text of the ticket and the messages of
+the user and of the agent.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ _FOLDER = Path(__file__).parent / "jobs"
 
 
 class Plant(msgspec.Struct, frozen=True):
-    """One fault: a piece of text that is right and what is put in its place."""
+    """A fault planted in one file: the correct code and the faulty code that replaces it."""
 
     path: str
     right: str
     wrong: str
     slip: str = ""
-    "a first correction that is not enough"
+    "first attempt of a correction, which does not fix the fault; empty if there is none"
     slip_note: str = ""
-    "what the agent says when the tests tell it so"
+    "message of the agent after the tests show that ``slip`` was not enough"
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One look back at the end, long after the fact was seen."""
+    """A tool call at the end of a recording that looks up a fact from much earlier."""
 
     tool: str
     args: dict[str, Any]
@@ -35,32 +36,32 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One ticket with all that an agent needs to work on it."""
+    """A ticket with all texts and tool arguments that the scripted agent needs to work on it."""
 
     ticket: str
     area: str
     brief: str
-    "the user's words where it is the first job of a recording"
+    "message of the user if this is the first job of a recording"
     follow_up: str
-    "the user's words where it comes later"
+    "message of the user if this is a later job of a recording"
     entry: str
-    "the name that the agent searches first"
+    "name that the agent searches for first"
     symbols: tuple[str, ...]
     home: str
-    "the file where the agent looks first"
+    "file that the agent reads first"
     reads: tuple[str, ...]
     doc: str
     tests: str
     suspicion: str
-    "a first guess, which is wrong"
+    "the agent's first guess at the cause, which is wrong"
     diagnosis: str
     remedy: str
     sweep: str
-    "what is searched afterwards to find the same fault elsewhere"
+    "pattern that the agent searches for after the correction, to find the same fault elsewhere"
     sweep_note: str
     changelog: str
     cli: tuple[str, ...]
-    "commands that show the fault"
+    "commands of the program that show the fault"
     ticket_text: str
     new_test: str
     new_test_name: str
@@ -71,7 +72,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def load_job(ticket: str) -> Job:
-    """The job of a ticket; blank lines around its pieces of code are no part of them."""
+    """Load the job of a ticket and strip blank lines around its pieces of code."""
     data = tomllib.loads((_FOLDER / f"{ticket}.toml").read_text(encoding="utf-8"))
     for plant in data["plants"]:
         for key in ("right", "wrong", "slip"):

@@ -1,8 +1,9 @@
-"""A year of chats holds a few facts among much talk, and some of the facts change.
+"""Generate the data set ``long-chat``: a year of chats with a few facts, some of which change.
 
-Topics are written as short dialogues with blanks; a seed decides who talks, what fills the blanks
-and in which session each part of a topic comes. Questions are written beside the lines that
-answer them, so that evidence and answer are known by construction.
+Topics are short dialogues with placeholders, in text files. A seed decides which topics are used,
+how placeholders are filled and in which session each part of a topic takes place. The text files
+contain each question directly after the line that answers it, so that the evidence and the answer
+of every question are known.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _PEOPLE = (
     ("Oliver", "Jannis", 14),
     ("Magda", "Friederike", 15),
 )
-"""The user, the user's partner, and the seed of their recording."""
+"""Name of the user, name of the user's partner, and seed of the recording."""
 
 _SESSIONS = 28
 _FACT_TOPICS = 22
 _SMALL_TALK = {"small_talk.txt": 16, "questions.txt": 25}
 _PROBES = 36
-_ASKED_BETWEEN = 7  # of the probes, so many are asked in the middle
-_LONG = 300  # characters; such an answer explains something
+_ASKED_BETWEEN = 7  # number of probes that are asked before the end of the conversation
+_LONG = 300  # characters from which an answer counts as an explanation
 _CHOICE = re.compile(r"\[([^\]]*\|[^\]]*)\]")
 _SLOT = re.compile(r"\{([a-z]+)(\d*)\}")
 _EUROS = {
@@ -52,17 +53,17 @@ _MADE = ("soon", "past", "time", "code", "bib", *_EUROS)
 
 @dataclass
 class _Line:
-    """One turn as it is written down, with the questions that it answers."""
+    """One message of a topic as written in the text file, with the questions that it answers."""
 
     speaker: str
     text: str
     label: str = ""
     questions: list[tuple[str, str, str, str]] = field(default_factory=list)
-    "category, question, answer, label of a second line of evidence"
+    "tuples of category, question, answer, and label of a second line of evidence or an empty string"
 
 
 def recordings() -> Iterator[tuple[str, Recording]]:
-    """Each recording with its file name."""
+    """Yield the file name and the recording of each conversation of this data set."""
     for me, partner, seed in _PEOPLE:
         chat = _Chat(me, partner, seed)
         chat.run()
@@ -78,7 +79,7 @@ def _lines(name: str) -> list[str]:
 
 
 def _topics(name: str) -> dict[str, list[list[_Line]]]:
-    """Topics with their parts, each a list of lines."""
+    """Parse a file of topics and return, for each topic name, its parts as lists of lines."""
     topics: dict[str, list[list[_Line]]] = {}
     for line in _lines(name):
         if line.startswith("== "):
@@ -108,7 +109,7 @@ def _frames() -> dict[str, tuple[str, ...]]:
 
 
 class _Chat:
-    """One user over one year: what is told when, and what is asked about it."""
+    """One user's conversation over a year: its schedule, its messages and its probes."""
 
     def __init__(self, me: str, partner: str, seed: int) -> None:
         self.me, self.partner = me, partner
@@ -125,7 +126,7 @@ class _Chat:
         self.asked: list[Probe] = []
 
     def run(self) -> None:
-        """All sessions in their order."""
+        """Write the messages of all sessions in order."""
         self.transcript.clock = self._morning()
         self.transcript.system(self.words("system", me=self.me, partner=self.partner))
         for blocks in self._schedule():
@@ -140,12 +141,12 @@ class _Chat:
             self.today += timedelta(days=self.rng.randrange(6, 14))
 
     def _morning(self) -> int:
-        """Seven o'clock of the day of the session."""
+        """Return the timestamp of 7:00 UTC on the day of the current session."""
         day = self.today
         return int(datetime(day.year, day.month, day.day, 7, tzinfo=UTC).timestamp())
 
     def probes(self) -> list[Probe]:
-        """The questions: all on changes and links, and a sample of the others."""
+        """Return all probes of the categories ``multi`` and ``update``, and a sample of the others."""
         hard = [p for p in self.asked if p.category in ("multi", "update")]
         easy = [p for p in self.asked if p.category not in ("multi", "update")]
         chosen = hard + self.rng.sample(easy, max(0, min(len(easy), _PROBES - len(hard))))
@@ -169,7 +170,7 @@ class _Chat:
     # -- one session ------------------------------------------------------------------------
 
     def _schedule(self) -> list[list[tuple[str, list[_Line]]]]:
-        """What is talked about in each session; later parts of a topic come in later sessions."""
+        """Assign the parts of topics to sessions; a later part never comes before an earlier one."""
         sessions: list[list[tuple[str, list[_Line]]]] = [[] for _ in range(_SESSIONS)]
         facts = _topics("facts.txt")
         for name in self.rng.sample(sorted(facts), _FACT_TOPICS):

@@ -1,4 +1,4 @@
-"""A contact is one customer at one desk: who speaks, what is looked up, which numbers came up."""
+"""Base class of a support conversation: the customer, the shop's data and the transcript."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MORNING = 1_763_971_200  # 2025-11-24 08:00 UTC
 
 
 def day(iso: str) -> str:
-    """A date as people write it."""
+    """Format an ISO date as day and month, such as ``3 November``."""
     when = date.fromisoformat(iso)
     return f"{when.day} {when:%B}"
 
 
 class Contact:
-    """The shop, the customer, and the means to speak and to act."""
+    """One customer's conversation with the desk, with methods for messages and tool calls."""
 
     def __init__(self, customer: int, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -35,7 +35,7 @@ class Contact:
         start = _MORNING + customer * 2_500 + self.rng.randrange(1_500)
         self.transcript = Transcript(self.rng, start, self.store.execute)
         self.facts: dict[str, dict[str, Any]] = {}
-        "what tool results said, by the matter in which it came up"
+        "data from tool results, by the matter in which the desk got it"
         self.numbers: list[str] = []
         self.topics: list[str] = []
 

@@ -1,7 +1,8 @@
-"""A long support contact brings up many matters and comes back to the first ones at the end.
+"""Generate the data set ``support-desk``: long conversations that return to early matters at the end.
 
-The customer speaks of things ("the parcel from the beginning"), the desk acts with numbers. Those
-stand in tool results from long before, so that a desk which has lost them cannot act.
+The customer refers to things ("the parcel from the beginning"), whereas the desk's tools need ids.
+These ids appear only in tool results from much earlier, so that an agent whose context has lost
+them cannot act.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from datasets.make.support_tools import TOOLS
 NAME = "support-desk"
 
 _CONTACTS = 12
-_REPEATED = 4  # of the contacts, the first few were recorded twice
+_REPEATED = 4  # the first 4 contacts have two trials each
 _TALKED_ABOUT = ("parcel", "return", "faulty", "invoice", "address", "payment")
 _IN_PASSING = ("cancel", "stock", "help", "advice", "recommend", "gift")
 _NEEDED_BY = {
@@ -33,11 +34,11 @@ _NEEDED_BY = {
     "back_address": "address",
     "back_debit": "payment",
 }
-"""What the customer may come back to, and the matter that must have come before."""
+"""For each matter that the customer may return to, the earlier matter that it needs."""
 
 
 def recordings() -> Iterator[tuple[str, Recording]]:
-    """Each recording with its file name."""
+    """Yield the file name and the recording of each conversation of this data set."""
     for contact in range(_CONTACTS):
         trials = 2 if contact < _REPEATED else 1
         for trial in range(1, trials + 1):
@@ -52,7 +53,7 @@ def recordings() -> Iterator[tuple[str, Recording]]:
 
 
 class _Desk(Contact):
-    """Matters in turn, then back to some of them, then the closing note."""
+    """One contact: several matters, a return to some of them, and the closing note."""
 
     def __init__(self, contact: int, seed: int) -> None:
         super().__init__(contact, seed)
@@ -65,7 +66,7 @@ class _Desk(Contact):
         self.typo = plan.random() < 0.5
 
     def run(self) -> None:
-        """The whole contact."""
+        """Write all messages of the contact."""
         self.transcript.system(self.texts["system"].format(today=f"{TODAY:%A, %d %B %Y}"))
         self._identify()
         for matter in self.matters:

@@ -1,7 +1,7 @@
-"""An invented outdoor shop is drawn from one seed: who bought what, how it was paid and sent.
+"""Generate the data of an invented outdoor shop from a seed.
 
-Customers, orders, invoices, parcels and payments refer to each other by their ids. Amounts are
-texts with two decimals, as the desk's software shows them.
+Customers, orders, invoices, parcels and payments refer to each other by id. Amounts are strings
+with two decimals, as in the output of the desk's tools.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _CARRIERS = {"Nexpost": "NX", "Hallbote": "HB", "Kurierring": "KR"}
 
 
 def money(amount: int) -> str:
-    """Cents as the desk's software shows them."""
+    """Format an amount in cents as a string with two decimals."""
     return f"{amount // 100}.{amount % 100:02d}"
 
 
 def cents(amount: str) -> int:
-    """An amount as the desk's software shows it, in cents."""
+    """Convert an amount with two decimals to cents."""
     whole, _, rest = amount.partition(".")
     return int(whole) * 100 + int(rest.ljust(2, "0"))
 
 
 class Shop:
-    """Twenty customers with nine orders each, and all that belongs to those."""
+    """Twenty customers with nine orders each, and the invoices, payments and parcels of the orders."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -46,7 +46,7 @@ class Shop:
             self._customer(position)
 
     def orders_of(self, customer: str) -> list[dict[str, Any]]:
-        """The orders of a customer, latest first."""
+        """Return the orders of a customer, latest first."""
         mine = [o for o in self.orders.values() if o["customer_id"] == customer]
         return sorted(mine, key=lambda order: (order["placed"], order["order_id"]), reverse=True)
 

@@ -1,4 +1,4 @@
-"""The support desk's tools work on a small shop in memory; what they change stays changed."""
+"""Tools of the support desk, which read and change the data of a small shop in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WINDOW = 30
 
 
 class _Refused(Exception):
-    """A tool cannot do what it was asked for."""
+    """A tool call that the shop refuses; ``answer`` is the error that the agent gets."""
 
     def __init__(self, code: str, message: str, **details: object) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class _Refused(Exception):
 
 
 class Store(Shop):
-    """All that the desk can see, and the actions that it can take."""
+    """The shop's data and the desk's tools; each public method is a tool, except ``execute``."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -32,7 +32,7 @@ class Store(Shop):
         self.notes: list[dict[str, Any]] = []
 
     def execute(self, name: str, arguments: dict[str, Any]) -> str:
-        """The result of a tool call as JSON text."""
+        """Run a tool and return its result, or its error, as JSON."""
         try:
             return dump_json(getattr(self, name)(**arguments))
         except _Refused as refusal:

@@ -1,4 +1,4 @@
-"""Definitions of the support desk's tools in OpenAI's shape."""
+"""Definitions of the support desk's tools in OpenAI's format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A transcript grows one message at a time, on a clock of its own, and is always a valid request.
+"""Transcript of a scripted conversation, which generators extend message by message.
 
-Tool calls are answered in the same step in which they are made, so no maker can leave one open.
+The messages are a valid request at any time: the method that adds tool calls also runs the tools and
+adds their results. Timestamps come from a simulated clock.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.types import Message, Probe, Recording, ToolCall, message_text
 
 Call = tuple[str, dict[str, Any]]
-"""A tool's name and its arguments."""
+"""Name of a tool and the arguments of the call."""
 
 
 class Bag:
-    """Draws from pools of phrases; a phrase comes back only after all others of its pool.
+    """Draw phrases from pools; a phrase is repeated only after all others of its pool were drawn.
 
     >>> bag = Bag({"greet": ("Hello {name}", "Hi {name}")}, random.Random(1))
     >>> sorted(bag("greet", name="Ada") for _ in range(2))
@@ -29,7 +30,7 @@ class Bag:
         self.left: dict[str, list[str]] = {}
 
     def __call__(self, pool: str, /, **values: object) -> str:
-        """A phrase of the pool with the values put in."""
+        """Draw a phrase from a pool and fill in the values."""
         if not self.left.get(pool):
             self.left[pool] = list(self.pools[pool])
             self.rng.shuffle(self.left[pool])
@@ -37,7 +38,7 @@ class Bag:
 
 
 class Transcript:
-    """The messages so far, the clock, and the tools that answer."""
+    """The messages so far, the simulated clock, and the function that runs tools."""
 
     def __init__(
         self, rng: random.Random, start: int, execute: Callable[[str, dict[str, Any]], str]
@@ -48,25 +49,25 @@ class Transcript:
         self.calls = 0
 
     def wait(self, least: int, most: int) -> None:
-        """Let time pass, in seconds."""
+        """Advance the clock by a random number of seconds between ``least`` and ``most``."""
         self.clock += self.rng.randint(least, most)
 
     def system(self, text: str) -> None:
-        """The system prompt."""
+        """Add the system prompt."""
         self._append(Message("system", text, time=self.clock))
 
     def user(self, text: str, least: int = 40, most: int = 600) -> int:
-        """A message of the user after some seconds; returns its position."""
+        """Add a message of the user, ``least`` to ``most`` seconds later, and return its index."""
         self.wait(least, most)
         return self._append(Message("user", text, time=self.clock))
 
     def say(self, text: str, least: int = 3, most: int = 25) -> int:
-        """A message of the assistant that calls nothing; returns its position."""
+        """Add a message of the assistant without tool calls and return its index."""
         self.wait(least, most)
         return self._append(Message("assistant", text, time=self.clock))
 
     def act(self, text: str, *calls: Call) -> list[str]:
-        """A message of the assistant that calls tools, and the results in their order."""
+        """Add a message of the assistant with tool calls, run the tools, and return their results."""
         self.wait(3, 25)
         made = []
         for name, arguments in calls:
@@ -83,7 +84,7 @@ class Transcript:
         return results
 
     def age(self, text: str) -> int | None:
-        """Characters since the text was last mentioned; None where it never was."""
+        """Return the number of characters since ``text`` last occurred; None if it never occurred."""
         behind = 0
         for earlier in reversed(self.texts):
             at = earlier.rfind(text)
@@ -101,7 +102,7 @@ class Transcript:
         tools: Sequence[dict[str, Any]] = (),
         probes: Sequence[Probe] = (),
     ) -> Recording:
-        """All of it as a recording; ``cluster`` is shared by the trials of one task."""
+        """Return the transcript as a recording; all trials of a task have the same ``cluster``."""
         return Recording(
             id=f"{dataset}/{name}",
             messages=tuple(self.messages),

@@ -1,4 +1,4 @@
-"""Texts live in TOML files beside the code, so that neither gets in the other's way."""
+"""Load the texts of scripted conversations from TOML files in ``words/``."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _FOLDER = Path(__file__).parent / "words"
 
 
 def load_words(name: str) -> dict[str, Any]:
-    """All of ``words/NAME.toml``."""
+    """Return the contents of ``words/NAME.toml``."""
     return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""The coding agent's tools really run, in a copy of the code base, and answer the same everywhere.
+"""Tools of the coding agent, which run in a copy of the code base with reproducible results.
 
-Searches and listings are sorted, test output carries no times, and children run with a fixed hash
-seed. Failures are texts for the agent, as they are in a real harness.
+Search results and file lists are sorted, test output contains no times, and child processes run with
+a fixed hash seed. Errors are returned to the agent as text, as in a real harness.
 """
 
 from __future__ import annotations
@@ -85,23 +85,23 @@ TOOLS: tuple[dict[str, Any], ...] = (
 
 
 class Workspace:
-    """A copy of the code base that an agent may change."""
+    """A copy of the code base, and the tools that an agent uses to read and change it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         shutil.copytree(CODEBASE, root, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
 
     def execute(self, name: str, arguments: dict[str, Any]) -> str:
-        """The result of a tool call as text."""
+        """Run a tool and return its result as text."""
         result: str = getattr(self, f"_{name}")(**arguments)
         return result
 
     def text(self, path: str) -> str:
-        """The content of a file."""
+        """Return the text of a file."""
         return (self.root / path).read_text(encoding="utf-8")
 
     def put(self, path: str, text: str) -> None:
-        """Write a file, with the same line ends on every system."""
+        """Write a file with ``\\n`` as line ending on every system."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8", newline="\n")

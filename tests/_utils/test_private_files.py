@@ -1,4 +1,4 @@
-"""What is stored is made readable by its owner only, whatever the umask of the process is."""
+"""Tests that stored files are readable by their owner only, whatever the umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bar shows how far it is and stands in nobody's way."""
+"""Tests of progress bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``defer_signals``: a signal is heard once and by whom it is for, whenever it comes."""
+"""Tests of ``defer_signals``: each signal is handled exactly once and by the right handler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = 60
 
 @pytest.fixture
 def heard() -> Iterator[list[int]]:
-    """The signals that a program hears whose handler raises, as Python's own does."""
+    """Install a handler that raises like Python's own, and yield the list of handled signals."""
     got: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -39,7 +39,7 @@ def press() -> None:
 
 
 def defer_and_press(at: tuple[int, ...], done: list[str]) -> int:
-    """Defers signals, with one at these lines of ``defer_signals``; how many lines that has."""
+    """Send a signal at the given lines of ``defer_signals`` and return its number of lines."""
     lines = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -106,7 +106,7 @@ def test_of_two_signals_at_any_lines_one_is_heard_and_the_next_one_is(heard: lis
 
 
 def heard_afterwards(heard: list[int]) -> None:
-    """Nothing holds signals any more."""
+    """Assert that signals are no longer deferred."""
     for _ in range(2):
         before = len(heard)
         with pytest.raises(KeyboardInterrupt):

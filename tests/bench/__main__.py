@@ -1,8 +1,9 @@
-"""``python tests/bench [--quick] [names…]`` measures ctxlab and its peers in one run, as a table.
+"""Compare the speed and memory of ctxlab and other packages: ``python tests/bench [--quick] [NAME…]``.
 
-Only ratios mean anything: what is compared runs alternately, on one machine, in one run. Ends with 1
-if a bar falls short. It takes about six minutes; 40 seconds with ``--quick``, which takes fewer runs
-and smaller data.
+The table shows ratios, because absolute times depend on the machine: the measurements that are
+compared alternate in one run. Some ratios have a bar, that is a bound. The exit status is 1 if a ratio
+misses its bar. A run takes about six minutes. With ``--quick``, which uses fewer rounds and smaller
+data, it takes 40 seconds.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ import workspace
 from table import Group, show
 
 GROUPS: dict[str, tuple[str, Group]] = {
-    # First: once litellm is imported there are threads, and evaluate does not fork beside threads.
+    # "grid" is first: litellm starts threads when imported, and evaluate does not fork with threads.
     "grid": (
-        "1  The default grid, at most 2 × the floor (every message tokenised once)",
+        "1  The default grid takes at most 2 × the floor (every message tokenised once)",
         replay.grid,
     ),
-    "window": ("2  3,000 messages, keep-last window of 32k", replay.window),
-    "linear": ("3  Cost grows with the length, no faster", linear.replays),
-    "counts": ("4  Counts are those of one pass over the rendered request", counts.exact),
-    "start": ("5  Starting takes no time", process.start),
-    "memory": ("6  Reading is streaming", process.memory),
-    "folder": ("6  Describing takes no more memory for more data", process.folder),
+    "window": ("2  A window of the newest 32k tokens over 3,000 messages", replay.window),
+    "linear": ("3  Time grows at most linearly with the length", linear.replays),
+    "counts": ("4  Token counts equal those of one pass over the rendered request", counts.exact),
+    "start": ("5  Programs start quickly", process.start),
+    "memory": ("6  Recordings are read one at a time", process.memory),
+    "folder": ("6  The memory of ctxlab describe does not grow with the data", process.folder),
     "workspace": (
-        "7  A long session of a workspace costs what a short one does",
+        "7  SQLite store: time and memory do not grow with the length of a session",
         workspace.lengths,
     ),
-    "chunks": ("7  A long session of chunks costs what a short one does", chunks.lengths),
-    "bills": ("Counts of Claude, against what was billed", bills.claude),
+    "chunks": ("7  JSONL store: no growth of time and memory", chunks.lengths),
+    "bills": ("Token counts for Claude, compared with billed tokens", bills.claude),
 }
 
 
 def main() -> int:
-    """Runs the groups that are asked for, in the order of the bars."""
+    """Run the named groups of measurements, or all; return 1 if a ratio misses its bar."""
     parser = argparse.ArgumentParser(prog="python tests/bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(GROUPS))
-    parser.add_argument("--quick", action="store_true", help="fewer runs, smaller data")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller data")
     given = parser.parse_args()
     if unknown := set(given.names) - set(GROUPS):
-        parser.error(f"no bars are called {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+        parser.error(f"unknown names: {', '.join(unknown)}; choose from {', '.join(GROUPS)}")
     _tell_machine()
     fine = True
     for name in GROUPS:
@@ -57,14 +58,14 @@ def main() -> int:
             title, group = GROUPS[name]
             fine = show(title, group(given.quick)) and fine
     _tell_machine()
-    print("all bars hold" if fine else "\na bar falls short")
+    print("all ratios are within their bars" if fine else "\na ratio misses its bar")
     return 0 if fine else 1
 
 
 def _tell_machine() -> None:
-    """How busy it is: what runs on several cores falls behind where others use them."""
+    """Print version, cores and load; other processes slow down measurements on several cores."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    print(f"Python {platform.python_version()}, {cores} cores, load {load:.1f} at this moment")
+    print(f"Python {platform.python_version()}, {cores} cores, current load {load:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Counts beside bills: how far tokens as they are counted are from what the provider billed."""
+"""Compare ctxlab's token counts with the tokens that the provider billed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ _SETS = ("claude-code-entireio", "pi-mono")
 
 
 def claude(quick: bool) -> Iterator[Line]:
-    """Each session with the fixed part that its first bill tells; calibration never saw the session."""
+    """Yield relative errors of the counts of recorded sessions.
+
+    The fixed number of tokens of a session is taken from its first bill. The calibration of each session
+    is fitted to the other sessions only.
+    """
     recordings = [r for name in _SETS for r in corpus(name) if len(billed_input_tokens(r)) > 1]
     if not recordings:
-        yield Line("counts of Claude against its bills", "no real sessions: set CTXLAB_DATA")
+        yield Line("token counts for Claude", "no real sessions: set CTXLAB_DATA")
         return
     found = calibrate(recordings, _MODEL)
     sessions = f"{found.profile.sessions} sessions, {found.profile.requests:,} requests"
-    yield Line("calibrated on the other sessions: median |here - billed| / billed", sessions,
+    yield Line("calibrated: median of |counted - billed| / billed", sessions,
                found.profile.error, at_most=0.03)  # fmt: skip
     calm = [each.error for each in found.sessions if not each.unsaid]
-    yield Line("  median of the sessions that changed nothing without a word",
+    yield Line("  median, only sessions without unlogged changes",
                f"{len(calm)} sessions", float(np.median(calm)))  # fmt: skip
     raw = TokenCounter(_MODEL, UNCALIBRATED)
-    yield Line("  nine of ten requests stay within", sessions, found.profile.error_90)
+    yield Line("  90 % of the requests are within", sessions, found.profile.error_90)
 
     def uncalibrated(message: Message) -> int:
         return raw.count_message(message) + raw.count_reasoning(message)
@@ -42,7 +46,7 @@ def claude(quick: bool) -> Iterator[Line]:
     yield Line("o200k uncalibrated, reasoning included", sessions, _off(recordings, uncalibrated))
     if quick:
         return
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it looks for a network
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise the import uses the network
     import litellm
 
     def by_litellm(message: Message) -> int:

@@ -1,3 +1,3 @@
-"""pytest leaves this folder alone: it is run as ``python tests/bench``, or ``nox -s bench``."""
+"""Exclude this folder from pytest; run it with ``nox -s bench`` or ``python tests/bench``."""
 
 collect_ignore_glob = ["*.py"]

@@ -1,4 +1,4 @@
-"""Bar 4: what a request counts is what one pass of tiktoken over the whole rendered request gives."""
+"""Bar 4: the token count of a request equals that of tiktoken for the whole rendered request."""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ _SHARE = 0.25
 
 
 def exact(quick: bool) -> Iterator[Line]:
-    """Some requests of every strategy of the line-up over every recording."""
+    """Compare counts for some requests of each default strategy on each recording."""
     every = corpora()
     recordings = [recording for each in every.values() for recording in each]
     if not recordings:
-        yield Line("requests that count wrong", "no recordings: set CTXLAB_DATA or make datasets/")
+        yield Line("wrong token counts", "no recordings: set CTXLAB_DATA")
         return
     requests, tokens, wrong = 0, 0, []
     for counted, found, where in _compared(recordings, 1 if quick else 3):
         requests, tokens = requests + 1, tokens + found
         if counted != found:
-            wrong.append(f"{where}: {counted:,} for {found:,}")
+            wrong.append(f"{where}: {counted:,} instead of {found:,}")
     yield Line(f"{' + '.join(every)}: {requests:,} requests", f"{tokens:,} tokens")
-    yield Line("requests that count wrong", f"{len(wrong)} of {requests:,}", len(wrong), at_most=0)
+    yield Line("wrong token counts", f"{len(wrong)} of {requests:,}", len(wrong), at_most=0)
     for each in wrong[:5]:
         yield Line(f"  {each}", "")
 
 
 def _compared(recordings: Sequence[Recording], some: int) -> Iterator[tuple[int, int, str]]:
-    """``(tokens as counted, tokens of one pass, where)`` of ``some`` requests of each replay."""
+    """Yield ctxlab's count, tiktoken's count, and a description of each compared request.
+
+    ``some`` is the number of requests of each replay.
+    """
     counter, one_pass = TokenCounter("gpt-4o"), _one_pass()
     for recording in recordings:
         prepared = PreparedRecording(recording, counter)
         count = len(prepared.request_positions)
         for number, text in enumerate(DEFAULT_LINEUP if count else ()):
-            # Each strategy is looked at in other places, so that all together see the whole recording.
+            # Take other requests for each strategy, so that they are spread over the whole recording.
             turns = {
                 count * (number + i * len(DEFAULT_LINEUP)) // (some * len(DEFAULT_LINEUP))
                 for i in range(some)
@@ -66,7 +69,7 @@ def _keep(turns: Collection[int]) -> Callable[[Context], list[Message] | None]:
 
 
 def _one_pass() -> Callable[[Sequence[Message], Sequence[dict[str, Any]]], int]:
-    """Counts a request with o200k and three more special tokens, as tiktoken's README extends one."""
+    """Return a function that counts a rendered request with o200k and three special tokens."""
     sys.path.append(str(Path(__file__).parents[1] / "helpers"))
     from rendering import CONTROL_TOKENS, render_request
 

@@ -1,4 +1,4 @@
-"""Bar 3: a message costs the same in a long conversation as in a short one."""
+"""Bar 3: the time per message is the same in long and in short conversations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxlab.strategies.introspection import list_strategies
 from ctxlab.tokens.counter import TokenCounter
 
 _INNER = "observation_mask(keep=3)"
-"""What strategies are given that take another one."""
+"""Argument for strategies that take another strategy as a parameter."""
 
 
 _PIPELINES = (
@@ -28,11 +28,11 @@ _PIPELINES = (
     "file_sessions() | sliding_window()",
     "hysteresis(observation_mask(keep=3)) | panic()",
 )
-"""Where an edit at every step meets one that looks at all that is there."""
+"""Pipelines of a strategy that edits before each request and one that reads the whole context."""
 
 
 def every(quick: bool = False) -> list[str]:
-    """Every strategy and every baseline with its defaults, and pipelines; ``quick``: no baselines."""
+    """Return all strategies with their defaults and some pipelines; without baselines if ``quick``."""
     texts = []
     for known in list_strategies():
         if quick and known.kind == "baseline":
@@ -43,7 +43,7 @@ def every(quick: bool = False) -> list[str]:
 
 
 def replays(quick: bool) -> Iterator[Line]:
-    """A window with its counting, then every strategy and baseline with nothing but its replay."""
+    """Measure a window including counting, then only the replay of each strategy."""
     middle, long = (6000, 20_000) if quick else (20_000, 60_000)
     recordings = {n: conversation(n) for n in (1000, 3000, middle, long)}
 
@@ -62,9 +62,9 @@ def replays(quick: bool) -> Iterator[Line]:
     at = {3000: third, long: whole}
     yield _a_message(f"window 32k, counted, a message: {long:,} over 3,000", at)
 
-    # Every window is full by then, and so is what Codex keeps for the user's messages, 20,000 tokens.
+    # At these lengths all windows are full, and so are the 20,000 tokens of user messages in Codex.
     ready = {n: _Ready(recordings[n]) for n in (middle, long)}
-    gc.freeze()  # what is there already is no burden of the replays; what they make is collected
+    gc.freeze()  # collect only objects that the replays create
     yield Line(f"replay alone, 32k, a message: at {middle:,}, {long:,}", "last / first")
     for text in every(quick):
         yield _a_message(text, _alone(text, ready, 2 if quick else 3))
@@ -72,7 +72,7 @@ def replays(quick: bool) -> Iterator[Line]:
 
 
 def _a_message(what: str, seconds: dict[int, list[float]]) -> Line:
-    """The longest conversation against the one before it."""
+    """Compare the time per message of the longest conversation with that of the second longest."""
     micro = {n: [1e6 * s / n for s in taken] for n, taken in seconds.items()}
     *_, short, long = micro.values()
     figures = ", ".join(f"{median(taken):,.1f}" for taken in micro.values())
@@ -80,7 +80,7 @@ def _a_message(what: str, seconds: dict[int, list[float]]) -> Line:
 
 
 class _Ready:
-    """A recording, its tokens counted and its needs indexed, so that a replay is timed by itself."""
+    """A recording with token counts and needs computed in advance, to time only the replay."""
 
     def __init__(self, recording: Recording) -> None:
         count = TokenCounter("gpt-4o").count_message
@@ -88,7 +88,7 @@ class _Ready:
         self.needs = PreparedRecording(recording, _Known(self.known)).needs
 
     def seconds(self, strategy: Strategy) -> float:
-        """Of a first replay: no strategy has rewritten, and no counter seen, anything before."""
+        """Return the seconds of a replay that starts with empty caches."""
         prepared = PreparedRecording(self.recording, _Known(self.known))
         vars(prepared)["needs"] = self.needs
         forget()
@@ -98,7 +98,7 @@ class _Ready:
 
 
 class _Known(TokenCounter):
-    """Knows the tokens of some messages by their ids."""
+    """A token counter with known counts of some messages, by ``id(message)``."""
 
     def __init__(self, known: dict[int, int]) -> None:
         super().__init__("gpt-4o")
@@ -110,7 +110,7 @@ class _Known(TokenCounter):
 
 
 _SLOW = 10.0
-"Seconds of a replay from which on it is measured once."
+"A strategy whose replay takes more seconds is measured only once."
 
 
 def _alone(text: str, ready: dict[int, _Ready], rounds: int) -> dict[int, list[float]]:

@@ -1,7 +1,7 @@
-"""What others do before a model call, each as a function of how many messages there are by then.
+"""Functions of other packages that prepare a request, to compare their time with ctxlab's.
 
-All use the same vocabulary, and messages are converted for them beforehand. None keeps anything from one
-turn to the next, so what a turn costs can be measured on a few turns.
+All functions use the same vocabulary, and the messages are converted in advance. The functions keep
+nothing between turns, so the time of a turn can be measured on a few turns.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.encodings import load_encoding
 
 Peer = Callable[[int], object]
-"""Prepares the request that stands before message ``n``."""
+"""Function that prepares the request with the first ``n`` messages."""
 
 _ENCODE = load_encoding("o200k_base").encode_ordinary
 
 
 def peers(recording: Recording, limit: int) -> dict[str, Peer | str]:
-    """Peers by name; in the place of one that is not installed, a sentence that says so."""
+    """Return the functions by name, or a message for each package that is not installed."""
     messages = recording.messages
     sizes = {
-        "recounting, newest first until it is full": lambda n: _newest_first(messages[:n], limit),
+        "recounting from the newest until the limit": lambda n: _newest_first(messages[:n], limit),
         "recounting everything so far": lambda n: sum(map(_tokens, messages[:n])),
     }
     return {**sizes, **_langchain(messages, limit), **_litellm(messages)}
@@ -54,7 +54,7 @@ def _langchain(messages: tuple[Message, ...], limit: int) -> dict[str, Peer | st
         from langchain_core.messages import convert_to_messages, trim_messages
         from langchain_core.messages.utils import count_tokens_approximately
     except ImportError:
-        return dict.fromkeys(names, "langchain-core is not installed; nox -s bench does")
+        return dict.fromkeys(names, "langchain-core is not installed; run nox -s bench")
     theirs = convert_to_messages([message.to_dict() for message in messages])
 
     def exact(chain: list[Any]) -> int:
@@ -80,7 +80,7 @@ def _langchain(messages: tuple[Message, ...], limit: int) -> dict[str, Peer | st
 
 
 def _litellm(messages: tuple[Message, ...]) -> dict[str, Peer | str]:
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else the import asks the network
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise the import uses the network
     import litellm
 
     theirs = [message.to_dict() for message in messages]

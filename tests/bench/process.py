@@ -1,4 +1,4 @@
-"""Bars 5 and 6: whole processes, how soon they are there and how much memory they take."""
+"""Bars 5 and 6: start-up time and peak memory of whole processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxlab.formats.io.datasets import bundled_path
 
 _CLI = (sys.executable, "-c", "from ctxlab.cli import main; main()")
 
-# ru_maxrss of a child begins with its parent's, which is large here; Linux has the child's own.
+# ru_maxrss of a child starts at its parent's value, which is large. On Linux, read VmHWM instead.
 _PEAK = """
 import resource, sys
 def peak():
@@ -51,7 +51,7 @@ print(peak())
 
 
 def start(quick: bool) -> Iterator[Line]:
-    """Bar 5: help, and the evaluation that comes with ctxlab, each a process of its own."""
+    """Bar 5: time of ``ctxlab --help`` and of ``ctxlab eval`` on the bundled recordings."""
     bare, help_ = alternate(
         3 if quick else 9, _process(sys.executable, "-c", "pass"), _process(*_CLI, "--help")
     )
@@ -64,9 +64,7 @@ def start(quick: bool) -> Iterator[Line]:
     except DataMissing:
         found = False
     if not found:
-        yield Line(
-            "ctxlab eval, bundled recordings, at most 5 s", "not there: no bundled recordings"
-        )
+        yield Line("ctxlab eval, bundled recordings, at most 5 s", "no bundled recordings")
         return
     (seconds,) = alternate(1 if quick else 3, _process(*_CLI, "eval"))
     yield Line("ctxlab eval, bundled recordings, at most 5 s", f"{median(seconds):.2f} s / 5 s",
@@ -74,7 +72,7 @@ def start(quick: bool) -> Iterator[Line]:
 
 
 def memory(quick: bool) -> Iterator[Line]:
-    """Bar 6: a file of many recordings, read one after the other or held as a list of rows."""
+    """Bar 6: compare the peak memory of ``load`` with that of parsing all rows into a list."""
     size = 20_000_000 if quick else 200_000_000
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "many.jsonl"
@@ -82,12 +80,12 @@ def memory(quick: bool) -> Iterator[Line]:
         stream, hold = _peak_of(_STREAM, file), _peak_of(_HOLD, file)
         figures = f"{stream:,.0f} MB / {hold:,.0f} MB"
         what = f"{size / 1e6:.0f} MB, {recordings:,} recordings: load over json.loads"
-        # A small file is outweighed by Python itself.
+        # With a small file, most of the memory is used by Python itself, so there is no bar.
         yield Line(what, figures, stream / hold, None if quick else 0.25)
 
 
 def folder(quick: bool) -> Iterator[Line]:
-    """Bar 6 once more, by the command: what a folder ten times as large takes of memory."""
+    """Bar 6: peak memory of ``ctxlab describe`` for a folder and for one ten times as large."""
     file, small, large = (2, 4, 40) if quick else (20, 100, 1000)  # MB
     with tempfile.TemporaryDirectory() as here:
         peaks, seconds = {}, {}
@@ -107,7 +105,7 @@ def folder(quick: bool) -> Iterator[Line]:
 
 
 def _write(file: Path, size: int) -> int:
-    """Fills a file with recordings of 300 messages; returns how many."""
+    """Fill a file with recordings of 300 messages and return the number of recordings."""
     text = [native.dumps(conversation(300, seed)).encode() for seed in range(50)]
     count = 0
     with file.open("wb") as out:
@@ -118,7 +116,7 @@ def _write(file: Path, size: int) -> int:
 
 
 def _peak_of(program: str, file: Path) -> float:
-    """The most memory that a program of its own has held, in MB."""
+    """Run a program in a new process and return its peak memory in MB."""
     command = [sys.executable, "-c", _PEAK + program, str(file)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

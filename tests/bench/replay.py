@@ -1,4 +1,4 @@
-"""Bars 1, 2 and 7: a replay costs little more than tokenising every message once."""
+"""Bars 1, 2 and 7: a replay takes little longer than tokenising every message once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ctxlab.tokens.encodings import load_encoding
 LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
 _REAL = ("claude-code-entireio", "mini-swe-agent")
-_SETUP = ("ctxlab.tokens.encodings", "ctxlab.tokens.models")  # they know nothing of any recording
+_SETUP = ("ctxlab.tokens.encodings", "ctxlab.tokens.models")  # independent of recordings
 _Cache = type(load_encoding)
 
 
 def corpora() -> dict[str, list[Recording]]:
-    """What is replayed: real recordings where they are, else those that come with ctxlab."""
+    """Return the recordings by data set: real recordings, or bundled ones if there are none."""
     real = {name: recordings for name in _REAL if (recordings := corpus(name))}
     if real:
         return real
@@ -41,13 +41,13 @@ def corpora() -> dict[str, list[Recording]]:
 
 
 def corpus(name: str) -> list[Recording]:
-    """The real recordings of one set; none where they are not there."""
+    """Load the real recordings of a data set; return an empty list if its folder does not exist."""
     data = Path(os.environ.get("CTXLAB_DATA") or _ROOT.parent / "shared" / "data")
     return list(load(data / name)) if (data / name).is_dir() else []
 
 
 def floor(messages: Sequence[Message]) -> Callable[[], int]:
-    """Every text and all arguments tokenised once, by one thread, and nothing else."""
+    """Return a function that only tokenises all texts and arguments once, in one thread."""
     encode = load_encoding("o200k_base").encode_ordinary
 
     def run() -> int:
@@ -62,10 +62,10 @@ def floor(messages: Sequence[Message]) -> Callable[[], int]:
 
 
 def grid(quick: bool) -> Iterator[Line]:
-    """Bars 1 and 7 over the recordings of ``corpora``, loaded beforehand.
+    """Bars 1 and 7: time the default grid on the recordings of ``corpora``, loaded in advance.
 
-    The bar is that of the first corpus, on which it was set. Recordings of many short messages cost more
-    beside their floor, since there is more to manage a token: the second shows by how much.
+    The bar applies to the first data set only. Recordings with many short messages take longer in
+    relation to their floor, because there is more work per token. The second data set shows how much.
     """
     configurations = len(DEFAULT_LINEUP) * len(DEFAULT_LIMITS)
     yield Line("configurations, all metrics", f"{configurations}", configurations, at_least=24)
@@ -74,7 +74,7 @@ def grid(quick: bool) -> Iterator[Line]:
         yield from _grid(name, recordings, bar, quick)
         bar = None
     if bar:
-        yield Line("the default grid", "no recordings: set CTXLAB_DATA or make datasets/")
+        yield Line("the default grid", "no recordings: set CTXLAB_DATA")
 
 
 def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool) -> Iterator[Line]:
@@ -85,7 +85,7 @@ def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool
     def run(workers: int | None) -> None:
         evaluate(recordings, workers=workers, progress=False)
 
-    run(1)  # what is made once a process, such as the vocabulary and the table of prices
+    run(1)  # load data that a process loads once, such as the vocabulary and the prices
     cores = default_worker_count()
 
     def beside() -> None:
@@ -97,15 +97,15 @@ def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool
     yield _against(f"default settings, first time ({cores} processes)", default, floors, bar)
     yield _against("one process, first time", alone, floors)
     figures = f"{median(alone):.3f} s / {median(default):.3f} s"
-    yield Line(f"one process over {cores} (bar 7: 1.6)", figures, ratio(alone, default))
-    # No evaluation can gain more than this: cores may share a chip's parts, or be used by others.
+    yield Line(f"one process / {cores} processes (bar 7: 1.6)", figures, ratio(alone, default))
+    # The maximum speed-up on this machine: cores may share hardware or be used by other processes.
     figures = f"{cores} × {median(floors):.3f} s / {median(together):.3f} s"
     gain = cores * ratio(floors, together)
-    yield Line(f"what {cores} processes gain here on the floor itself", figures, gain)
+    yield Line(f"speed-up of the floor with {cores} processes", figures, gain)
 
 
 def window(quick: bool) -> Iterator[Line]:
-    """Bar 2: one window over a long conversation, against what others do at each turn."""
+    """Bar 2: compare a window over a long conversation with other packages."""
     recording = conversation(3000)
     strategy = sliding_window(tokens=LIMIT)
     once = floor(recording.messages)
@@ -123,12 +123,12 @@ def window(quick: bool) -> Iterator[Line]:
     some = [turns[len(turns) * (2 * i + 1) // (2 * sample)] for i in range(sample)]
     bars = {"tiktoken counter": 500, "approximate": 30, "litellm": 200}
     rounds = 1 if quick else 3
-    yield Line(f"peers: on {len(some)} turns, scaled to all {len(turns):,}", "peer / ctxlab")
+    yield Line(f"others: {len(some)} turns, scaled to all {len(turns):,}", "package / ctxlab")
     for name, peer in peers(recording, LIMIT).items():
         if isinstance(peer, str):
             yield Line(name, peer)
             continue
-        peer(turns[0])  # what it makes once
+        peer(turns[0])  # exclude work that is done only in the first call
         ours, theirs = alternate(rounds, run, partial(_each, peer, some))
         scaled = [seconds * len(turns) / len(some) for seconds in theirs]
         bar = next((bar for key, bar in bars.items() if key in name), None)
@@ -149,9 +149,9 @@ def _against(
 
 
 def forget() -> None:
-    """Empties every cache of the package that a recording could have filled: each run is a first one.
+    """Clear all caches of ctxlab that depend on recordings, so that each run starts without them.
 
-    What an object keeps, such as the counts of a counter, goes with it: each run makes its own.
+    Caches of objects, such as the counts of a counter, need no clearing: each run creates new objects.
     """
     for name, module in list(sys.modules.items()):
         if name.startswith("ctxlab."):

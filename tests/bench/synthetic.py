@@ -1,7 +1,8 @@
-"""A conversation of any length, the same in every run, mixed as those of coding agents are.
+"""Generate conversations of any length that resemble those of coding agents.
 
-A user asks every twelve messages or so. In between the agent reads files, mostly ones that it has lately
-seen mentioned, and the results average 550 tokens: a few long, most short. No two results are equal.
+There is a user message about every twelve messages. In between the agent reads files, mostly files that
+were mentioned recently. Results have 550 tokens on average: most are short, a few are long. No two
+results are equal. A length and a seed always give the same conversation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LINES = (
 
 
 def conversation(length: int, seed: int = 0) -> Recording:
-    """A recording of ``length`` messages that a provider accepts."""
+    """Return a recording of ``length`` messages that are valid for a provider."""
     return Recording(f"synthetic-{length}-{seed}", tuple(_messages(length, Random(seed))))
 
 
@@ -72,6 +73,6 @@ def _text(number: int, lines: int, random: Random) -> str:
 
 
 def _path(number: int, random: Random) -> str:
-    """A file that is talked about around message ``number``; now and then one of long before."""
+    """Return a path that is used around message ``number``, or in 10 % of the cases an old path."""
     file = random.randint(0, 40) + (number // 10 if random.random() < 0.9 else 0)
     return f"src/{_NAMES[file % 25]}/{_NAMES[file * 7 % 24]}_{file}.py"

@@ -1,4 +1,4 @@
-"""A line of the table is what was compared, the figures, their ratio, and the bar that it must keep."""
+"""Measure, compare and print: each line of the table shows figures, their ratio, and its bar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """One comparison; without a bar it is there to be read and not judged."""
+    """One line of the table; the bar is the maximum or minimum of the ratio, if there is one."""
 
     what: str
     figures: str
@@ -19,14 +19,14 @@ class Line(NamedTuple):
 
     @property
     def bar(self) -> str:
-        """What the ratio must be; empty where it is not judged."""
+        """Text of the bar, such as ``≤ 2``; empty if there is no bar."""
         if self.at_most is not None:
             return f"≤ {self.at_most:g}"
         return "" if self.at_least is None else f"≥ {self.at_least:g}"
 
     @property
     def holds(self) -> bool | None:
-        """Whether the ratio keeps the bar; None where it is not judged."""
+        """True if the ratio is within the bar; None if there is no ratio or no bar."""
         if self.ratio is None or not self.bar:
             return None
         if self.at_most is not None and self.ratio > self.at_most:
@@ -35,15 +35,15 @@ class Line(NamedTuple):
 
 
 Group = Callable[[bool], Iterable[Line]]
-"""Measures some bars, given whether to be quick about it."""
+"""Function that yields the lines of a group; its argument is True for a quick run."""
 
 
 def alternate(
     rounds: int, *steps: Callable[[], object], before: Callable[[], object] = lambda: None
 ) -> list[list[float]]:
-    """The seconds of each step in each round: ``[step][round]``, run as A B A B …
+    """Run steps alternately (A B A B …) and return their seconds as ``[step][round]``.
 
-    ``before`` is called before each step and takes no part in its time.
+    ``before`` is called before each step; its time is not included.
     """
     seconds: list[list[float]] = [[] for _ in steps]
     for _ in range(rounds):
@@ -56,17 +56,17 @@ def alternate(
 
 
 def ratio(of: Sequence[float], over: Sequence[float]) -> float:
-    """The median of the ratios of what was measured side by side."""
+    """Return the median of the ratios of measurements from the same round."""
     return median(a / b for a, b in zip(of, over, strict=True))
 
 
 def show(title: str, lines: Iterable[Line]) -> bool:
-    """Prints a group, each line as soon as it is known; returns whether all of its bars hold."""
+    """Print a group line by line; return True if all ratios are within their bars."""
     print(f"\n{title}", flush=True)
     fine = True
     for line in lines:
         number = "" if line.ratio is None else _short(line.ratio)
-        verdict = {None: "", True: "holds", False: "falls short"}[line.holds]
+        verdict = {None: "", True: "ok", False: "missed"}[line.holds]
         row = f"  {line.what:<58}  {line.figures:<46}  {number:>7}  {line.bar:>7}  {verdict}"
         print(row.rstrip(), flush=True)
         fine = fine and line.holds is not False

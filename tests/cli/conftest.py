@@ -1,4 +1,4 @@
-"""A folder of recordings, and two ways to run the command line."""
+"""Fixtures: a folder of recordings, and two ways to run the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.formats import write
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """A folder of six recordings."""
+    """Return a folder of six recordings."""
     folder = tmp_path / "logs"
     folder.mkdir()
     for number in range(6):
@@ -24,7 +24,7 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in this process, with the output width of a pipe."""
+    """Return a function that runs ctxlab in this process, with output as in a pipe."""
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist's workers have it
 
     def call(*arguments: object) -> Said:
@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def program() -> Run:
-    """The command line as a process of its own."""
+    """Return a function that runs ctxlab in a new process."""
 
     def call(*arguments: object, cwd: Path | None = None) -> Said:
         command = [*PROGRAM, *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""A date that a person writes is a moment in local time."""
+"""Tests of dates on the command line, which are in local time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input ends with one sentence and a non-zero exit, never with a traceback."""
+"""Tests of invalid input: one sentence and a non-zero exit status, never a traceback."""
 
 from __future__ import annotations
 
@@ -38,22 +38,25 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "policy": (["eval", "logs", "--on-error", "ignore"], "raise or skip"),
     "key": (["eval", "key.toml"], "key.toml: unknown key 'limit'; did you mean limits?"),
     "type": (["eval", "type.toml"], "type.toml: reserve: expected int, got str"),
-    "strategy in a file": (["eval", "strategy.toml"], "strategy.toml: strategies: unknown strategy"),
+    "strategy in a file": (
+        ["eval", "strategy.toml"],
+        "strategy.toml: strategies: unknown strategy",
+    ),
     "two experiments": (["eval", "key.toml", "type.toml"], "expected one experiment, got 2"),
     "place to save": (
         ["eval", "logs", "--out", "key.toml/run"],
-        "key.toml is a file; name another path",
+        "key.toml; name another path",
     ),
     "file to save into": (
         ["eval", "logs", "--out", "key.toml"],
-        "key.toml is a file; name another path",
+        "expected a folder, got the file key.toml; name another path",
     ),
     "option": (["eval", "logs", "--lmit", "4k"], "--limit"),
     "command": (["evaluate"], "No such command 'evaluate'"),
     "nothing to describe": (["describe"], "PATH"),
     "missing path to describe": (["describe", "nowhere"], "no such file or folder"),
     "bundled data": (["eval", "bundled:nothing"], "nothing"),
-    "no path": (["describe", ""], "expected paths, got ''"),
+    "no path": (["describe", ""], "expected a path, got ''"),
     "no place to save": (["eval", "logs", "--out", ""], "--out: expected a folder, got an empty"),
     "no place to write": (["convert", "logs", ""], "expected an output path, got an empty string"),
     "no recording left to replay": (["eval", "logs", "-w", "id=x"], "meets the conditions"),

@@ -1,4 +1,4 @@
-"""The program itself: help at once, streams kept apart, silence in a pipe."""
+"""Tests of the program as a whole: fast help, shell completion, output streams, and pipes."""
 
 from __future__ import annotations
 

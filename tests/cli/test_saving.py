@@ -1,4 +1,4 @@
-"""``--out`` is checked before the work: no earlier run is lost, and no result for want of a folder."""
+"""Tests of ``--out``: the folder is checked before a run starts, and no earlier run is overwritten."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.formats import write
 
 FEW = ("-l", "4k", "-s", "full")
-SAME = "contains a run over the same recordings and model; it will be replaced"
+SAME = "contains a run with the same recordings and model, which will be replaced"
 
 
 @pytest.fixture
 def others(tmp_path: Path) -> Path:
-    """Other recordings than those of ``logs``."""
+    """Return a folder of recordings that differ from those of ``logs``."""
     folder = tmp_path / "others"
     folder.mkdir()
     write([a_recording(77)], folder / "77.jsonl")
@@ -42,8 +42,8 @@ def test_a_run_over_other_recordings_is_refused_before_anything_is_replayed(
     said = run("eval", others, "-l", "4k", "-s", "operator.truediv", "--out", out)
     assert said.code == 2
     assert said.out == ""
-    assert "contains a run over different recordings (missing now: 6 of its 6; new: 1)" in said.err
-    assert "name another folder or delete this one" in said.err
+    assert "contains a run with different recordings (missing now: 6 of 6; new: 1)" in said.err
+    assert "name another folder" in said.err
     assert contents(out) == before
 
 
@@ -51,7 +51,7 @@ def test_a_run_by_another_model_is_refused(run: Run, logs: Path, tmp_path: Path)
     run("eval", logs, *FEW, "--out", tmp_path / "run")
     said = run("eval", logs, *FEW, "-m", "claude-opus-4-5", "--out", tmp_path / "run")
     assert said.code == 2
-    assert "a run over the same recordings with a different model" in said.err
+    assert "a run with the same recordings but a different model" in said.err
 
 
 @pytest.mark.e2e
@@ -70,7 +70,7 @@ def test_a_run_over_the_same_recordings_and_model_is_replaced(
 def test_a_folder_that_holds_anything_else_is_refused(run: Run, logs: Path, tmp_path: Path) -> None:
     said = run("eval", logs, *FEW, "--out", logs)
     assert said.code == 2
-    assert "contains 6 entries (0.jsonl, …) and no saved run" in said.err
+    assert "with 6 entries (0.jsonl, …); name another" in said.err
     (tmp_path / "empty").mkdir()
     assert run("eval", logs, *FEW, "--out", tmp_path / "empty").code == 0
 
@@ -88,7 +88,7 @@ def test_a_run_of_another_kind_is_refused(run: Run, logs: Path, tmp_path: Path) 
     assert again.code == 0
     assert SAME in again.err
     (logs / "0.jsonl").unlink()
-    assert "missing now: 1 of its 6" in run("tune", logs, *searched, "--out", out).err
+    assert "missing now: 1 of 6" in run("tune", logs, *searched, "--out", out).err
     compared = run("compare", logs, "full", "panic", "-l", "4k", "--out", out)
     assert "contains a run of ctxlab tune" in compared.err
 
@@ -185,7 +185,7 @@ def test_a_manifest_that_is_no_runs_is_no_run(run: Run, logs: Path, tmp_path: Pa
         (out / "manifest.json").write_text(text)
         said = run("eval", logs, *FEW, "--out", out)
         assert (said.code, said.out) == (2, "")
-        assert "contains manifest.json and no saved run" in said.err
+        assert "with manifest.json; name another" in said.err
 
 
 def test_a_link_to_nowhere_is_refused_at_once(run: Run, logs: Path, tmp_path: Path) -> None:
@@ -200,5 +200,5 @@ def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_pat
         write([replace(a_recording(1), model=model)], tmp_path / name / "1.jsonl")
     run("eval", tmp_path / "a", *FEW, "--out", tmp_path / "run")
     assert (
-        "with a different model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
+        "but a different model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
     )

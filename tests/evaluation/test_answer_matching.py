@@ -1,4 +1,4 @@
-"""Replies are held against answers by SQuAD's rules, in every script."""
+"""Tests of the comparison of replies and answers by SQuAD's rules, in several scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = st.text(string.ascii_letters + " ,;'!?-_()\n", max_size=60)
 
 
 def by_squad(text: str) -> str:
-    """``normalize_answer`` of SQuAD's evaluation script."""
+    """Normalize an answer as ``normalize_answer`` in SQuAD's evaluation script does."""
     text = "".join(sign for sign in text.lower() if sign not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 

@@ -1,4 +1,4 @@
-"""The bootstrap: sums are those of a slow loop, and simulation holds its promises."""
+"""Tests of the bootstrap: sums equal those of a slow loop, and intervals cover the true value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = st.lists(st.integers(0, 20), min_size=MIN_CLUSTERS, max_size=9)
 
 
 def slow(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> tuple[float, float]:
-    """The difference of two ratios and its jackknife-like standard error, residual by residual."""
+    """Compute the difference of two ratios and its standard error in a loop over residuals."""
     first, second = a.sum() / b.sum(), c.sum() / d.sum()
     total = 0.0
     weights = 1 / (1 - np.minimum(np.maximum(b / b.sum(), d / d.sum()), 0.9)) ** 2
@@ -62,7 +62,7 @@ def test_an_interval_is_that_of_a_slow_loop_over_the_same_draws(
 def pairs(
     random: np.random.Generator, clusters: int, spread: float, gain: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Needs seen by two strategies in clusters of very different sizes, and how many there were."""
+    """Simulate the needs in view of two strategies, and all needs, in clusters of unequal size."""
     size = np.ceil(np.exp(3.5 + spread * random.normal(size=clusters)))
     ease = 1.2 + 0.6 * random.normal(size=clusters)
     noise = 0.5 * random.normal(size=clusters) if gain else 0.0

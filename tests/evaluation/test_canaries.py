@@ -1,4 +1,4 @@
-"""Planting changes what is said at the ends of messages, and nothing else of a recording."""
+"""Tests that planting canaries changes only the ends of messages."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from ctxlab.messages.validation import find_violations
 
 
 def talk(turns: int = 40, id: str = "talk") -> Recording:
-    """Plain talk, every message of the same length."""
+    """Return a chat without tools whose messages have the same length."""
     roles = ("user", "assistant")
     said = [Message(roles[i % 2], f"This is line number {i:03d}.") for i in range(2 * turns)]
     return Recording(id, (Message("system", "Be brief."), *said))
 
 
 def agent(steps: int = 20) -> Recording:
-    """An agent whose messages call tools, half of which answer in JSON."""
+    """Return a recording with tool calls; half of the results are JSON."""
     messages = [Message("system", "Be careful."), Message("user", "Mend the importer.")]
     for i in range(steps):
         call = ToolCall(f"c{i}", "read", f'{{"path": "src/part_{i}.py"}}')

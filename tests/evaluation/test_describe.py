@@ -1,4 +1,4 @@
-"""What is said of recordings before anything is replayed is what they hold."""
+"""Tests of the description of recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the replay: one request before each recorded call, measured as it would be sent."""
+"""Tests of the replay: one request before each recorded reply, with correct measurements."""
 
 from __future__ import annotations
 

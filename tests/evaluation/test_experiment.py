@@ -1,4 +1,4 @@
-"""Rules of ``evaluate``: a grid over recordings, measured as each replay alone would be."""
+"""Tests of ``evaluate``: each cell of the grid equals a single replay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LEADERBOARD = (
 
 
 def trip(name: str, cluster: str | None = None, steps: int = 12) -> Recording:
-    """A recording in which a flight that was named early is booked late."""
+    """Return a recording in which the last call uses a flight number from the first message."""
     messages = [Message("user", f"book flight HAT136 for trip {name}")]
     for i in range(steps):
         call = ToolCall(f"c{i}", "read", f'{{"path": "src/{name}_{i}.py"}}')
@@ -146,7 +146,7 @@ def test_recordings_without_a_model_call_are_listed_and_not_measured() -> None:
     assert [r["recording"] for r in results.manifest["recordings"]] == ["quiet", "a", "empty"]
     assert set(results.requests["recording"]) == {"a"}
     for nothing in ((quiet,), ()):
-        with pytest.raises(SpecError, match="nothing to measure"):
+        with pytest.raises(SpecError, match="expected recordings with model calls, got none"):
             run(*nothing)
 
 
@@ -306,7 +306,7 @@ def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
 
 
 class asks_once:
-    """It never looks at its budget, so that it is replayed once whatever the limits."""
+    """Strategy that ignores its budget and is therefore replayed once for all limits."""
 
     def __call__(self, context: Context) -> Context:
         context.record_call("small", Reply(Message("assistant", "x"), usd=0.5))

@@ -1,4 +1,4 @@
-"""Work on several processes gives what one process gives, in order, and nothing is waited for."""
+"""Tests of parallel work: same results as one process, in order, and no waiting after an error."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_workers_die_with_their_parent(how: signal.Signals) -> None:
 
 
 def runs(process: int) -> bool:
-    """Whether it is there and is not one that nobody has asked after since it ended."""
+    """Return True if a process exists and is not a zombie."""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -147,9 +147,9 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_wait(stream: bool) -> Non
 
 @forks
 def test_what_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(SpecError, match="cannot be sent to a worker process"):
+    with pytest.raises(SpecError, match="cannot send data to a worker process"):
         list(map_parallel(lambda _: lambda: None, range(3), 2))
-    with pytest.raises(SpecError, match="cannot be sent to a worker process"):
+    with pytest.raises(SpecError, match="cannot send data to a worker process"):
         list(map_parallel(square, iter([lambda: None]), 2))  # type: ignore[list-item]
 
 

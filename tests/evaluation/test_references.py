@@ -1,4 +1,4 @@
-"""The index of needs: what counts as a need, and that its index is a plain search."""
+"""Tests of needs: what counts as a need, and that the index equals a plain search."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reads(**arguments: Any) -> Message:
 def needs_of(
     counter: TokenCounter, *messages: Message, **recording: Any
 ) -> list[tuple[str, str, int]]:
-    """``(entity, origin, position of its last mention)`` of every need."""
+    """Return ``(entity, origin, position of the last mention)`` for each need."""
     needs = PreparedRecording(Recording("r", messages, **recording), counter).needs
     found = [needs.get_need(i) for i in range(len(needs))]
     return [(need.entity.text, need.origin_role, need.last_mention) for need in found]

@@ -1,4 +1,4 @@
-"""What was lost in a compaction is set beside what was then fetched again."""
+"""Tests of ``find_refetches``, which finds the results that were fetched again after a compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A close-up shows what became of each message; it is rebuilt here from the requests themselves."""
+"""Tests of ``replay``: the state of each message is checked against the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``Results``: saved and loaded they are equal, and the verdict is one honest sentence."""
+"""Tests of ``Results``: saving and loading, and the verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCORES = (
 
 
 def results(*rows: dict[str, Any]) -> Results:
-    """Results of two recordings in which every request of a strategy is the same."""
+    """Return results of two recordings in which all requests of a strategy have equal values."""
     frame = pd.DataFrame(
         [{**row, "recording": name, "cluster": name} for row in rows for name in "ab"]
     )
@@ -49,9 +49,9 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
         {"strategy": "dear()", "far_seen": 10.0, "cost_usd": 6.0},
     )
     assert found.verdict() == (
-        "The cheapest strategy that keeps far recall at or above 0.95 of full history's is good() at "
+        "The cheapest strategy with at least 0.95 times the far recall of full history is good() at "
         "50% of the recording: far recall 0.96 (too few clusters for an interval), $8.00, 60% less "
-        "than full history if that fitted."
+        "than the full history would cost if it fitted."
     )
     assert "is dear() at 50%" in found.verdict(min_recall=0.99)
     assert "is cheap() at 50%" in found.verdict(min_recall=0.5)
@@ -60,8 +60,8 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
 @pytest.mark.parametrize(
     ("flaw", "why"),
     [
-        ({"overflow": 1}, "none fits its limit at every request."),
-        ({"invalid": 1}, "of those that fit, providers would refuse 100% of requests or more."),
+        ({"overflow": 1}, "every strategy exceeds its limit at some request."),
+        ({"invalid": 1}, "would reject at least 100% of the requests of each that fits."),
         ({"strategy": "nothing()"}, "Only controls were compared, which are never recommended."),
         ({"strategy": "recorded()"}, "Only controls were compared, which are never recommended."),
     ],
@@ -77,7 +77,7 @@ def test_what_overflows_is_refused_or_is_a_control_is_not_recommended(
 
 def test_a_recall_that_rests_on_a_handful_of_arguments_recommends_nothing() -> None:
     few = [{**row, "far_arguments": 2.0, "far_seen": 2.0} for row in (FULL, {"strategy": "good()"})]
-    assert "rests on 4 arguments, too few" in results(*few).verdict()
+    assert "based on 4 arguments, too few" in results(*few).verdict()
 
 
 def test_a_pipeline_built_on_a_control_is_a_control() -> None:
@@ -90,9 +90,9 @@ def test_a_pipeline_built_on_a_control_is_a_control() -> None:
 def test_what_chance_recalls_as_well_is_said_to_be_no_better() -> None:
     chance = {"strategy": "random_drop()", "far_seen": 9.7}
     found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.6})
-    assert found.verdict().endswith("no better than a random drop to the same limit (0.97).")
+    assert found.verdict().endswith("no better than that of random_drop at this limit (0.97).")
     found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.8})
-    assert "random drop" not in found.verdict()
+    assert "random_drop" not in found.verdict()
 
 
 def test_where_full_history_fits_nothing_need_be_left_out() -> None:
@@ -105,8 +105,8 @@ def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
         FULL, {"strategy": "a()", "far_seen": 5.0}, {"strategy": "b()", "far_seen": 7.0}
     )
     assert found.verdict() == (
-        "No strategy keeps far recall at or above 0.95 of full history's; the nearest is b() at 50% of "
-        "the recording: far recall 0.70 (too few clusters for an interval), $2.00."
+        "No strategy has at least 0.95 times the far recall of full history; the nearest is b() at 50% "
+        "of the recording: far recall 0.70 (too few clusters for an interval), $2.00."
     )
 
 
@@ -150,8 +150,8 @@ def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
 
 def test_a_row_that_its_model_did_not_write_is_not_recommended_without_a_word() -> None:
     score = Score("fallback_rate", "without", "share", "ratio", "fallbacks", "written")
-    for fallbacks, said in ((1.0, "; 50% of its texts are fallbacks, written without its model."),
-                            (0.1, "if that fitted.")):  # fmt: skip
+    for fallbacks, said in ((1.0, "; 50% of its summaries are fallbacks, made without its model."),
+                            (0.1, "if it fitted.")):  # fmt: skip
         good = {"strategy": "good()", "written": 2.0, "fallbacks": fallbacks}
         found = results({**FULL, "written": 0.0, "fallbacks": 0.0}, good)
         assert Results(found.requests, (*SCORES, score), {}).verdict().endswith(said)
@@ -250,5 +250,5 @@ def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
 def test_a_score_that_hides_a_column_is_refused() -> None:
     table = ResultsBuilder(["seen", "asked"], [("full()", 0.5)])
     ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
-    with pytest.raises(SpecError, match="score seen has the name of a different column"):
+    with pytest.raises(SpecError, match="score seen and a column of a metric have the same name"):
         Results.from_builder(table, [ratio], {})

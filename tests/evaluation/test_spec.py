@@ -1,4 +1,4 @@
-"""An experiment file says what is run; what it says wrongly is named with file and key."""
+"""Tests of experiment files: their keys, and errors that name the file and the key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def toml(folder: Path, text: str) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with an experiment beside its data."""
+    """Return a folder with an experiment file and its data."""
     (tmp_path / "logs").mkdir()
     messages = (Message("user", "hi"), Message("assistant", "hello"), Message("user", "bye"))
     write([Recording("a", (*messages, Message("assistant", "bye")))], tmp_path / "logs/a.jsonl")
@@ -69,9 +69,9 @@ def test_the_lineup_can_be_added_to() -> None:
         ),
         ("limits = [4000]", "the key data is missing"),
         ("data = [1]", "data[0]: expected str, got int"),
-        ("data = []", "data: the list is empty; name at least one"),
+        ("data = []", "data: expected at least one file or folder, got an empty list"),
         ('data = ["a"]\nlimits = [true]', "limits"),
-        ('data = ["a"]\nlimits = []', "limits: the list is empty; name at least one"),
+        ('data = ["a"]\nlimits = []', "limits: expected at least one value, got an empty list"),
         ('data = ["a"]\nlimits = [1.5]', "(0.25, 25%), got 1.5"),
         ('data = ["a"]\nlimits = [-4000]', "(0.25, 25%), got -4000"),
         ('data = ["a"]\nlimits = [nan]', "(0.25, 25%), got nan"),
@@ -81,7 +81,7 @@ def test_the_lineup_can_be_added_to() -> None:
         ('data = ["a"]\nmin_recall = 95', "min_recall: expected a share from 0 to 1, got 95"),
         ('data = ["a"]\nmetrics = ["costs"]', "metrics: unknown metric 'costs'"),
         ('data = ["a"]\nstrategies = ["ful"]', "strategies: unknown strategy 'ful'"),
-        ('data = ["a"]\nstrategies = []', "strategies: the list is empty; name at least one"),
+        ('data = ["a"]\nstrategies = []', "strategies: expected at least one value, got"),
         ('data = ["a"]\nformat = "x"', "unknown format 'x'"),
         ('data = ["a"]\non_error = "stop"', "on_error: "),
         ("data = [", "invalid TOML"),
@@ -159,7 +159,7 @@ def test_files_that_gave_nothing_are_told_and_kept(project: Path) -> None:
         spec, progress=False, on_skip=lambda path, reason: told.append(path.name)
     )
     assert told == ["notes.txt"]
-    assert results.manifest["left_out"][0]["reason"] == "no reader recognises it"
+    assert results.manifest["left_out"][0]["reason"] == "unknown format"
 
 
 def test_a_folder_of_recordings_is_no_experiment(project: Path) -> None:

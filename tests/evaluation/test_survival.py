@@ -1,4 +1,4 @@
-"""A canary survives where a reader finds its value in the text that is sent."""
+"""Tests that a canary survives if the text that is sent contains its value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def recordings(count: int = 6, turns: int = 14) -> list[Recording]:
 
 
 def by_eye(sent: list[Sent], recording: Recording) -> CanaryVisibility:
-    """The same, by looking for every value in every text of every request."""
+    """Compute survival by searching all texts of all requests for each value."""
     canaries = read_canaries(recording)
     words = cache(padded_words)  # a text is sent again and again
 
@@ -370,7 +370,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_read() -> None:
         survival(strategies="full").breakdown("colour")
     with pytest.raises(SpecError, match="expected 1 to"):
         measure_survival(iter([]), n=0)
-    with pytest.raises(SpecError, match="there is no recording"):
+    with pytest.raises(SpecError, match="expected at least one recording, got none"):
         measure_survival([], "full")
     with pytest.raises(SpecError, match="got the path"):
         measure_survival("logs/")  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ def data(recorded: Path) -> Path:
 
 @pytest.fixture
 def write_lines(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes rows to a named file; rows that are no strings become JSON."""
+    """Return a function that writes rows to a named file; strings as they are, others as JSON."""
 
     def write(*rows: Any, name: str = "session.jsonl") -> Path:
         path = tmp_path / name

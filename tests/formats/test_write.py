@@ -43,7 +43,7 @@ every_target = pytest.mark.parametrize("to", WRITTEN)
 
 
 def again(recording: Recording, to: str) -> tuple[Recording, Counter[str]]:
-    """Write a recording, read it and return it."""
+    """Write and read a recording; return it with the counts of lost data."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
         lost = write([recording], path, to)

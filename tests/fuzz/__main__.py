@@ -1,8 +1,9 @@
-"""``python tests/fuzz [--inputs N] [FORMAT…]`` gives every reader mutated files, and says how it went.
+"""Read mutated files in each format and print a table: ``python tests/fuzz [--inputs N] [FORMAT…]``.
 
-Each input is read as what it looks like and as the format that it was made from, stopping at the first
-broken line and reading on. Anything but a ``ReadError`` that names the file is a fault, and so is an
-input that takes more than ten seconds or two gigabytes. A fault is kept as a file with its seed.
+Each file is read four times: with the detected format and with the format of the original file, and
+with ``on_error="raise"`` and ``on_error="skip"``. Any exception other than a ``ReadError`` that names
+the file is a fault. A read that takes more than ten seconds or two gigabytes is a fault as well. Files
+that cause a fault are saved under a name that contains the seed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _BATCH = 500
 
 @dataclass
 class Outcome:
-    """What came of some inputs of one format."""
+    """Results of reading some mutated files of one format."""
 
     format: str
     inputs: int = 0
@@ -45,7 +46,7 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
-        """The inputs of both."""
+        """Add the results of other files of the same format."""
         self.inputs += other.inputs
         self.refused += other.refused
         self.slowest = max(self.slowest, other.slowest)
@@ -54,11 +55,11 @@ class Outcome:
 
 
 def main() -> int:
-    """Fuzzes the formats that are named, or all; 1 where there is a fault."""
+    """Fuzz the named formats, or all formats; return 1 if there is a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("formats", nargs="*", help="names of formats; none: all")
-    parser.add_argument("--inputs", type=int, default=10_000, help="for each format [10000]")
-    parser.add_argument("--seed", type=int, default=0, help="another seed makes other inputs")
+    parser.add_argument("formats", nargs="*", help="names of formats; default: all formats")
+    parser.add_argument("--inputs", type=int, default=10_000, help="files per format [10000]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mutations [0]")
     asked = parser.parse_args()
     outcomes: dict[str, Outcome] = {}
     begun = time.monotonic()
@@ -79,12 +80,15 @@ def main() -> int:
 
 
 def _batches(asked: Any) -> Iterator[tuple[list[Path], int, int]]:
-    """Samples of one format, and from which seed on; the inputs of a format go round its samples."""
+    """Yield batches of mutated files: samples of a format, first seed, and number of files.
+
+    The files of a batch are mutations of the format's samples in turn.
+    """
     names = asked.formats or sorted({format_of(sample) for sample in SAMPLES})
     for name in names:
         samples = [sample for sample in SAMPLES if format_of(sample) == name]
         if not samples:
-            raise SystemExit(f"no sample of a format called {name}")
+            raise SystemExit(f"Expected a format of tests/formats/samples, got {name!r}")
         base = (asked.seed << 32) + (zlib.crc32(name.encode()) << 8)
         for first in range(0, asked.inputs, _BATCH):
             yield samples, base + first, min(_BATCH, asked.inputs - first)
@@ -120,7 +124,7 @@ def _limit() -> None:
 
 
 def _too_long(number: int, frame: Any) -> None:
-    raise TimeoutError(f"still reading after {_SECONDS} seconds")
+    raise TimeoutError(f"Expected the file to be read within {_SECONDS} seconds")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Agents at work: a client that says its script piece by piece, and what was heard of it all."""
+"""Helpers for tests of agents: a scripted streaming client, and a store that collects messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ctxlab.sessions.resume_messages import pair_tool_results
 
 
 def calls(*wanted: tuple[str, str] | ToolCall, text: str | None = None) -> Message:
-    """An assistant's message with calls: ``calls(("read", '{"path": "a.py"}'))``."""
+    """Return an assistant message with calls: ``calls(("read", '{"path": "a.py"}'))``."""
     made = [
         each if isinstance(each, ToolCall) else ToolCall(f"c{place}", *each)
         for place, each in enumerate(wanted)
@@ -28,7 +28,10 @@ Said = Message | str | BaseException
 
 
 class Streaming:
-    """Gives its answers in their order, the text in pieces; an exception comes in the middle of one."""
+    """Client that streams its answers in order, in pieces of ``each`` characters.
+
+    An exception is raised instead of an answer. A pair of text and exception raises after the text.
+    """
 
     def __init__(self, *answers: Said | tuple[str, BaseException], each: int = 5) -> None:
         self.answers = list(answers)
@@ -66,7 +69,7 @@ class Streaming:
 
 
 class Heard:
-    """A store that is a list."""
+    """Store that keeps the messages of an agent in a list."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -74,7 +77,7 @@ class Heard:
         agent.attach(self)
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
-        # What is being heard is not yet relied on.
+        # The store gets messages before they are part of the history.
         assert not {id(m) for m in messages if m.role != "system"} & {
             id(m) for m in self.agent.manager.history
         }
@@ -88,7 +91,7 @@ class Heard:
 
 
 def whole(agent: Agent, heard: Heard) -> None:
-    """All was heard once and in order, and a provider takes it as it stands."""
+    """Assert that the store got every message once and in order, and that the history is valid."""
     history = list(agent.manager.history)
     assert [m.to_dict() for m in heard.messages] == [m.to_dict() for m in history]
     assert list(pair_tool_results(history)) == history, "every call is answered already"
@@ -97,5 +100,5 @@ def whole(agent: Agent, heard: Heard) -> None:
 
 
 def take(events: Iterator[AgentEvent], until: Callable[[AgentEvent], bool]) -> AgentEvent | None:
-    """Events up to the first that is meant."""
+    """Consume events until one fulfils the condition, and return it; None if there is none."""
     return next((event for event in events if until(event)), None)

@@ -1,6 +1,7 @@
-"""Recordings of any kind, which no log needs to hold: every field, every character, odd parts.
+"""Hypothesis strategies for arbitrary recordings: any value in any field, any character.
 
-``any_recordings()`` are for what must keep or tell everything, as writers do.
+Use ``any_recordings()`` to test code that must keep everything, such as writers. The recordings need
+not be plausible or valid for a provider.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
 
-# Every character, lone surrogates too.
+# All characters, including lone surrogates.
 _texts = st.text(st.characters(exclude_categories=()), max_size=12)
 _names = _texts.filter(bool)
 _counts = st.integers(min_value=0, max_value=10**7)
@@ -58,7 +59,7 @@ _compactions = st.builds(
 
 
 def any_recordings() -> st.SearchStrategy[Recording]:
-    """A recording with anything in any of its fields."""
+    """Recordings with arbitrary values in all fields."""
     return st.builds(
         Recording,
         id=_names,
@@ -74,4 +75,4 @@ def any_recordings() -> st.SearchStrategy[Recording]:
 
 
 any_texts, any_objects, any_messages = _texts, _objects, _messages
-"""Their parts."""
+"""Strategies for the strings, JSON objects and messages of these recordings."""

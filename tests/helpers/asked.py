@@ -1,4 +1,4 @@
-"""Recordings with questions, and a scripted model that answers what stands in its prompt."""
+"""Recordings with probes, and a scripted model that answers only from its prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTED = "Noted. " + "It is written in the book of this order. " * 4
 
 
 def with_questions(number: int, questions: int = 10, cluster: str | None = None) -> Recording:
-    """A talk of many short lines, each of which answers one question; the last has no answer."""
+    """Return a recording with probes; each is answered by one message, except the last one."""
     messages = [Message("user", f"Order {number}. Note what I say.", name="Ann")]
     probes = []
     for i in range(questions):
@@ -39,12 +39,12 @@ def with_questions(number: int, questions: int = 10, cluster: str | None = None)
 
 
 def asked_of(call: Call) -> str:
-    """The question that a request ends with."""
+    """Return the question at the end of a request."""
     return call.messages[-1].text.rsplit("Question: ", 1)[-1]
 
 
 def honest(call: Call) -> Action:
-    """Answers from its prompt, says where it does not say, and judges by the letter."""
+    """Answer from the prompt, or "Not mentioned." if it has no answer; as a judge, compare literally."""
     if call.messages[0].role == "system" and "You grade" in call.messages[0].text:
         return judging(call)
     words = asked_of(call).rstrip("?").split()

@@ -1,4 +1,4 @@
-"""What the tests of the chunked store share: sessions of a few chunks, and what they hold."""
+"""Helpers for tests of the JSONL store, which stores sessions in chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def said(messages: Iterable[Message]) -> list[Any]:
 
 
 def chunks_of(store: JsonlStore, id: str) -> list[str]:
-    """The chunks of a session as they are called, in their order."""
+    """Return the file names of a session's chunks in order."""
     found = [p.name for p in store.folder.glob(f"session-{id}.*.jsonl")]
     return sorted(found, key=lambda name: int(name.split(".")[-2]))
 
@@ -32,7 +32,7 @@ def files(store: JsonlStore) -> list[Path]:
 
 
 def filled(store: JsonlStore, id: str = "abc-123", count: int = 8) -> str:
-    """A session in which ``msg 0``, ``msg 1``, … were appended one by one."""
+    """Create a session, append ``msg 0``, ``msg 1``, … one by one, and return its id."""
     store.create(id=id, model="gpt-5")
     for number in range(count):
         store.append(id, user(f"msg {number}"))

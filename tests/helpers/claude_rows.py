@@ -1,4 +1,4 @@
-"""Rows as Claude Code writes them, and what a recording made of them looks like."""
+"""Build rows of Claude Code's logs, and describe the recordings read from them."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def boundary(micro: str = "", **metadata: Any) -> Row:
 
 
 def shape(recording: Recording) -> Iterator[str]:
-    """``reading.shape`` with whole roles."""
+    """Return ``reading.shape`` with full role names."""
     return reading.shape(recording, None)

@@ -1,4 +1,4 @@
-"""An agent that uses what it was told long before, and a model that does so where it can see that."""
+"""Recordings for next-action tests, and a model that needs earlier results to repeat the calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ctxlab.messages.types import Message, Recording, ToolCall
 
 MODEL = "openai/gpt-4o-mini"
 GAPS = (1, 4, 12)
-"turns between the result that names a path and the call that uses it, in turn"
+"number of turns between a result that names a path and the call that uses it, used in rotation"
 WINDOW = "sliding_window(tokens=3000)"
 
 
 def recording(number: int, turns: int = 30) -> Recording:
-    """An agent that reads what it was told of 1, 4 or 12 turns before; each result names one path."""
+    """Return a recording in which each call reads a path that a result named 1, 4 or 12 turns before."""
     messages = [Message("system", "You are careful."), Message("user", f"Repair order {number}.")]
     for turn in range(turns):
         told = max(turn - GAPS[turn % 3], -1)
@@ -39,9 +39,9 @@ RECORDINGS = [recording(number) for number in range(6)]
 
 
 def script(recordings: list[Recording]) -> Callable[[tuple[Message, ...]], Message]:
-    """A model that makes the recorded call if the path that it names is in what it reads.
+    """Return a model that makes the recorded call if the path of the call occurs in its prompt.
 
-    What was recorded it knows from the message that it answers.
+    The model finds the recorded call by the user's request and the last message of the prompt.
     """
     after = {
         (each.messages[1].text, each.messages[p - 1].text): each.messages[p]

@@ -1,4 +1,4 @@
-"""Where a conversation can be cut."""
+"""Find positions at which a conversation can be cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ctxlab.messages.validation import UnitTracker
 
 
 def safe_cuts(messages: Sequence[Message]) -> list[int]:
-    """The indexes at which a cut separates no call from its results."""
+    """Return the indexes at which a cut does not separate a tool call from its results."""
     units = UnitTracker()
     for message in messages:
         units.add(message)

@@ -1,8 +1,9 @@
-"""Conversations made by hypothesis: valid ones whose calls use what was said before, and strange ones.
+"""Hypothesis strategies for conversations, valid and invalid ones.
 
-``conversations()`` are what a provider accepts and a log holds: parallel calls answered in any order,
-failed tools, empty contents, huge results, images, odd unicode, ids that are used again in a later
-turn. ``strange_conversations()`` are what a log may hold and no provider accepts.
+``conversations()`` are valid for a provider. They have parallel calls answered in any order, failed
+tools, empty contents, huge results, images, unusual characters, and call ids that are reused in later
+turns. Calls use strings from earlier messages. ``strange_conversations()`` also have messages that
+can occur in a log and that providers reject.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FACTS = (
     *("parse_args", "readFile", "os.path.join", "MAX_SIZE", "a@b.org", "https://ex.org/a?b=1"),
     *("Mia Li", "São Paulo", "日本/語.md", "x_512", "3", "economy"),
 )
-"""What calls use and texts mention; some contain others, some are no entities at all."""
+"""Strings for arguments and texts; some contain another one, some are not entities."""
 
 NOISE = (
     *(
@@ -57,13 +58,13 @@ TOOLS = (
 )
 
 
-# Contents are made once, by a seed, and sorted by length, so that an example costs a draw a message
-# and shrinks to short texts.
+# Contents are generated once, from a seed, and sorted by length. Hypothesis then needs one draw per
+# message, and shrinks examples to short texts.
 _random = Random(0)
 
 
 def _text(huge: bool = False) -> str:
-    """A text that mentions facts among noise, never empty; sometimes thousands of characters."""
+    """Return a random string of facts and noise; ``huge``: sometimes thousands of characters."""
     pieces = _random.choices(FACTS + NOISE, k=_random.randint(1, 6))
     text = _random.choice([" ", "\n", ", "]).join(pieces)
     if huge and _random.random() < 0.3:
@@ -73,7 +74,7 @@ def _text(huge: bool = False) -> str:
 
 
 def _json() -> Any:
-    """What tools answer in JSON: lists of hits, objects with paths, failures, odd values."""
+    """Return a random JSON tool result: lists of hits, objects with paths, failures, unusual values."""
     fact, few = _random.choice(FACTS), _random.choices(FACTS, k=_random.randint(0, 12))
     hits = [{"path": each, "text": "def f(): ..."} for each in few]
     return _random.choice(
@@ -106,12 +107,12 @@ ARGUMENTS = ["{}", "", *sorted({_arguments() for _ in range(60)}, key=len)]
 
 
 def texts() -> st.SearchStrategy[str]:
-    """A text that mentions facts among noise, never empty."""
+    """Non-empty strings of facts and noise."""
     return st.sampled_from(TEXTS)
 
 
 def contents() -> st.SearchStrategy[Any]:
-    """The content of a tool result or a user's message."""
+    """Contents of tool results and user messages."""
     return st.sampled_from(RESULTS + PARTS)
 
 
@@ -131,7 +132,7 @@ ANSWERS = st.sampled_from(
 
 @st.composite
 def steps(draw: st.DrawFn, ids: list[str]) -> list[Message]:
-    """A message with tool calls and their results, in any order."""
+    """An assistant message with tool calls, and the results of the calls in any order."""
     calls = tuple(ToolCall(id, (c := draw(CALLS)).name, c.arguments) for id in ids)
     said = draw(st.sampled_from([None, "", *TEXTS]))
     order = draw(st.permutations(ids)) if len(ids) > 1 else ids
@@ -141,7 +142,7 @@ def steps(draw: st.DrawFn, ids: list[str]) -> list[Message]:
 
 @st.composite
 def conversations(draw: st.DrawFn, turns: int = 4) -> tuple[Message, ...]:
-    """A conversation that a provider accepts; it may end with any kind of message."""
+    """A conversation that is valid for a provider; the last message may have any role."""
     messages: list[Message] = []
     if draw(st.booleans()):
         messages.append(Message("system", draw(texts())))
@@ -149,7 +150,7 @@ def conversations(draw: st.DrawFn, turns: int = 4) -> tuple[Message, ...]:
         several = draw(st.sampled_from([1, 1, 1, 2]))
         messages.extend(Message("user", draw(contents())) for _ in range(several))
         for step in range(draw(st.integers(0, 4))):
-            # The ids begin anew in each turn, as those of tau-bench do.
+            # Call ids start again in each turn, as in tau-bench.
             ids = [f"c{step}{letter}" for letter in "abc"[: draw(st.integers(1, 3))]]
             messages.extend(draw(steps(ids)))
         if draw(st.integers(0, 3)):
@@ -159,7 +160,7 @@ def conversations(draw: st.DrawFn, turns: int = 4) -> tuple[Message, ...]:
 
 @st.composite
 def strange_conversations(draw: st.DrawFn) -> tuple[Message, ...]:
-    """A conversation with a few things in it that no provider accepts."""
+    """A conversation with a few messages that providers reject."""
     messages = list(draw(conversations(turns=3)))
     stray = st.sampled_from(
         [
@@ -188,7 +189,7 @@ def strange_conversations(draw: st.DrawFn) -> tuple[Message, ...]:
 
 
 def limits() -> st.SearchStrategy[int]:
-    """Limits in tokens from what holds nothing to what holds everything."""
+    """Limits in tokens, from too small for any message to large enough for all messages."""
     return st.sampled_from([1, 30, 80, 150, 250, 400, 600, 900, 1500, 3000, 10**6])
 
 
@@ -197,7 +198,7 @@ def prepare_messages(
     counter: TokenCounter,
     tools: tuple[dict[str, Any], ...] = (),
 ) -> PreparedRecording:
-    """Judged by the rules of Anthropic's API: they are those of OpenAI's and more."""
+    """Prepare messages for a replay with Anthropic's validity rules, which include OpenAI's."""
     model = find_model("claude-sonnet-4-5")
     return PreparedRecording(Recording("r", tuple(messages), tools), counter, model=model)
 

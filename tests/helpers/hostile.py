@@ -1,4 +1,4 @@
-"""A workspace full of traps, and a folder outside of it that nobody may see or change."""
+"""A workspace with links that lead out of it, and an outside folder that tools must not access."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRAPS = {
     "inside_link": "sub",
     "inside_file": "sub/a.txt",
 }
-"""Links, by their names; the last two stay inside."""
+"""Targets of symbolic links by name; only the last two targets are inside the workspace."""
 
 PARTS = [
     *TRAPS,
@@ -34,7 +34,7 @@ PARTS = [
 
 
 def hostile(folder: Path) -> tuple[Path, Path]:
-    """The workspace and the folder outside."""
+    """Create the workspace and the outside folder, and return both paths."""
     work, outside = folder / "work", folder / "outside"
     (work / "sub").mkdir(parents=True)
     outside.mkdir()
@@ -47,7 +47,7 @@ def hostile(folder: Path) -> tuple[Path, Path]:
     os.mkfifo(work / "fifo")
     with socket.socket(socket.AF_UNIX) as made:
         here = os.getcwd()
-        os.chdir(work)  # addresses are short
+        os.chdir(work)  # socket addresses have a maximum length
         try:
             made.bind("socket")
         finally:
@@ -56,7 +56,7 @@ def hostile(folder: Path) -> tuple[Path, Path]:
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """All that is in a folder: names, kinds and contents."""
+    """Return the mode and the content of each path in a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode

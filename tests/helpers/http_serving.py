@@ -1,4 +1,4 @@
-"""The HTTP server of sessions on loopback, really served, with an agent that answers by a script."""
+"""Run the HTTP server of sessions on loopback, with agents that use a scripted model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ ADDRESS = "http://127.0.0.1"
 
 
 def answer(request: Request) -> Message | str:
-    """Runs what stands after ``$``; says what it was told to keep; else says what it heard."""
+    """Reply to the last message.
+
+    Text after ``$`` is run as a command. The question "what did I say" is answered with all user
+    messages. Other messages, and tool results, are repeated.
+    """
     last = request.messages[-1]
     if last.role == "tool":
         return f"It said: {last.text[:300]}"
@@ -42,7 +46,7 @@ def answer(request: Request) -> Message | str:
 
 
 def scripted(script: Callable[[Request], Any] = answer) -> Callable[[Path], Agent]:
-    """Makes agents with the workspace's tools and the scripted model."""
+    """Return a function that creates an agent with workspace tools and the scripted model."""
 
     def made(workspace: Path) -> Agent:
         processes = ProcessManager()
@@ -54,15 +58,15 @@ def scripted(script: Callable[[Request], Any] = answer) -> Callable[[Path], Agen
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that a server asks for."""
+    """Return the authorization header for a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 @contextmanager
 def serving(*workspaces: Path, authorized: bool = True, **options: Any) -> Iterator[httpx.Client]:
-    """A client of a server that serves these workspaces, for as long as the block lasts.
+    """Run a server for the workspaces and yield a client; stop the server at the end of the block.
 
-    ``authorized``: the client sends the server's token with every request.
+    If ``authorized``, the client sends the server's token with every request.
     """
     app = make_app(workspaces, **{"agent_for": scripted(), **options})
     config = uvicorn.Config(
@@ -90,7 +94,7 @@ class Event(NamedTuple):
 
 
 def events_of(response: httpx.Response) -> Iterator[Event]:
-    """The server-sent events of a response, as they come."""
+    """Yield the server-sent events of a response when they arrive."""
     name = ""
     for line in response.iter_lines():
         key, _, value = line.partition(": ")
@@ -101,7 +105,7 @@ def events_of(response: httpx.Response) -> Iterator[Event]:
 
 
 def said(client: httpx.Client, id: str, message: str, **more: Any) -> list[Event]:
-    """All events of a message to a session."""
+    """Send a message to a session and return all events of the response."""
     body = {"message": message, **more}
     with client.stream("POST", f"/sessions/{id}/messages", json=body) as response:
         assert response.status_code == 200, response.read()
@@ -109,26 +113,26 @@ def said(client: httpx.Client, id: str, message: str, **more: Any) -> list[Event
 
 
 def created(client: httpx.Client, workspace: Path, **more: Any) -> str:
-    """The id of a new session."""
+    """Create a session and return its id."""
     response = client.post("/sessions", json={"workspacePath": str(workspace), **more})
     assert response.is_success, response.text
     return str(response.json()["sessionId"])
 
 
 def sessions_at(workspace: Path) -> str:
-    """The address of a workspace's sessions."""
+    """Return the URL path of a workspace's sessions."""
     return f"/workspaces/{quote(str(workspace), safe='')}/sessions"
 
 
 def chat(
     client: httpx.Client, message: str, file: str | None = None, **more: object
 ) -> httpx.Response:
-    """The answer to a message of a user who has a file open."""
+    """Send a message to ``/chat`` with the path of the open file, and return the response."""
     return client.post("/chat", json={"message": message, "active_file": file, **more})
 
 
 def stored(workspace: Path, id: str) -> list[Message]:
-    """The messages of a session as they are on disk."""
+    """Read the messages of a session from disk."""
     store = SqliteStore(workspace)
     try:
         return list(store.read_messages(id))
@@ -137,7 +141,7 @@ def stored(workspace: Path, id: str) -> list[Message]:
 
 
 def commands(word: str) -> list[int]:
-    """Processes whose command line holds a word."""
+    """Return the ids of other running processes whose command line contains a word."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         line = " ".join(process.info["cmdline"] or ())
@@ -147,8 +151,8 @@ def commands(word: str) -> list[int]:
 
 
 def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    """Waits until it is so."""
+    """Wait until a condition is true; fail after the given number of seconds."""
     latest = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < latest, "it did not come about"
+        assert time.monotonic() < latest, f"condition still false after {seconds:g} s"
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Writers that are killed: a process that forks them one by one, and what each said before its end."""
+"""Start writer processes, kill each at a random moment, and read what it acknowledged before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ for line in sys.stdin:
 
 @contextmanager
 def nursery(writer: str) -> Iterator[subprocess.Popen[str]]:
-    """``writer``: code that imports json, os and sys, and has ``live(folder, acks, number)``."""
+    """Start a process that forks a writer for each line on its standard input.
+
+    ``writer`` is code that imports json, os and sys and defines ``live(folder, acks, number)``.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", writer + LIVES],
         stdin=subprocess.PIPE,
@@ -46,13 +49,13 @@ def nursery(writer: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def one_life(process: subprocess.Popen[str], folder: Path, number: int) -> list[Any]:
-    """A writer that is killed at a random moment, and what it said before."""
+    """Start a writer, kill it at a random moment, and return what it acknowledged before."""
     acks = folder.parent / f"acks-{number}"
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps([str(folder), str(acks), number]), file=process.stdin, flush=True)
     pid = int(process.stdout.readline())
-    # Counted in what it said, not in time alone: a busy machine gives a writer little to do in a moment.
+    # Wait for a number of acknowledgements: after a fixed time, a slow machine may have written nothing.
     dice = random.Random(-number)
     lines = dice.randint(1, 60)
     while not acks.exists() or acks.read_bytes().count(b"\n") < lines:
@@ -60,5 +63,5 @@ def one_life(process: subprocess.Popen[str], folder: Path, number: int) -> list[
         time.sleep(0.001)
     time.sleep(dice.uniform(0, 0.02))
     os.kill(pid, signal.SIGKILL)
-    assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
+    assert int(process.stdout.readline()) == -signal.SIGKILL, "the writer ended by itself"
     return [json.loads(line) for line in acks.read_text().splitlines()]

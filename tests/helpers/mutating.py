@@ -1,6 +1,7 @@
-"""Files that hold what no reader expects: each mutation is a way in which logs break, or are made to.
+"""Mutate log files: each function changes a file in a way that damaged or hostile logs may have.
 
-A file is a dict of what it holds by name, as ``samples.files_of`` gives it; ``mutated`` draws one.
+Files are dicts of content by name, as returned by ``samples.files_of``. ``mutated`` applies randomly
+chosen mutations.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HUGE = 1_000_000
 
 
 def mutated(files: Files, chance: random.Random) -> bytes:
-    """The file after one mutation or two, drawn by chance."""
+    """Apply one or two random mutations and return the content of the resulting file."""
     if chance.random() < 0.2:
         return MUTATIONS[chance.choice(OF_BYTES)](packed(files), chance)
     name = chance.choice(list(files))
@@ -34,7 +35,7 @@ def mutated(files: Files, chance: random.Random) -> bytes:
 
 
 def odd_values(content: bytes, chance: random.Random) -> bytes:
-    """Junk stands in the place of values, or nothing does."""
+    """Replace values by junk, or delete them."""
     rows = _parsed(content)
     for _ in range(chance.randint(1, 3)):
         _spoil(rows, chance, copy.deepcopy(chance.choice(JUNK)))
@@ -42,7 +43,7 @@ def odd_values(content: bytes, chance: random.Random) -> bytes:
 
 
 def same_ids(content: bytes, chance: random.Random) -> bytes:
-    """Everything that is called an id is the same, or all of one kind."""
+    """Set all values whose key contains "id" to the same string, or some of them to 0 or 1."""
     rows = _parsed(content)
     for container, key in list(_places(rows)):
         if "id" in str(key).lower() and isinstance(container[key], (str, int)):
@@ -51,7 +52,7 @@ def same_ids(content: bytes, chance: random.Random) -> bytes:
 
 
 def rows_again(content: bytes, chance: random.Random) -> bytes:
-    """Rows are repeated, shuffled or reversed, elements of lists too."""
+    """Repeat and shuffle the rows, or the elements of a list."""
     rows = _parsed(content)
     lists = [rows, *(c[k] for c, k in _places(rows) if isinstance(c[k], list) and len(c[k]) > 1)]
     chosen = chance.choice(lists)
@@ -62,20 +63,20 @@ def rows_again(content: bytes, chance: random.Random) -> bytes:
 
 
 def deep(content: bytes, chance: random.Random) -> bytes:
-    """A value is nested deeper than a parser goes, or just within what it does."""
+    """Replace a value by a deeply nested one, at or beyond the depth that parsers accept."""
     depth = chance.choice(DEEP)
     opening, closing = chance.choice([("[", "]"), ('{"a":', "}")])
     return _with_text(content, chance, f"{opening * depth}0{closing * depth}")
 
 
 def huge(content: bytes, chance: random.Random) -> bytes:
-    """A value is a megabyte long."""
+    """Replace a value by a string of about a million characters."""
     unit = chance.choice(["x", " ", "\\n", "é", "\\u0000", "line of text\\n"])
     return _with_text(content, chance, f'"{unit * (HUGE // len(unit))}"')
 
 
 def odd_bytes(content: bytes, chance: random.Random) -> bytes:
-    """Noise stands somewhere, in the place of something or between."""
+    """Insert noise at random positions, or replace bytes by noise."""
     for _ in range(chance.randint(1, 3)):
         start = chance.randrange(len(content) + 1)
         stop = start + chance.choice([0, 0, 1, 5, len(content)])
@@ -84,20 +85,20 @@ def odd_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def cut(content: bytes, chance: random.Random) -> bytes:
-    """The end or the beginning is missing."""
+    """Remove the end or the beginning."""
     at = chance.randrange(len(content) + 1)
     return content[:at] if chance.random() < 0.8 else content[at:]
 
 
 def binary(content: bytes, chance: random.Random) -> bytes:
-    """Bytes of no text stand in the middle, or instead."""
+    """Insert random bytes at the start or in the middle, or replace the content by them."""
     noise = chance.randbytes(chance.choice([1, 16, 4096]))
     at = chance.randrange(len(content) + 1)
     return chance.choice([noise, content[:at] + noise + content[at:], noise + content])
 
 
 def encodings(content: bytes, chance: random.Random) -> bytes:
-    """Another encoding, or two in one file."""
+    """Change the encoding of the content or of its end, or add two byte order marks."""
     text = content.decode("utf-8", "replace")
     other = text.encode(
         chance.choice(["utf-16", "utf-16-le", "latin-1", "utf-32", "cp037"]), "replace"
@@ -107,7 +108,7 @@ def encodings(content: bytes, chance: random.Random) -> bytes:
 
 
 def nul(content: bytes, chance: random.Random) -> bytes:
-    """NUL, as itself or escaped."""
+    """Insert NUL characters or their JSON escape."""
     at = chance.randrange(len(content) + 1)
     return content[:at] + chance.choice([b"\x00", b"\\u0000", b"\x00" * 4096]) + content[at:]
 
@@ -131,7 +132,7 @@ OF_BYTES = ("odd_bytes", "cut", "binary", "encodings", "nul")
 
 
 def _parsed(content: bytes) -> list[Any]:
-    """The rows of a file, which is one value or a value a line."""
+    """Parse a file that contains one JSON value, or one JSON value per line."""
     try:
         return [json.loads(content)]
     except ValueError:
@@ -144,14 +145,14 @@ def _written(rows: list[Any]) -> bytes:
 
 
 def _with_text(content: bytes, chance: random.Random, text: str) -> bytes:
-    """JSON text in the place of a value."""
+    """Replace a random value by the given JSON text."""
     rows = _parsed(content)
     _spoil(rows, chance, MARK)
     return _written(rows).replace(json.dumps(MARK).encode(), text.encode(), 1)
 
 
 def _spoil(value: Any, chance: random.Random, junk: Any) -> None:
-    """Puts junk in the place of a value somewhere inside, or takes the value away."""
+    """Replace a random nested value by junk, or delete it."""
     while True:
         keys = list(value) if isinstance(value, dict) else range(len(value))
         if not keys:
@@ -169,7 +170,7 @@ def _spoil(value: Any, chance: random.Random, junk: Any) -> None:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container with each of its keys."""
+    """Yield each nested container together with each of its keys or indexes."""
     stack = [value]
     while stack:
         container = stack.pop()

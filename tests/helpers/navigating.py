@@ -1,4 +1,4 @@
-"""Sessions to find one's way in, and the MCP server over them as a process of its own."""
+"""Sample sessions for tests of the MCP server, and clients for it in and out of process."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ T = TypeVar("T")
 Asked = tuple[str, dict[str, Any]]
 
 PARSER, LONG, EARLIER = "parser", "long", "earlier"
-"""Ids of the sessions: the active one, one with a long turn, and one of many turns."""
+"""Ids of the sessions: the active session, one with a long turn, and one with many turns."""
 
 TOKEN = "a-token-of-32-letters-or-so-00001"
-"""What the servers over HTTP are sent, and ask for."""
+"""Token of the HTTP servers."""
 
 LENGTH = 2_000_000
-"""Characters of the long turn's result."""
+"""Number of characters of the tool result in the long turn."""
 
 HERE = Path(__file__).parents[2]
 STDIO = (*PROGRAM, "serve", "mcp")
 HTTP = (*STDIO, "--http")
-"""A server as a process of its own; what it serves is named behind it."""
+"""Commands that start a server; tests append the path to serve."""
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -51,7 +51,7 @@ HELLO = {
 
 
 def filled(store: SessionStore) -> SessionStore:
-    """Three sessions, of which ``PARSER`` was worked on last and is active."""
+    """Create three sessions in a store; ``PARSER`` is the newest one and active."""
     call = ToolCall("c1", "read_file", '{"path": "src/parser.py"}')
     store.create(id=EARLIER, title="Counting")
     for number in range(1, 41):
@@ -84,13 +84,13 @@ def filled(store: SessionStore) -> SessionStore:
 
 
 def stored(kind: str, folder: Path) -> SessionStore:
-    """A store of that kind, which any process can open by the same folder."""
+    """Create a store in a folder, with three sessions, and return it."""
     made = SqliteStore(folder) if kind == "workspace" else JsonlStore(folder)
     return filled(made)
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
-    """The end of a coroutine, from a test that is none; an error in a group is that error."""
+    """Run a coroutine from a synchronous test; raise the first error of an exception group."""
     try:
         return anyio.run(work)
     except BaseExceptionGroup as group:
@@ -103,7 +103,7 @@ def run(work: Callable[[], Awaitable[T]]) -> T:
 def asked(
     opened: AbstractAsyncContextManager[Client], *calls: Asked
 ) -> Callable[[], Awaitable[list[CallToolResult]]]:
-    """The answers of several tools, from one client."""
+    """Return a coroutine function that makes several tool calls with one client."""
 
     async def work() -> list[CallToolResult]:
         async with opened as client:
@@ -115,21 +115,21 @@ def asked(
 def here(
     library: SessionLibrary, *calls: Asked, current: str | None = None
 ) -> list[CallToolResult]:
-    """What the tools answer over a library, to the SDK's client without any transport."""
+    """Call tools of an MCP server for a library in this process, without a transport."""
     from ctxlab.serve.mcp import make_server
 
     return run(asked(Client(make_server(library, current_session_id=current)), *calls))
 
 
 def one(library: SessionLibrary, name: str, **arguments: Any) -> dict[str, Any]:
-    """The data of one answer, which is no error."""
+    """Call a tool, assert that it succeeds, and return its structured result."""
     (answer,) = here(library, (name, arguments))
     assert not answer.is_error, answer.content
     return dict(answer.structured_content or {})
 
 
 def refused(library: SessionLibrary, name: str, **arguments: Any) -> str:
-    """The sentence of an answer that is an error."""
+    """Call a tool, assert that it fails, and return the error message."""
     (answer,) = here(library, (name, arguments))
     assert answer.is_error
     assert answer.structured_content is None
@@ -143,7 +143,7 @@ def text_of(answer: CallToolResult) -> str:
 
 
 def heard(process: subprocess.Popen[str]) -> str:
-    """The address that a server over HTTP says it has."""
+    """Read the address of an HTTP server from its standard error."""
     assert process.stderr
     line = process.stderr.readline()
     assert "http://" in line, line + process.stderr.read()
@@ -151,7 +151,7 @@ def heard(process: subprocess.Popen[str]) -> str:
 
 
 def over_stdio(path: Path, mode: str = "auto") -> Client:
-    """A client whose server is a process of its own."""
+    """Return a client that starts a server process and uses its standard streams."""
     command, *arguments = STDIO
     server = StdioServerParameters(command=command, args=[*arguments, str(path)], cwd=HERE)
     return Client(server, mode=mode)
@@ -159,7 +159,7 @@ def over_stdio(path: Path, mode: str = "auto") -> Client:
 
 @contextmanager
 def listening(path: Path, port: int = 0) -> Iterator[str]:
-    """The address of a server over HTTP, a process of its own, whose token is ``TOKEN``."""
+    """Start an HTTP server process with the token ``TOKEN``, yield its address, and stop it."""
     env = {**os.environ, "CTXLAB_TOKEN": TOKEN}
     command = [*HTTP, "--port", str(port), str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env, cwd=HERE) as process:
@@ -174,7 +174,7 @@ def listening(path: Path, port: int = 0) -> Iterator[str]:
 async def over_http(
     address: str, token: str | None = TOKEN, mode: str = "auto"
 ) -> AsyncIterator[Client]:
-    """A client of a server over HTTP."""
+    """Yield a client of an HTTP server."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http,

@@ -1,4 +1,4 @@
-"""Reading a file in every way in which it can be asked for, and telling at a glance what was read."""
+"""Read a file with all error policies, and describe recordings in short strings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ POLICIES: tuple[OnError, ...] = ("raise", "skip")
 
 
 def try_to_read(content: bytes, name: str) -> int:
-    """Reads it as what it looks like and as ``name``, under both policies; how many gave recordings.
+    """Read content with the detected format and with format ``name``, under both error policies.
 
-    Raises whatever is no ``ReadError`` that names the file.
+    Returns the number of reads without an error. A ``ReadError`` that names the file is caught; all
+    other exceptions are raised.
     """
     read = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -36,7 +37,11 @@ def try_to_read(content: bytes, name: str) -> int:
 
 
 def shape(recording: Recording, letters: int | None = 1) -> Iterator[str]:
-    """A word a message: so many letters of its role, its text, its calls, the call that it answers."""
+    """Yield a short string for each message, such as ``a:text+c1`` or ``t:text=c1``.
+
+    The string contains the first ``letters`` letters of the role, the text, the ids of tool calls after
+    ``+``, and the id of the answered call after ``=``.
+    """
     for message in recording.messages:
         calls = "".join(f"+{call.id}" for call in message.tool_calls)
         answers = f"={message.tool_call_id}" if message.tool_call_id else ""

@@ -1,4 +1,4 @@
-"""A request as one text, as the model reads it: the slow way to count its tokens."""
+"""Render a request as one string, as the model gets it, to check token counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ctxlab.messages.types import Message
 from ctxlab.tokens.tool_schemas import render_tools
 
 CONTROL_TOKENS = ("\ufdd0start\ufdd1", "\ufdd0sep\ufdd1", "\ufdd0end\ufdd1")
-"""Stand-ins for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>``, of characters that no text has."""
+"""Replacements for ``<|im_start|>``, ``<|im_sep|>`` and ``<|im_end|>`` that do not occur in texts."""
 
 
 def render_request(
     messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = (), family: str = "openai"
 ) -> str:
-    """A text that has, encoded in one pass, as many tokens as the request without its images."""
+    """Return a string with as many tokens, encoded in one pass, as the request without its images."""
     start, sep, end = CONTROL_TOKENS
     text = render_tools([dict(t) for t in tools], family) if tools else ""
     head = f"{start}{sep}{text}{end}" if text else ""
@@ -24,7 +24,7 @@ def render_request(
 
 
 def render_message(message: Message) -> str:
-    """A block for the content of a message, and one for each of its calls."""
+    """Render the content of a message as a block, and each tool call as another block."""
     start, sep, end = CONTROL_TOKENS
     blocks = []
     if message.content or not message.tool_calls:
@@ -36,7 +36,7 @@ def render_message(message: Message) -> str:
 
 
 def _content_text(message: Message) -> str:
-    """One part per line; an image is no text, and a part of unknown type is its JSON."""
+    """Return content parts as lines: images are empty, parts of unknown type are JSON."""
     content = message.content or ""
     parts = [{"text": content}] if isinstance(content, str) else content
     return "\n".join(map(_part_text, parts))

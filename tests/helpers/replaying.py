@@ -1,4 +1,4 @@
-"""Replays that keep every request as it was sent, and what a reader with eyes would find in them."""
+"""Replay recordings and keep all requests, and search the requests for needs without an index."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SPECS: tuple[str, ...] = tuple(
         )
     )
 )
-"""Every strategy with several parameters, alone and in pipelines; the line-up among them."""
+"""All strategies with several parameters, alone and in pipelines, and the default strategies."""
 
 STRATEGIES: dict[str, Strategy] = {spec: parse_strategy(spec) for spec in SPECS}
 
@@ -92,7 +92,7 @@ def strategies() -> st.SearchStrategy[Strategy]:
 
 @dataclass
 class Sent:
-    """A request as it was sent."""
+    """A request of a replay: its messages, the entries of its context, and the context."""
 
     position: int
     messages: list[Message]
@@ -107,7 +107,7 @@ class Sent:
 def run(
     prepared: PreparedRecording, strategy: Strategy | str | Callable[..., Any], limit: int | Budget
 ) -> tuple[Trace, list[Sent]]:
-    """The trace of a replay, and each of its requests."""
+    """Replay a prepared recording and return the trace and all requests."""
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
     budget = limit if isinstance(limit, Budget) else prepared.make_budget(limit)
@@ -120,10 +120,10 @@ def run(
 
 
 def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
-    """Which needs stand in a text that is sent, by looking at every text for every need.
+    """Find the needs that are in view by searching every text of the request for every need.
 
-    A message that was edited by itself only shows what its original said: the number of lines in
-    "[output left out: 4567 lines]" is no memory of the number 4567.
+    An edited version of a single message counts only if the original message contains the need: the
+    stub "[output left out: 4567 lines]" does not show a need "4567".
     """
     needs = prepared.needs
     found = []
@@ -143,13 +143,13 @@ def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray
 
 
 def mention_positions(needs: NeedIndex, need: int) -> list[int]:
-    """Where the entity of a need is mentioned before its use, oldest first."""
+    """Return the positions, in order, at which the entity of a need is mentioned before its use."""
     first = needs.mention_offsets[needs.entity[need]]
     return [int(place) for place in needs.mentions[first : needs.last_mention_row[need] + 1]]
 
 
 def fetchable_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
-    """Which needs a stub or a line of contents stands for, in the request as it was sent."""
+    """Find the needs for which the request has a stub or a line in a table of contents."""
     needs = prepared.needs
     found = []
     for i in range(len(needs)):

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: small recordings, and what a command said."""
+"""Helpers for tests of the command line: small recordings, and runs in a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from ctxlab.messages.types import Message, Recording, ToolCall
 
 PROGRAM = (sys.executable, "-c", "import sys; from ctxlab.cli import main; sys.exit(main())")
-"""The command line as a process of its own."""
+"""Command that runs ctxlab in a new process."""
 
 
 NAMELESS = (
     "ctxlab: counted and priced as gpt-5, since 6 recordings name no model; "
-    "--model NAME uses one model for all\n"
+    "to use one model for all, set --model NAME\n"
 )
-"""What is said of the six recordings of the fixture ``logs`` where no model is named."""
+"""Note that ctxlab prints for the six recordings of the fixture ``logs``, which name no model."""
 
 
 class Said(NamedTuple):
@@ -33,7 +33,7 @@ Run = Callable[..., Said]
 
 
 def a_recording(number: int, turns: int = 14) -> Recording:
-    """An agent that reads files, each about 500 tokens, and comes back to the first ones."""
+    """Return a recording of an agent that reads files of about 500 tokens, and later the first again."""
     messages = [Message("system", "You are careful."), Message("user", f"Repair order {number}.")]
     for turn in range(turns):
         again = turn - 11 if turn >= 11 else turn
@@ -50,7 +50,7 @@ def a_recording(number: int, turns: int = 14) -> Recording:
 
 
 def on_a_terminal(columns: int, *arguments: str) -> list[str]:
-    """The lines that the command line shows on a terminal of so many columns."""
+    """Run ctxlab in a terminal with the given number of columns and return the printed lines."""
     import pty
 
     master, slave = pty.openpty()
@@ -62,7 +62,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     ):
         os.close(slave)
         said = b""
-        with suppress(OSError):  # how Linux says that nobody writes any more
+        with suppress(OSError):  # on Linux, raised when the other end is closed
             while part := os.read(master, 4096):
                 said += part
     os.close(master)

@@ -1,7 +1,7 @@
-"""One small hand-written file or more of every format; ``name.anything`` holds the format ``name``.
+"""Small hand-written sample files of all formats; ``NAME.anything`` is a sample of the format NAME.
 
-A folder stands for a zip archive of what is in it; one that holds ``tables.jsonl``, for a database of
-SQLite, a row a line.
+A folder is packed as a zip archive of its files. A folder with a file ``tables.jsonl`` is converted to
+a SQLite database; each line of the file is a row.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SAMPLES = sorted(HERE.iterdir())
 
 
 def format_of(sample: Path) -> str:
-    """The name of the format that a sample holds."""
+    """Return the name of a sample's format."""
     return sample.name.partition(".")[0]
 
 
 def files_of(sample: Path) -> dict[str, bytes]:
-    """What a sample holds, by name; a single file has the name ``""``."""
+    """Return the contents of a sample's files by name; a single file has the name ``""``."""
     if sample.is_file():
         return {"": sample.read_bytes()}
     inside = sorted(p for p in sample.rglob("*") if p.is_file())
@@ -32,7 +32,7 @@ def files_of(sample: Path) -> dict[str, bytes]:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """The file that holds them: itself, a database, or a zip archive."""
+    """Pack a sample's files as one file: the single file, a SQLite database, or a zip archive."""
     if "" in files:
         return files[""]
     if "tables.jsonl" in files:
@@ -45,7 +45,7 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def _database(rows: bytes) -> bytes:
-    """The tables of a session store with the rows that they can hold; lists and objects as JSON."""
+    """Return a database of the session store with the given rows; invalid rows are skipped."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA page_size = 512")
     migrate_schema(connection, Path("sample"))

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that remembers what it was asked and can fail on purpose."""
+"""An HTTP server of files on loopback that records its requests and can break off answers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Asked(NamedTuple):
     path: str
     range: str | None
     sent: int
-    "bytes of the body"
+    "number of bytes sent of the body"
 
 
 class Server:
-    """Files by path; the switches are read at each request."""
+    """Files by path, and settings that are read at each request."""
 
     def __init__(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}"
@@ -26,9 +26,9 @@ class Server:
         self.asked: list[Asked] = []
         self.ranges = True
         self.cut: int | None = None
-        "the connection ends after so many bytes of a body"
+        "number of bytes of a body after which the connection is closed; None to send the whole body"
         self.hold = threading.Event()
-        "where a body is cut, the connection ends once this is set"
+        "the connection of a cut body is closed when this event is set"
         self.hold.set()
 
 

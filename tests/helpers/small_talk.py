@@ -1,4 +1,4 @@
-"""Small conversations for rules of baselines, and the last request that a strategy makes of them."""
+"""Small conversations for tests of baselines, and the requests that a strategy sends for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTER = TokenCounter("gpt-4o")
 
 
 def said(turns: int, words: int = 30) -> list[Message]:
-    """Plain talk: ``user 0 …``, ``assistant 0 …``, ``user 1 …``."""
+    """Return a conversation without tools: ``user 0 …``, ``assistant 0 …``, ``user 1 …``."""
     return [
         Message(role, f"{role} {i} " + "word " * words)  # type: ignore[arg-type]
         for i in range(turns)
@@ -24,7 +24,7 @@ def said(turns: int, words: int = 30) -> list[Message]:
 def steps(
     number: int, first: int = 0, lines: int = 9, tool: str = "read", parallel: int = 1
 ) -> list[Message]:
-    """An agent's steps, each with its results: ``result 0 …``, ``result 1 …``."""
+    """Return an agent's tool calls with their results: ``result 0 …``, ``result 1 …``."""
     messages: list[Message] = []
     for i in range(first, first + number):
         ids = [f"c{i}{letter}" for letter in "abc"[:parallel]]
@@ -37,21 +37,21 @@ def steps(
 
 
 def task(number: int, lines: int = 9, parallel: int = 1) -> list[Message]:
-    """A system prompt, one request of the user's, and the steps that follow."""
+    """Return a system prompt, a user message, and tool calls with their results."""
     system, user = Message("system", "Be brief."), Message("user", "Fix the bug")
     return [system, user, *steps(number, lines=lines, parallel=parallel)]
 
 
 def played(spec: str, messages: list[Message], limit: int) -> tuple[Trace, list[Sent]]:
-    """Every request; one more stands at the end, so that all messages are in it."""
+    """Replay messages and return all requests; the last request includes all messages."""
     return run(prepare_messages([*messages, Message("assistant", "done")], COUNTER), spec, limit)
 
 
 def last(spec: str, messages: list[Message], limit: int) -> list[Message]:
-    """The request that holds, or once held, all messages."""
+    """Return the messages of the last request, which the strategy made from all messages."""
     return played(spec, messages, limit)[1][-1].messages
 
 
 def firsts(messages: list[Message], words: int = 2) -> list[str]:
-    """How each message begins."""
+    """Return the first words of each message."""
     return [" ".join(message.text.split()[:words]) for message in messages]

@@ -1,4 +1,4 @@
-"""Both stores behind one name, and conversations to put into them."""
+"""Create a session store of either kind, and conversations to store in it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STORES = ("chunks", "workspace")
 
 
 def a_store(kind: str, folder: Path) -> SessionStore:
-    """A store of a kind; the same folder again is the same store, as another process has it."""
+    """Open a store; a second store of the same folder behaves like one of another process."""
     return JsonlStore(folder) if kind == "chunks" else SqliteStore(folder)
 
 
 def exchange(prompt: str, answer: str = "Done.", steps: int = 0) -> list[Message]:
-    """A prompt, some steps of an agent, and the answer."""
+    """Return a user message, some tool calls with results, and the answer."""
     messages = [Message("user", prompt)]
     for step in range(steps):
         call = ToolCall(f"c{step}", "read_file", f'{{"path": "src/{step}.py"}}')
@@ -32,7 +32,7 @@ def exchange(prompt: str, answer: str = "Done.", steps: int = 0) -> list[Message
 def stored(
     store: SessionStore, *prompts: str, id: str = "s", system: bool = False, steps: int = 0
 ) -> str:
-    """A new session in which so much was asked and answered; its id."""
+    """Create a session with an answered turn for each prompt, and return its id."""
     store.create(id=id, model="gpt-4o", system=system)
     for prompt in prompts:
         store.append(id, *exchange(prompt, f"{prompt}: done.", steps))

@@ -1,4 +1,4 @@
-"""An answer as server-sent events, in the shapes that OpenAI sends them in."""
+"""Convert an answer to server-sent events in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 PIECE = 12
-"""Characters of text or of arguments in a piece, where a script does not say."""
+"""Default number of characters of text or arguments in a piece."""
 
 
 def cut(text: str, pieces: tuple[str, ...] | int | None) -> list[str]:
-    """A text in the pieces that a script names, in pieces of so many characters, or as it is usual."""
+    """Split a string into pieces; ``pieces`` is the pieces themselves, their length, or None."""
     if isinstance(pieces, tuple):
         return list(pieces)
     size = pieces or PIECE
@@ -21,9 +21,10 @@ def cut(text: str, pieces: tuple[str, ...] | int | None) -> list[str]:
 def events(
     said: dict[str, Any], pieces: tuple[str, ...] | int | None, usage: bool
 ) -> Iterator[str]:
-    """Each event's data: role, text, reasoning and calls piece by piece, the end, usage, ``[DONE]``.
+    """Yield the data of each event: role, reasoning, text and calls in pieces, finish reason, usage.
 
-    ``said``: the answer as it would be sent whole. ``usage``: whether it was asked for.
+    The last event is ``[DONE]``. ``said`` is the answer without streaming. ``usage`` is True if the
+    request asks for the usage.
     """
     base = {k: said[k] for k in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     message, finish = said["choices"][0]["message"], said["choices"][0]["finish_reason"]

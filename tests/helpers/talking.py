@@ -1,10 +1,10 @@
-"""A real HTTP server on loopback that speaks OpenAI's chat protocol and misbehaves by a script.
+"""An HTTP server on loopback with OpenAI's chat API that answers and fails by a script.
 
-``with talking(script) as server:`` and a client with ``api_base=server.address``. A script is one
-action for every request, a list of them (one a request, the last for all that follow), or a function
-from the ``Call`` to an action. An action is a text or a ``Message`` to answer with, a ``Said`` with
-more to it, a status number, a ``Refusal`` or a ``Fault``, a ``Raw`` body, a ``Slow`` action, or a
-function again. Asked with ``"stream": true`` it answers with server-sent events.
+Use ``with talking(script) as server:`` and a client with ``api_base=server.address``. A script is an
+action for all requests, a list of actions (one for each request; the last one is repeated), or a
+function that takes the ``Call`` and returns an action. An action is a string or a ``Message`` to answer
+with, a ``Said`` with more details, a status code, a ``Refusal``, a ``Fault``, a ``Raw`` body, a ``Slow``
+action, or another function. Requests with ``"stream": true`` are answered with server-sent events.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Fault(Enum):
 class Refusal(NamedTuple):
     status: int
     retry_after: str | None = None
-    "a header, as it is sent"
+    "value of the header Retry-After"
     code: str | None = None
     says: str = "by the script"
 
@@ -53,26 +53,26 @@ class Refusal(NamedTuple):
 class Said(NamedTuple):
     answer: str | Message | None
     finish: str | None = None
-    "None: as it really ended"
+    "finish reason; None: stop, length or tool_calls, depending on the answer"
     cached: int = 0
-    "prompt tokens billed as read from a cache"
+    "number of prompt tokens billed as read from the cache"
     reasoning: int = 0
-    "completion tokens billed for hidden reasoning, on top of the answer's"
+    "number of completion tokens billed for hidden reasoning, in addition to the answer"
     obeys: bool = True
-    "the answer is cut to the tokens that the request allows"
+    "True if the answer is cut at the maximum number of tokens of the request"
     pieces: tuple[str, ...] | int | None = None
-    "of a stream: these, or so many characters each"
+    "pieces of a stream, or their number of characters"
     pace: float = 0.0
-    "seconds between the pieces of a stream"
+    "seconds between two pieces of a stream"
     breaks: Fault | Refusal | None = None
-    "what becomes of a stream; a refusal comes as an event"
+    "fault that ends a stream early; a refusal is sent as an event"
     after: int = 0
-    "pieces before which it breaks, the one that says the role not counted"
+    "number of pieces before ``breaks``, not counting the first event with the role"
 
 
 class Raw(NamedTuple):
     body: str
-    "with status 200, whatever it is"
+    "sent with status 200 without changes"
 
 
 class Slow(NamedTuple):
@@ -111,25 +111,25 @@ _STREAMED = {
 
 @dataclass
 class Call:
-    """One request that the server got."""
+    """One request to the server, and the outcome of it."""
 
     number: int
-    "counted from 0, in the order of arrival"
+    "number of the request, from 0 in order of arrival"
     path: str
     key: str | None
-    "what stood in the Authorization header after Bearer"
+    "value of the Authorization header after Bearer"
     body: dict[str, Any]
     messages: tuple[Message, ...] = ()
     texts: tuple[str, ...] = ()
-    "of a request for embeddings"
+    "texts of a request for embeddings"
     violations: list[Violation] = field(default_factory=list)
-    "of OpenAI's rules"
+    "violations of OpenAI's validity rules"
     prompt: int = 0
-    "tokens of the request, counted as OpenAI does"
+    "number of tokens of the request, counted as OpenAI does"
     completion: int = 0
-    "tokens of the answer; billed even where the connection was cut"
+    "number of tokens of the answer; billed even if the connection was cut"
     outcome: str = "pending"
-    "answered, failed (a status that is no success), interrupted (hung, cut or not to be read)"
+    "pending, answered, failed (error status), or interrupted (hung, cut or not readable)"
     status: int | None = None
     answer: Message | None = None
 
@@ -139,24 +139,24 @@ class Call:
 
     @property
     def max_tokens(self) -> int | None:
-        """What the reply may take."""
+        """Maximum number of tokens of the reply."""
         return self.body.get("max_completion_tokens") or self.body.get("max_tokens")
 
     @property
     def text(self) -> str:
-        """All that the messages say."""
+        """Texts of all messages, joined by line breaks."""
         return "\n".join(m.text for m in self.messages)
 
 
 class Talker:
-    """What was asked, and where."""
+    """The running server: its address, its script, and the requests it got."""
 
     def __init__(self, script: Action | Sequence[Action], window: int | None) -> None:
         self.address = ""
-        "to be given as ``api_base``"
+        "URL to pass to clients as ``api_base``"
         self.script = script
         self.window = window
-        "tokens of prompt and reply that the model takes; above, the request is refused"
+        "maximum number of tokens of prompt and reply; larger requests are refused"
         self.calls: list[Call] = []
         self.most_at_once = 0
         self.leaving = threading.Event()
@@ -181,17 +181,17 @@ class Talker:
 
     @property
     def prompt(self) -> int:
-        """Prompt tokens of the requests that were answered."""
+        """Number of prompt tokens of answered requests."""
         return sum(c.prompt for c in self.calls if c.outcome == "answered")
 
     @property
     def completion(self) -> int:
-        """Completion tokens of the requests that were answered."""
+        """Number of completion tokens of answered requests."""
         return sum(c.completion for c in self.calls if c.outcome == "answered")
 
     @property
     def unseen(self) -> int:
-        """Tokens that were billed for answers that never arrived."""
+        """Number of tokens billed for interrupted requests, whose answers did not arrive."""
         return sum(c.prompt + c.completion for c in self.calls if c.outcome == "interrupted")
 
     def _count(self, outcome: str) -> int:
@@ -220,7 +220,7 @@ class Talker:
 def talking(
     script: Action | Sequence[Action] = "Understood.", window: int | None = None
 ) -> Iterator[Talker]:
-    """A server for as long as the block lasts; whatever hangs is let go at its end."""
+    """Run a server for the duration of the block; hanging requests end with the block."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -323,7 +323,7 @@ def talking(
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(whole)))
-            # Else clients keep sockets open, and litellm drops some without closing them.
+            # Otherwise clients keep sockets open, and litellm does not close all of them.
             self.send_header("Connection", "close")
             for name, value in dict(headers).items():
                 self.send_header(name, value)
@@ -356,7 +356,7 @@ def talking(
             patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"),
             warnings.catch_warnings(),
         ):
-            # litellm reads every attribute of a chunk, those that pydantic deprecates too.
+            # litellm reads all attributes of a chunk, including those that pydantic deprecates.
             warnings.filterwarnings("ignore", "Accessing the 'model_", DeprecationWarning)
             yield talker
     finally:
@@ -375,7 +375,7 @@ def _counter(model: str) -> TokenCounter:
 
 
 def _read(call: Call, window: int | None) -> Refusal | None:
-    """What a provider would look at before it asks the model."""
+    """Parse a request and return the refusal if a provider would reject it; None otherwise."""
     body, counter = call.body, _counter(call.model)
     if call.path == "/v1/embeddings":
         given = body.get("input")
@@ -456,7 +456,7 @@ def _embedded(call: Call) -> dict[str, Any]:
 
 
 def _gone(connection: socket.socket) -> bool:
-    """Whether the client has closed its end."""
+    """Return True if the client has closed the connection."""
     try:
         return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,6 +1,6 @@
-"""A real terminal for a program: tmux, with a server of its own that ends with the test.
+"""Run programs in a terminal (tmux), and find the processes that they leave.
 
-And the processes that a program in it has left.
+Each terminal has its own tmux server, which is stopped at the end of the test.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PROMPT = "here$ "
 
 
 class Terminal:
-    """Keys go in, and what stands on the screen is waited for."""
+    """A terminal: methods press keys, read the screen, and wait for text on the screen."""
 
     def __init__(self, socket: str) -> None:
         self._tmux = ("tmux", "-L", socket, "-f", os.devnull)
-        # tmux wants a locale that knows all signs, and is no child of one that this may run in.
+        # tmux needs a UTF-8 locale, and must not see the variable of a tmux that runs the tests.
         locale = "en_US.UTF-8" if sys.platform == "darwin" else "C.UTF-8"
         self._env = {k: v for k, v in os.environ.items() if k != "TMUX"} | {"LC_ALL": locale}
 
@@ -54,7 +54,7 @@ class Terminal:
         self.type(shlex.join(command))
 
     def clear(self) -> None:
-        """Forgets what stood there."""
+        """Clear the screen and the scroll-back history."""
         self.press("C-l")
         time.sleep(0.1)
         self.tmux("clear-history")
@@ -64,15 +64,15 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """All that was shown, without what is empty below it."""
+        """Text on the screen and in the scroll-back history, without empty lines at the end."""
         return self.tmux("capture-pane", "-p", "-J", "-S", "-").rstrip("\n ")
 
     def wait(self, text: str, seconds: float = 60.0) -> str:
-        """The screen, once a text stands on it."""
+        """Wait until the screen contains a text, and return the screen."""
         return self._until(lambda shown: text in shown, text, seconds)
 
     def wait_end(self, text: str, seconds: float = 60.0) -> str:
-        """The screen, once a text stands at its end, such as a prompt."""
+        """Wait until the last line of the screen is a text, such as a prompt, and return the screen."""
         wanted = text.rstrip()
         return self._until(
             lambda shown: shown.rpartition("\n")[2].rstrip() == wanted,
@@ -88,16 +88,14 @@ class Terminal:
             if holds(shown):  # type: ignore[operator]
                 return shown
             time.sleep(0.05)
-        raise AssertionError(f"not seen in {seconds:g} s: {what!r}, but this:\n{shown}")
+        raise AssertionError(f"Expected {what!r} on the screen within {seconds:g} s, got:\n{shown}")
 
 
 @contextmanager
 def terminal(folder: Path, columns: int = 100, **variables: str) -> Iterator[Terminal]:
-    """A shell in a folder; skips where there is no tmux."""
+    """Open a terminal with a shell in a folder; skip the test if tmux or bash is missing."""
     if shutil.which("tmux") is None or shutil.which("bash") is None:
-        pytest.skip(
-            "tmux and bash make the terminal of this test, and one of them is not installed"
-        )
+        pytest.skip("this test needs tmux and bash, and one of them is not installed")
     made = Terminal(f"ctxlab-test-{uuid4().hex[:8]}")
     settings = {**variables, "PS1": PROMPT, "HISTFILE": "", "COLUMNS": None, "LINES": None}
     shell = ["env"]
@@ -118,7 +116,7 @@ def terminal(folder: Path, columns: int = 100, **variables: str) -> Iterator[Ter
 
 
 def running(command: str) -> list[psutil.Process]:
-    """Processes that run exactly this."""
+    """Return the processes whose command line is exactly ``command``."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -141,5 +139,5 @@ def gone(command: str, seconds: float = 10.0) -> bool:
 def appears(command: str, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not running(command):
-        assert time.monotonic() < end, f"{command} never ran"
+        assert time.monotonic() < end, f"{command} did not start within {seconds:g} s"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Recordings for the tests of tuning: agents that come back to what they read long before."""
+"""Recordings for tests of tuning, in which agents use names from much earlier results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from ctxlab.messages.types import Message, Recording, ToolCall
 def trip(
     number: int, steps: int = 14, cluster: str | None = None, format: str | None = None
 ) -> Recording:
-    """Each step reads a file of 300 to 900 tokens; from the ninth on some come back to old names."""
+    """Return a recording whose steps read files of 300 to 900 tokens.
+
+    From step 9 on, most steps look up a ticket that an earlier tool result named.
+    """
     chance = random.Random(number)
     messages = [Message("system", "You are careful."), Message("user", f"Repair order {number}.")]
     for step in range(steps):
         far = step >= 9 and chance.random() < 0.7
         call = ToolCall(f"c{step}", "read_file", f'{{"path": "src/part_{number}_{step}.py"}}')
-        if far:  # a ticket stands in what a tool answered, and nowhere else
+        if far:  # only tool results name tickets
             ticket = f"AB-{number}{chance.randrange(step - 6):03d}"
             call = ToolCall(f"c{step}", "look_up", f'{{"ticket": "{ticket}"}}')
         lines = [f"value_{step}_{i} = {i * 7}" for i in range(chance.randrange(40, 120))]
@@ -32,7 +35,7 @@ def trip(
 
 
 def trips(count: int, each: int = 1) -> list[Recording]:
-    """So many clusters of ``each`` recordings, of several lengths and two formats."""
+    """Return ``count`` clusters of ``each`` recordings, of several lengths and two formats."""
     return [
         trip(
             number * each + again,
@@ -46,7 +49,7 @@ def trips(count: int, each: int = 1) -> list[Recording]:
 
 
 def hypervolume(points: Iterable[Sequence[float]], worst: float) -> float:
-    """The area that points of cost and gain dominate, up to the worst cost."""
+    """Return the area that points (cost, gain) dominate, up to the cost ``worst``."""
     area = best = 0.0
     kept = []
     for cost, gain in sorted((cost, gain) for cost, gain in points if cost < worst):

@@ -1,4 +1,4 @@
-"""A workspace with sessions in it, for the tests of the store that keeps them."""
+"""Helpers for tests of the SQLite store of a workspace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def begun(store: SqliteStore, id: str = "a") -> str:
 
 
 def sql(store: SqliteStore, statement: str, *values: object) -> list[tuple[object, ...]]:
-    """As somebody else's program would."""
+    """Run an SQL statement over a separate connection, as another program would."""
     connection = sqlite3.connect(store.path)
     with connection:
         rows = connection.execute(statement, values).fetchall()

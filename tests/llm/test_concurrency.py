@@ -1,4 +1,4 @@
-"""Tests that replies to running calls are kept when other calls fail."""
+"""Tests that running calls finish and are kept when the caller is interrupted or another call fails."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_interruption_anywhere_in_the_caller_loses_nothing_and_hangs_nowhere(
 
 
 def interrupted_after(lines: int, each: Generator[tuple[int, int], None, None]) -> bool:
-    """Interrupt the caller after a number of lines; return True if it was interrupted."""
+    """Raise KeyboardInterrupt after ``lines`` lines of code; return True if it was raised."""
     left = lines
 
     def local(frame: FrameType, event: str, arg: object) -> Callable[..., object] | None:

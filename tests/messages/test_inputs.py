@@ -19,7 +19,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def containers(value: Any) -> list[Any]:
-    """Yield all lists and dicts inside a value."""
+    """Return all lists and dicts inside a value, including the value."""
     if isinstance(value, dict):
         return [value, *(c for each in value.values() for c in containers(each))]
     return [value, *(c for e in value for c in containers(e))] if isinstance(value, list) else []

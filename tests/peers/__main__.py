@@ -1,8 +1,9 @@
-"""Prints the conformance table: every baseline whose package is installed, beside the real package.
+"""Compare baselines with their upstream packages: ``python tests/peers [NAME…] [--write]``.
 
-``python tests/peers [NAME…] [--write]``; ``--write`` puts the table into ``CONFORMANCE.md`` beside this
-file. Real recordings are found through ``CTXLAB_DATA`` or ``../shared/data``; without them the bundled
-ones are compared. It ends with 1 where a request differs that is not explained in ``EXPLAINED``.
+A table shows how many requests and messages are equal for each baseline whose upstream package is
+installed. ``--write`` writes the table to ``tests/peers/CONFORMANCE.md``. Real recordings are read from
+``CTXLAB_DATA`` or ``../shared/data``. If neither folder exists, the bundled recordings are used. The
+exit status is 1 if a request differs and the baseline is not listed in ``EXPLAINED``.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from ctxlab.llm import ScriptedClient
 from ctxlab.strategies.baselines import BASELINES, Baseline
 
 HEADS = ("baseline", "package", "options", "recordings", "requests", "acted", "messages equal",
-         "invalid: theirs, ours")  # fmt: skip
+         "invalid: package, baseline")  # fmt: skip
 EXPLAINED: dict[str, str] = {}
-"""Baselines that cannot send the very same, and why."""
+"""Baselines that cannot send exactly the requests of their package, with the reason."""
 
 SUMMARY = "The agent looked at several files and changed one; the tests have not been run since."
 
 
 def main() -> int:
-    """Compares, prints, and says whether all is as it should be."""
+    """Compare the baselines, print the table, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="baselines; all where none is named")
+    parser.add_argument("names", nargs="*", help="names of baselines; default: all baselines")
     parser.add_argument("--write", action="store_true", help="write CONFORMANCE.md")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # those of the packages
+    warnings.simplefilter("ignore")  # the packages cause many warnings
     logging.disable()
     recorded = recordings()
     chosen = [
@@ -93,16 +94,24 @@ def _write(rows: list[tuple[str, ...]], packages: int) -> None:
     table = ["| " + " | ".join(row) + " |" for row in (HEADS, ["---"] * len(HEADS), *rows)]
     text = "\n".join(
         [
-            "# Baselines beside the real packages",
+            "# Baselines compared with their upstream packages",
             "",
-            "`nox -s peers` replays the same recordings through each baseline and through the code of "
-            f"the package that it imitates ({packages} packages), and compares every request message "
-            "by message. *Acted* counts the requests in which the package sent something else than "
-            "the whole conversation; *invalid* those that a provider would refuse, the faults of the "
-            "recordings included. Summaries are one constant text on both sides.",
+            "A baseline is ctxlab's reimplementation of the context strategy of a product. The upstream "
+            "package is the product's own code. `nox -s peers` replays the same recordings through each "
+            f"baseline and through its upstream package ({packages} packages), and compares every "
+            "request message by message. If a strategy asks a model for a summary, both sides get the "
+            "same fixed text, and no model is called.",
+            "",
+            "Each row is one comparison with the settings in *options*. *Recordings* and *requests* are "
+            "the numbers of replayed recordings and of compared requests. *Acted* is the number of "
+            "requests in which the package did not send the whole conversation unchanged. *Messages "
+            "equal* is the number of messages that are the same on both sides, of all messages in the "
+            "requests. *Invalid* is the number of requests that a provider would reject, first those of "
+            "the package, then those of the baseline. It includes requests that are invalid because of "
+            "an error in the recording.",
             "",
             *table,
-            *(["", "Where they differ:", "", *said] if said else []),
+            *(["", "Reasons for the differences:", "", *said] if said else []),
             "",
         ]
     )

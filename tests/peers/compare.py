@@ -1,4 +1,4 @@
-"""A baseline beside the real package on the same recordings: the requests of both compared."""
+"""Compare the requests of a baseline with those of its upstream package on the same recordings."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ FOLDERS = {
     "gemini-cli-entireio": 1,
     "longmemeval": 1,
 }
-"""Real recordings a folder: agents of several makers, customer service, plain talk."""
+"""Number of real recordings from each folder: coding agents, customer service, and chat."""
 
 LONGEST = 160
-"""Messages of a recording at most: every peer looks at all of them before every request."""
+"""Maximum number of messages of a recording; packages process all messages for each request."""
 
 
 @dataclass
 class Compared:
-    """How far a baseline and its peer sent the same."""
+    """Number of equal requests and messages of a baseline and its upstream package."""
 
     requests: int = 0
     same_requests: int = 0
     messages: int = 0
     same_messages: int = 0
     acted: int = 0
-    "requests in which the peer sent something else than the whole conversation"
+    "requests in which the package sent something other than the whole conversation"
     invalid: int = 0
-    "requests of the peer that a provider would refuse"
+    "requests of the package that a provider would refuse"
     invalid_ours: int = 0
     differences: list[str] = field(default_factory=list)
-    "where the first message of a request differs, a line each"
+    "one line for each request that differs, with the first message that is not equal"
 
 
 def recordings(data: Path | None = None) -> list[Recording]:
-    """Real recordings, cut to ``LONGEST``; the bundled ones where there are none."""
+    """Load real recordings, or bundled ones if there are none, cut to ``LONGEST`` messages."""
     folder = data or Path(os.environ.get("CTXLAB_DATA", "../shared/data"))
     if not folder.is_dir():
         bundled = load(["bundled:coding-agent", "bundled:support-desk"])
@@ -71,7 +71,7 @@ def compare(
     limit: int = 16_000,
     client: Client | None = None,
 ) -> Compared:
-    """``name(options)`` against ``peer:name(options)``, request by request."""
+    """Compare each request of ``name(options)`` with that of ``peer:name(options)``."""
     result = Compared()
     for recording in recorded:
         prepared = PreparedRecording(recording, TokenCounter("gpt-4o"), client)
@@ -126,7 +126,7 @@ def _brief(message: dict[str, Any] | None) -> str:
 
 
 def lines(result: Compared, most: int = 5) -> Iterator[str]:
-    """What a person reads who wants to know what differs."""
+    """Yield a line with the totals, and lines for the first ``most`` requests that differ."""
     yield (
         f"{result.same_requests} of {result.requests} requests and {result.same_messages} of "
         f"{result.messages} messages equal; acted in {result.acted}; invalid {result.invalid}, "

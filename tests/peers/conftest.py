@@ -1,3 +1,3 @@
-"""pytest leaves this folder alone: it is run as ``python tests/peers``, or ``nox -s peers``."""
+"""Exclude this folder from pytest; run it with ``nox -s peers`` or ``python tests/peers``."""
 
 collect_ignore_glob = ["*.py"]

@@ -36,7 +36,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 @contextmanager
 def server(which: str, workspace: Path, files: int | None) -> Iterator[tuple[int, Path]]:
-    """Start a server with a limit of open files; yield its port, process and standard error."""
+    """Start a server with a limit of open files; yield its port and the file of its stderr."""
     import resource
 
     def limit() -> None:

@@ -89,7 +89,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[dict[str, str]]:
-    """Create a workspace with stored sessions, and return the addresses of both servers."""
+    """Create a workspace with sessions, start both servers, and yield their addresses."""
     import pty
 
     workspace = folder / "workspace"

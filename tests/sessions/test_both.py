@@ -205,7 +205,7 @@ class BothStores(RuleBasedStateMachine):
                     assert store.read_turn(id, number) == (numbers.index(number), wanted)
 
     def _one_active(self, id: str) -> None:
-        """Close other sessions of the JSONL store; the SQLite store allows one active session."""
+        """Close the sessions of the JSONL store that the SQLite store closed to keep one active."""
         chunks, workspace = self.stores
         for session in chunks.sessions(status="active"):
             if workspace.get(session.id).status == "closed":

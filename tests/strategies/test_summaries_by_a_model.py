@@ -127,7 +127,7 @@ def nothing_is_lost(context: Context) -> bool:
 def fitting(
     recordings: Iterable[Recording], counter: TokenCounter, limit: int
 ) -> Iterator[PreparedRecording]:
-    """Return the recordings that exceed the limit and therefore need a summary."""
+    """Yield the recordings that exceed the limit and therefore need a summary."""
     for recording in recordings:
         prepared = PreparedRecording(Recording(recording.id, recording.messages[:LONGEST]), counter)
         if prepared.valid and prepared.longest_request_tokens > limit:

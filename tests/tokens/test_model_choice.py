@@ -27,7 +27,7 @@ STRATEGIES = ["full", "observation_mask(keep=3) | panic"]
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """Return a file with recordings of several models and one without a model."""
+    """Return a folder with recordings of several models and one without a model."""
     folder = tmp_path / "mixed"
     folder.mkdir()
     for number, model in enumerate(MODELS):

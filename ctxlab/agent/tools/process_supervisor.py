@@ -1,7 +1,8 @@
 """Supervisor program that runs one shell command and can end all processes of the command.
 
 This is a separate program (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``) that does
-not import ctxlab. It starts the command in a shell with its own session and runs until no process
+not import ctxlab. PARENT is the process id of the caller, and PSUTIL the folder that contains the
+package psutil. The program starts the command in a shell with its own session and runs until no process
 of the command is left. It writes lines to the file descriptor REPORT: ``pid N`` when the shell has
 started, and ``exit N`` when the shell has ended. If no process of the command is left at that time,
 it writes ``alone 1`` before ``exit N``. When the standard input of the supervisor ends, because the

@@ -166,7 +166,7 @@ def workspace_tools(
             numbered: start each line with its number
         """
         if end is not None and end < start:
-            raise ValueError(f"Expected an end of {start} (start) or more, got {end}")
+            raise ValueError(f"Expected end to be {start} (the start) or more, got {end}")
         last = start + _MAX_LINES - 1
         stop = min(end or last, last)
         with opened.open_file(path) as number:

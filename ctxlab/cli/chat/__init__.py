@@ -1,1 +1,1 @@
-"""The terminal of ctxlab chat."""
+"""The terminal interface of ``ctxlab chat``."""

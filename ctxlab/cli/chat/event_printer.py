@@ -1,4 +1,4 @@
-"""Print the events of a turn: the answer to standard output, tool calls to standard error."""
+"""Print the answer of a turn to standard output, and its tool calls to standard error."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 _WAITING_SIGN = "…"
 _EXIT_CODE_OK = "exit code 0"
-_MIN_SHOWN_SECONDS = 0.1  # shorter durations are not shown
-# Workspace tools end a result with a note in brackets, such as [exit code 1].
+_MIN_SHOWN_SECONDS = 0.1  # shorter durations are not printed
+# Results of workspace tools end with a note in brackets, such as [exit code 1].
 _RESULT_NOTE_PATTERN = re.compile(r"\[(.{1,80})\]")
 
 
 class EventPrinter(logging.Handler):
-    """Prints the events of turns and the warnings that ``ctxlab`` logs.
+    """Print the events of turns, and the warnings that ``ctxlab`` logs.
 
-    On a terminal, text is printed as it is streamed, and a tool call before its result. In a pipe,
-    standard output gets only the complete answer. Warnings logged between turns are kept until
-    ``flush_log_lines``, so that they do not appear in the line that the user types.
+    On a terminal, the answer is printed while it is streamed, and a tool call is printed when it
+    starts. If standard output is a pipe, only the complete answer is printed to it. Warnings that are
+    logged between turns are kept until ``flush_log_lines`` is called, so that they do not interrupt
+    the line that the user types.
     """
 
     def __init__(self) -> None:
@@ -38,27 +39,27 @@ class EventPrinter(logging.Handler):
         self._stdout_is_tty = sys.stdout.isatty()
         self._stderr_is_tty = sys.stderr.isatty()
         self._dim = self._stderr_is_tty and not os.environ.get("NO_COLOR")
-        self._text_since_call = ""  # text since the last tool call
-        self._open_line = ""  # kind of the line that is not ended yet: text, call, waiting
+        self._text_since_call = ""  # text of the answer since the last tool call
+        self._open_line = ""  # kind of the line that has no line end yet: text, call or waiting
         self._open_call_id = ""
         self._in_turn = False
         self._pending_log_lines: list[str] = []
         self._write_lock = threading.RLock()
 
     def start_turn(self) -> None:
-        """Start a turn; a terminal shows a sign until the first event."""
+        """Start a turn. On a terminal, show ``…`` until the first event is printed."""
         self._text_since_call, self._in_turn = "", True
         if self._stdout_is_tty and self._stderr_is_tty:
             self._print_status(_WAITING_SIGN, end="")
             self._open_line = "waiting"
 
     def print_event(self, event: AgentEvent) -> None:
-        """Print an event.
+        """Print text, a tool call, a tool result or the end of a turn.
 
         Parameters
         ----------
         event : AgentEvent
-            The event.
+            Event to print. Events of other kinds are ignored.
         """
         from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 
@@ -73,31 +74,31 @@ class EventPrinter(logging.Handler):
                 self._print_done(event.result)
 
     def end_turn(self) -> None:
-        """End a turn, also after a failure, and print the warnings that were kept."""
+        """End a turn and print the warnings that were kept. Call this also if the turn failed."""
         with self._write_lock:
             self._end_line()
             self._in_turn = False
         self.flush_log_lines()
 
     def print_status_line(self, text: str) -> None:
-        """Print a line to standard error.
+        """Print a line to standard error, after ending an unfinished line.
 
         Parameters
         ----------
         text : str
-            The line.
+            Line to print.
         """
         with self._write_lock:
             self._end_line()
             self._print_status(text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a log record during a turn, or keep it until ``flush_log_lines``.
+        """Print a log record during a turn. Between turns, keep it until ``flush_log_lines``.
 
         Parameters
         ----------
         record : logging.LogRecord
-            The record.
+            Record of the logger ``ctxlab``.
         """
         said = one_line(record.getMessage())
         if self._in_turn:
@@ -106,7 +107,7 @@ class EventPrinter(logging.Handler):
             self._pending_log_lines.append(said)
 
     def flush_log_lines(self) -> None:
-        """Print the log records that were kept."""
+        """Print the log records that were kept between turns."""
         waiting, self._pending_log_lines = self._pending_log_lines, []
         for line in waiting:
             self.print_status_line(f"  {line}")
@@ -145,8 +146,8 @@ class EventPrinter(logging.Handler):
             sys.stdout.flush()
         if outcome.finish == "limit":
             calls = pluralize(outcome.iterations, "call")
-            hint = "raise --max-iterations to allow more"
-            self.print_status_line(f"  stopped after {calls} of the model; {hint}")
+            hint = "to allow more, set a larger --max-iterations"
+            self.print_status_line(f"  stopped after {calls} to the model; {hint}")
 
     def _end_line(self) -> None:
         if self._open_line == "waiting":
@@ -166,17 +167,19 @@ class EventPrinter(logging.Handler):
 
 
 def describe_tool_result(result: ToolResult) -> str:
-    r"""Summarize a tool result in a few words.
+    r"""Describe a tool result in a few words: its size or error, and its duration.
+
+    Durations below 0.1 seconds are left out.
 
     Parameters
     ----------
     result : ToolResult
-        The result.
+        Result to describe.
 
     Returns
     -------
     str
-        Its size, or its error, and its duration.
+        Description on one line.
 
     Examples
     --------

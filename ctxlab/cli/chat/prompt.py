@@ -1,4 +1,4 @@
-"""Read the lines of a chat from a terminal, with editing and a history, or from a pipe."""
+"""Read the user's lines in a chat: from a terminal, with editing and a history, or from a pipe."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _MAX_HISTORY_LINES = 1_000
 
 
 class LineCleared(Exception):
-    """Ctrl+C discarded a line that was not empty."""
+    """Raised if the user presses Ctrl+C to discard a line that is not empty."""
 
 
 class LineReader:
-    """Reads the lines of a chat.
+    """Read the lines that the user enters in a chat.
 
-    On a terminal a line can be edited, the arrow keys recall earlier lines, and a line that ends with a
-    backslash continues on the next one. From a pipe lines are read as they are and no prompt is shown.
+    On a terminal, lines can be edited, and the arrow keys recall earlier lines. A line that ends with
+    a backslash continues on the next line. Lines from a pipe are not changed, and no prompt is shown.
 
     Parameters
     ----------
     history_path : Path, optional
-        The file of earlier lines, readable by its owner only; created once its folder exists. None
-        keeps no history.
+        File that stores earlier lines. It is created if its folder exists, and only its owner can
+        read it. None stores no lines.
     """
 
     def __init__(self, history_path: Path | None = None) -> None:
@@ -41,26 +41,27 @@ class LineReader:
         self._saved_length = self._history_length()
 
     def read_line(self, prompt: str = "> ") -> str:
-        """Return the next line.
+        """Read the next line.
 
         Parameters
         ----------
         prompt : str
-            The prompt to show on a terminal.
+            Prompt to show on a terminal.
 
         Returns
         -------
         str
-            The line, without its line end.
+            The line without its line end. Lines that were continued with a backslash are joined by
+            line ends.
 
         Raises
         ------
         EOFError
-            If there are no more lines.
+            If there are no more lines, or if the user pressed Ctrl+D.
         LineCleared
-            If Ctrl+C was pressed on a line that is not empty.
+            If the user pressed Ctrl+C and the line was not empty.
         KeyboardInterrupt
-            If Ctrl+C was pressed on an empty line.
+            If the user pressed Ctrl+C and the line was empty.
         """
         if not self.interactive:
             line = sys.stdin.readline()
@@ -75,7 +76,7 @@ class LineReader:
                 if not line.endswith("\\"):
                     break
         except KeyboardInterrupt:
-            print(file=sys.stderr)  # end the line that shows ^C
+            print(file=sys.stderr)  # end the line on which the terminal printed ^C
             if lines or (self._readline and self._readline.get_line_buffer()):
                 raise LineCleared from None
             raise
@@ -83,35 +84,35 @@ class LineReader:
         return "\n".join(lines)
 
     def save_history(self) -> None:
-        """Append new lines to the history file if its folder exists; failures are ignored."""
+        """Append new lines to the history file if its folder exists. Errors are ignored."""
         new = self._history_length() - self._saved_length
         if self._readline is None or self._history_path is None or new <= 0:
             return
-        with suppress(OSError, AttributeError):  # not every editing library can append
+        with suppress(OSError, AttributeError):  # some editing libraries cannot append to a file
             if self._history_path.parent.is_dir():
                 create_file(self._history_path)
                 self._readline.append_history_file(new, str(self._history_path))
                 self._saved_length += new
 
     def ask(self, question: str) -> str:
-        """Ask a question that is not part of the conversation; the answer is not kept in the history.
+        """Ask the user a question without adding the answer to the history.
 
         Parameters
         ----------
         question : str
-            The question.
+            Text to show in place of the prompt.
 
         Returns
         -------
         str
-            The answer.
+            Line that the user entered.
 
         Raises
         ------
         EOFError
-            If Ctrl+D was pressed.
+            If the user pressed Ctrl+D.
         KeyboardInterrupt
-            If Ctrl+C was pressed.
+            If the user pressed Ctrl+C.
         """
         before = self._history_length()
         try:
@@ -125,7 +126,7 @@ class LineReader:
     def _read_raw_line(self, prompt: str) -> str:
         if sys.stdout.isatty():
             return input(prompt)
-        sys.stderr.write(prompt)  # keep the prompt out of redirected standard output
+        sys.stderr.write(prompt)  # standard output is redirected and must not contain the prompt
         sys.stderr.flush()
         return input()
 
@@ -139,7 +140,7 @@ class LineReader:
 
 
 def _load_readline() -> ModuleType | None:
-    """Return Python's line editing module, or None if Python was built without it."""
+    """Configure and return the module ``readline``; None if Python was built without it."""
     try:
         import readline
     except ImportError:

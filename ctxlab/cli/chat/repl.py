@@ -1,8 +1,11 @@
-"""The read-answer loop of ``ctxlab chat``.
+"""The loop of ``ctxlab chat``: read a line from the user, and run a turn of the agent.
 
-Ctrl+C during an answer stops it and the commands that it runs, prints "Cancelled" and returns to the
-prompt. At a prompt it discards what was typed. At an empty prompt it leaves the chat with exit code 130,
-unless an answer was cancelled less than a second ago, since users often press Ctrl+C twice.
+The effect of Ctrl+C depends on when it is pressed:
+
+- during an answer: the answer and the commands that it runs are stopped, and the prompt returns
+- at a prompt with text: the text is discarded
+- at an empty prompt: the chat ends with exit code 130. In the first second after an answer was
+  cancelled, Ctrl+C is ignored, because users often press it twice.
 """
 
 from __future__ import annotations
@@ -31,23 +34,24 @@ _DOUBLE_PRESS_SECONDS = 1.0
 
 
 class ChatRepl:
-    """A conversation at the command line.
+    """A conversation between a user and an agent on the command line.
 
-    Errors of ctxlab are printed as one sentence and lead back to the prompt; if lines come from a pipe
-    they end the chat.
+    On a terminal, an error of ctxlab is printed as one sentence, and the chat continues. If the lines
+    come from a pipe, an error ends the chat.
 
     Parameters
     ----------
     store : SessionStore
-        The store of the session.
+        Store that contains the session.
     agent : Agent
-        The agent that answers.
+        Agent that answers.
     start_session : callable
-        Creates the session when the user says something first. Takes a title, which may be empty.
+        Function that creates the session when the user sends the first message. It takes the title of
+        the session, which may be empty.
     reader : LineReader
-        Reads the user's lines.
+        Reader of the user's lines.
     agent_session : AgentSession, optional
-        The session to continue; None starts a new one.
+        Session to continue. None starts a new session.
     """
 
     def __init__(
@@ -68,26 +72,26 @@ class ChatRepl:
 
     @property
     def interactive(self) -> bool:
-        """True if lines come from a terminal."""
+        """True if the user's lines come from a terminal, False if they come from a pipe."""
         return self._reader.interactive
 
     @property
     def session(self) -> Session | None:
-        """The session as it is stored now; None before the first message."""
+        """Current record of the session in the store; None before the first message."""
         return None if self.agent_session is None else self.store.get(self.agent_session.id)
 
     def set_title(self, title: str) -> str:
-        """Set the title of the session, or of the session that will be created.
+        """Set the title of the session. Before the first message, keep it for the new session.
 
         Parameters
         ----------
         title : str
-            The title.
+            New title.
 
         Returns
         -------
         str
-            The title as it is stored.
+            Title that was stored.
         """
         if self.agent_session is None:
             self.title = title
@@ -95,12 +99,12 @@ class ChatRepl:
         return self.store.retitle(self.agent_session.id, title).title
 
     def run(self) -> None:
-        """Answer lines until they end or the user leaves.
+        """Read and answer lines until there are no more lines or the user leaves the chat.
 
         Raises
         ------
         KeyboardInterrupt
-            If Ctrl+C was pressed at an empty prompt, or a signal ended the chat.
+            If the user pressed Ctrl+C at an empty prompt, or if SIGTERM or SIGHUP ended the chat.
         """
         with self._show_log_records(), self._exit_on_signals():
             going = True
@@ -126,7 +130,7 @@ class ChatRepl:
                 continue
 
     def _handle_line(self, line: str) -> bool:
-        """Answer a line; return False to end the chat."""
+        """Run a slash command or a turn. Return False if the chat should end."""
         try:
             command = parse_slash_command(line)
             if command is not None:
@@ -148,7 +152,7 @@ class ChatRepl:
             self.agent_session = self._start_session(self.title)
         self._printer.start_turn()
         try:
-            # Close the stream here, since an interruption may come between two events.
+            # Ctrl+C can be pressed between two events, so the stream must be closed explicitly.
             with closing(self.agent_session.stream(text.strip())) as events:
                 for event in events:
                     self._printer.print_event(event)
@@ -157,7 +161,7 @@ class ChatRepl:
 
     @contextmanager
     def _show_log_records(self) -> Iterator[None]:
-        """Print what ctxlab logs through the event printer."""
+        """Print log records of ctxlab with the event printer."""
         logger = logging.getLogger("ctxlab")
         logger.addHandler(self._printer)
         try:
@@ -167,7 +171,7 @@ class ChatRepl:
 
     @contextmanager
     def _exit_on_signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGHUP end the chat, not only the current answer."""
+        """Make SIGTERM and SIGHUP end the chat instead of only the current answer."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

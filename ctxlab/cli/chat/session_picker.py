@@ -1,4 +1,4 @@
-"""Ask which earlier session to resume when a chat begins."""
+"""Ask the user which earlier session to resume when a chat starts."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
 
 MAX_LISTED = 9
-"""Number of sessions that are offered; older ones are resumed by their id."""
+"""Maximum number of sessions in the list. Older sessions can be resumed by id."""
 
 QUESTION = "Number to resume, Enter for a new session: "
-"""The question. Enter alone starts a new session, since that is harmless: nothing is stored and no
-earlier conversation is sent to a model until the user writes something."""
+"""Question that asks which session to resume.
 
-_MIN_ID_DIGITS = 4  # from so many digits on, an answer is the beginning of an id
+Pressing Enter starts a new session. This default is harmless: until the user sends a message, nothing
+is stored, and no earlier conversation is sent to a model."""
+
+_MIN_ID_DIGITS = 4  # an answer with 4 or more digits is the beginning of an id, not a number
 
 
 def choose_session(
     sessions: Sequence[Session], ask: Callable[[str], str], show_error: Callable[[str], None]
 ) -> Session | None:
-    """Ask which session to resume until the answer is valid.
+    """Ask which session to resume. Repeat the question until the answer is valid.
 
     Parameters
     ----------
     sessions : sequence of Session
-        The sessions, newest first.
+        Sessions that can be resumed, newest first.
     ask : callable
-        Takes a question and returns the answer.
+        Function that takes a question and returns the user's answer.
     show_error : callable
-        Prints a line.
+        Function that prints the error about an invalid answer.
 
     Returns
     -------
     Session or None
-        The session to resume; None starts a new one.
+        Session to resume. None means that the user wants a new session.
     """
     while True:
         try:
@@ -52,24 +54,25 @@ def choose_session(
 
 
 def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | None:
-    """Return the session that an answer names by its number or the beginning of its id.
+    """Return the session that the user chose.
 
     Parameters
     ----------
     sessions : sequence of Session
-        The sessions, newest first.
+        Sessions that can be resumed, newest first.
     answer : str
-        The answer.
+        Number of a session in the list, counted from 1, or the beginning of a session id. An empty
+        string, ``n`` and ``new`` start a new session.
 
     Returns
     -------
     Session or None
-        The session; None for a new one.
+        Session to resume. None means that the user wants a new session.
 
     Raises
     ------
     CtxlabError
-        If the answer names no session, or several.
+        If the answer matches no session, or if several ids begin with it.
     """
     choice = answer.strip()
     if not choice or choice.lower() in ("n", "new"):
@@ -82,22 +85,24 @@ def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | 
     if len(found) == 1:
         return found[0]
     numbers = "1" if last == 1 else f"a number from 1 to {last}"
-    what = f"is the beginning of {len(found)} ids" if found else "is not one of them"
-    raise CtxlabError(f"{one_line(choice)} {what}; type {numbers}, an id, or Enter for a new one")
+    what = f"is the beginning of {len(found)} ids" if found else "matches no session"
+    raise CtxlabError(
+        f"{one_line(choice)!r} {what}; type {numbers} or an id, or press Enter for a new session"
+    )
 
 
 def session_choices_table(sessions: Sequence[Session]) -> Text:
-    """Return a numbered table of sessions: title, time of update, messages, model and id.
+    """Create a numbered table of sessions with title, time of update, messages, model and id.
 
     Parameters
     ----------
     sessions : sequence of Session
-        The sessions, newest first.
+        Sessions that can be resumed, newest first. Only the first ``MAX_LISTED`` are in the table.
 
     Returns
     -------
     Text
-        The table.
+        Table, and a line with the number of older sessions.
     """
     from ctxlab.cli.render.table import Column, Table
     from ctxlab.cli.session_lookup import short_ids
@@ -115,5 +120,5 @@ def session_choices_table(sessions: Sequence[Session]) -> Text:
     text = Table(columns, prose=True).text
     if len(sessions) > MAX_LISTED:
         older = pluralize(len(sessions) - MAX_LISTED, "older session")
-        text.append(f"\nand {older}: type the id, which ctxlab sessions list shows", "dim")
+        text.append(f"\nand {older}; to resume one, type its id (see ctxlab sessions list)", "dim")
     return text

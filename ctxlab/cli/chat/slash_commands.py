@@ -1,4 +1,4 @@
-"""Slash commands: lines of a chat that are not sent to the model."""
+"""Slash commands of a chat, such as ``/help``. They are not sent to the model."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
 
 def parse_slash_command(line: str) -> tuple[str, str] | None:
-    """Split a line into the name and the argument of a slash command.
+    """Parse a line of a chat as a slash command.
 
-    Paths and lines that begin with a space are not commands.
+    Paths such as ``/etc/hosts`` and lines that start with a space are not commands.
 
     Parameters
     ----------
     line : str
-        The line.
+        Line that the user entered.
 
     Returns
     -------
     tuple of (str, str) or None
-        Name and argument; None if the line is for the model.
+        Name and argument of the command. None if the line is a message for the model.
 
     Examples
     --------
@@ -47,21 +47,21 @@ def run_slash_command(chat: ChatRepl, name: str, argument: str) -> bool:
     Parameters
     ----------
     chat : ChatRepl
-        The chat.
+        Chat in which the user entered the command.
     name : str
-        The name of the command.
+        Name of the command, without the slash.
     argument : str
-        Its argument, which may be empty.
+        Argument of the command, which may be empty.
 
     Returns
     -------
     bool
-        False if the chat should end.
+        False if the command ends the chat, otherwise True.
 
     Raises
     ------
     UnknownName
-        If there is no such command.
+        If no command has the name.
     """
     name = _ALIASES.get(name, name)
     if name not in SLASH_COMMANDS:
@@ -77,9 +77,9 @@ def _help(chat: ChatRepl, argument: str) -> str:
     lines = [f"/{name:<{_NAME_WIDTH}}  {meaning}" for name, (_, meaning) in SLASH_COMMANDS.items()]
     lines += [
         "",
-        "Ctrl+C stops an answer and the commands that it runs; at an empty prompt it leaves.",
-        "End a line with \\ to continue on the next one. Begin it with a space to send a line",
-        "that starts with / to the model.",
+        "Ctrl+C stops an answer and the commands that it runs. At an empty prompt it ends the",
+        "chat. To continue a message on the next line, end the line with \\. To send a message",
+        "that starts with / to the model, type a space before it.",
     ]
     return "\n".join(lines)
 
@@ -116,7 +116,7 @@ def _turn(chat: ChatRepl, argument: str) -> str:
 
     session = chat.session
     if session is None:
-        raise SpecError("there are no turns yet; say something first")
+        raise SpecError("the session has no turns yet; send a message first")
     numbers = parse_turn_range(argument, chat.store.count_turns(session.id))
     turns = (get_turn(chat.store, session.id, number) for number in numbers)
     return "\n".join(map(text_for_stdout, render_turns(turns)))
@@ -145,14 +145,16 @@ def _quit(chat: ChatRepl, argument: str) -> None:
 
 
 SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
-    "context": (_context, "show the tokens of the next request by part"),
+    "context": (_context, "show how many tokens each part of the next request has"),
     "toc": (_toc, "list the turns so far, one line each"),
     "turn": (_turn, "show turns in full: /turn 3, /turn 3-5"),
-    "title": (_title, "show the current and earlier titles; /title NEW sets one"),
+    "title": (_title, "show the current and earlier titles; /title NEW sets a new title"),
     "help": (_help, "show this list"),
-    "quit": (_quit, "leave the chat, as Ctrl+D does; the session is stored"),
+    "quit": (_quit, "leave the chat, like Ctrl+D; the session is stored"),
 }
-"""Commands by name: a function that returns the text to print (None ends the chat), and a help line."""
+"""Function and help line of each command, by name.
+
+A function takes the chat and the argument. It returns the text to print; None ends the chat."""
 
 _ALIASES = {"exit": "quit", "q": "quit"}
 _NAME_WIDTH = max(map(len, SLASH_COMMANDS))

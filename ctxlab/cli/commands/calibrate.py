@@ -1,4 +1,4 @@
-"""``ctxlab calibrate``: fit token counts to the bills of recordings."""
+"""``ctxlab calibrate``: fit token counts to the token usage that a provider billed."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from ctxlab.cli.options import READING, Options, flag, option, with_options
 from ctxlab.cli.output import one_line, print_note, print_result
 
 
-@with_options("data" + READING + " json no_progress", json="Print the sessions as JSON.")
+@with_options("data" + READING + " json no_progress", json="Print the table as JSON.")
 def command(
     options: Options,
     model: str = option(
         "--model -m MODEL",
-        "Learn from recordings of this model's family.",
+        "Use only recordings of this model's family, such as all Claude models.",
         default="claude-opus-4-5",
     ),
     project: Path = option(
-        "--project DIR", "Project folder to store the profile in.", default=Path()
+        "--project DIR", "Folder in which .ctxlab/profiles is created.", default=Path()
     ),
-    dry_run: bool = flag("--dry-run", "Show the profile without storing it."),
+    dry_run: bool = flag("--dry-run", "Print the profile without storing it."),
 ) -> None:
-    """Fit token counts to the usage that a provider billed in recordings.
+    """Fit token counts to the token usage that a provider billed.
 
-    Most providers do not publish their tokenizers. The billed usage of recorded requests shows how far
-    counts with o200k_base are from the provider's own, and how many tokens a tool call and hidden
-    reasoning take in addition to their text. The result is a profile, stored in .ctxlab/profiles of
-    the current folder. eval and describe use it when they run there. A profile for Claude is built in.
+    Most providers do not publish their tokenizers, so ctxlab counts tokens with o200k_base, the
+    tokenizer of OpenAI's models. This command compares these counts with the billed usage in
+    recordings and fits a correction, the profile. The profile also contains the extra tokens of tool
+    calls and of hidden reasoning.
+
+    The profile is stored in .ctxlab/profiles of the current folder. ctxlab eval and ctxlab describe
+    use it when they are run in this folder. A profile for Claude is built in.
 
     Examples
     --------
@@ -60,19 +63,20 @@ def command(
         Column("unrecorded\nchanges", [str(len(each.unsaid) or "") for each in sessions], drop=3),
     ]
     profile = found.profile
-    error = "an unknown amount (all sessions are in one cluster)"
+    error = "unknown (all sessions are in one cluster)"
     if profile.error is not None and profile.error_90 is not None:
-        error = f"{profile.error:.1%} (median), and by {profile.error_90:.0%} or more in one of ten"
+        error = f"{profile.error:.1%} in the median, {profile.error_90:.0%} or more for 1 in 10"
     legend = (
-        f"A text is billed as {profile.ratio:.3f} tokens per token of o200k_base plus "
-        f"{profile.per_char:.3f} per character; a tool call adds {profile.per_call:.0f}; hidden "
-        f"reasoning that is sent back counts as {profile.reasoning:.2f} per token; {profile.fixed:,} "
-        "tokens of each request are missing from the logs.",
-        f"Fitted on {profile.sessions} sessions and {profile.requests:,} requests. On sessions left "
-        f"out of the fit, a request is off by {error}.",
-        "Billed, counted: tokens of the largest request by the provider and by the profile. Unlogged: "
-        "system prompt and tools. Error: median of |counted - billed| / billed with the recording left "
-        "out of the fit and its unlogged part taken from its first bill. Unrecorded changes: context "
-        "changes that the log does not show.",
+        f"Text is billed as {profile.ratio:.3f} tokens per token of o200k_base plus "
+        f"{profile.per_char:.3f} tokens per character. A tool call adds {profile.per_call:.0f} tokens. "
+        f"Hidden reasoning that is sent back is billed as {profile.reasoning:.2f} tokens per token. "
+        f"{profile.fixed:,} tokens of each request are missing from the logs.",
+        f"Fitted on {profile.sessions} sessions and {profile.requests:,} requests. For sessions that "
+        f"are not part of the fit, the error of a request is {error}.",
+        "Billed: tokens of the largest request, as billed by the provider. Counted: tokens of this "
+        "request, as computed with the profile. Unlogged: tokens of the system prompt and tools, "
+        "which are not in the log. Error: median of "
+        "|counted - billed| / billed, with the recording left out of the fit and its unlogged tokens "
+        "taken from its first bill. Unrecorded changes: context changes that the log does not show.",
     )
     print_result(Table(columns).render(*legend))

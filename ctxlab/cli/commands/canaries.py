@@ -1,4 +1,4 @@
-"""``ctxlab canaries``: plant facts in recordings and measure which ones each strategy keeps."""
+"""``ctxlab canaries``: insert facts into recordings and measure which facts each strategy keeps."""
 
 from __future__ import annotations
 
@@ -21,53 +21,57 @@ _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 @with_options(
     "data strategies limits model" + READING + " on_error json no_progress",
-    strategies="Strategy to measure, such as 'tool_stubs(keep=3) | panic' [the default lineup]. May be "
-    "repeated.",
-    seed="Random seed of the canaries and the sample [0].",
+    strategies="Strategy to measure, such as 'tool_stubs(keep=3) | panic'. May be repeated. Default: "
+    "the default lineup.",
+    seed="Seed for choosing the canaries and the sample. Default: 0.",
 )
 def command(
     options: Options,
-    count: int = option("--number -n N", "Canaries per recording.", default=10),
+    count: int = option("--number -n N", "Number of canaries per recording.", default=10),
     kind: list[str] | None = option(
         "--kind KIND",
-        "Kind of canary: fact, constraint, decision, path or superseded [all]. May be repeated.",
+        "Kind of canary to insert: fact, constraint, decision, path or superseded. May be "
+        "repeated. Default: all kinds.",
     ),
     depth: list[float] | None = option(
         "--depth SHARE",
-        "Position of canaries, as a share of the text before the last request "
-        "[0.1, 0.3, 0.5, 0.7, 0.9]. May be repeated.",
+        "Position of canaries, as a share of the text before the last request: 0 is the start. "
+        "May be repeated. Default: 0.1, 0.3, 0.5, 0.7 and 0.9.",
     ),
     by: str = option(
         f"--by {'|'.join(_BREAKDOWNS)}",
-        "Break survival down by this property. round: how often the context was cut since the "
-        "canary.",
+        "Show the share of kept canaries for each value of this property. depth: position of the "
+        "canary. round: number of times the context was cut after the canary. distance: tokens "
+        "between the canary and the end of the request. role: role of the message.",
         default="kind",
         autocompletion=complete_from(lambda: _BREAKDOWNS),
     ),
     write: str | None = option(
         "--write DIR",
-        "Write the recordings with their canaries and probes to this folder, in the native format; "
-        "replay nothing.",
+        "Write the recordings with canaries and probes to this folder, in the native format. No "
+        "recording is replayed.",
     ),
-    force: bool = flag("--force", "Let --write replace existing files."),
+    force: bool = flag("--force", "Allow --write to replace existing files."),
 ) -> None:
-    """Plant facts (canaries) in copies of recordings and measure which ones each strategy keeps.
+    """Insert facts (canaries) into copies of recordings and measure which facts each strategy keeps.
+
+    A canary is kept at a request if its value is in the messages that are sent.
 
     Examples
     --------
     ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
-    ctxlab canaries logs/ -s rolling_summary --by round    share lost at each compaction
-    ctxlab canaries logs/ --kind fact --depth 0.2 --json   figures and intervals
-    ctxlab canaries logs/ --write planted/                 recordings for ctxlab probe
+    ctxlab canaries logs/ -s rolling_summary --by round    share kept after each compaction
+    ctxlab canaries logs/ --kind fact --depth 0.2 --json   with confidence intervals
+    ctxlab canaries logs/ --write planted/                 write recordings for ctxlab probe
 
-    The planted values are ordinary words, so that a strategy cannot recognize them by their form.
-    Only paths look like paths.
+    The values are ordinary words, so that a strategy cannot recognize canaries by their form. Only
+    canaries of the kind path have the form of file names.
     """
     from ctxlab.errors import UnknownName
     from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter
 
     if by not in _BREAKDOWNS:
-        raise UnknownName("breakdown of survival", by, _BREAKDOWNS)
+        raise UnknownName("value of --by", by, _BREAKDOWNS)
     spec = options.spec()
     plan = make_planter(count, kind or tuple(CANARY_KINDS), depth or DEFAULT_DEPTHS, spec.seed)
     if write is not None:
@@ -104,7 +108,7 @@ def _write(spec: Spec, plan: CanaryPlanter, to: str, force: bool, progress: bool
     from ctxlab.formats import write
 
     if not to:
-        raise SpecError("--write: expected a folder, got an empty text; write . for this folder")
+        raise SpecError("--write: expected a folder, got an empty string; use . for this folder")
     without: list[str] = []
     done: list[str] = []
     with report_skipped(spec.on_error) as skipped:
@@ -121,7 +125,11 @@ def _plant_canaries(
     done: list[str],
     skipped_reasons: list[str],
 ) -> Iterator[Recording]:
-    """Yield recordings with canaries; note the names and reasons of those without room for them."""
+    """Insert canaries into recordings and yield the changed recordings.
+
+    The ids of these recordings are added to ``done``. For recordings that are too short for canaries,
+    the reason is added to ``skipped_reasons``.
+    """
     for recording in recordings:
         try:
             changed = plan(recording)

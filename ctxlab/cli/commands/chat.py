@@ -1,4 +1,4 @@
-"""``ctxlab chat``: talk with an agent about a folder, in sessions that can be resumed."""
+"""``ctxlab chat``: chat with an agent about a folder, in sessions that can be resumed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 def command(
     options: AgentOptions,
     workspace: Path = option(
-        "--workspace DIR", "Folder that the agent works in; stores the session.", default=Path()
+        "--workspace DIR",
+        "Folder in which the agent works and sessions are stored.",
+        default=Path(),
     ),
-    new: bool = flag("--new", "Start a new session without asking which to resume."),
+    new: bool = flag("--new", "Start a new session without asking which one to resume."),
     session: str | None = option(
-        "--session ID", "Resume this session; the beginning of its id is enough."
+        "--session ID", "Resume the session whose id is ID or begins with ID."
     ),
 ) -> None:
-    """Talk with an agent about a folder. Sessions are stored in the folder and can be resumed.
+    """Chat with an agent about a folder. Sessions are stored in the folder and can be resumed.
 
     Examples
     --------
@@ -43,19 +45,19 @@ def command(
     ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
     echo "What is in this folder?" | ctxlab chat   print only the answer
 
-    If the folder has sessions, you are asked which one to resume. Type /help in the chat to list its
-    commands.
+    If the folder has sessions, you are asked which one to resume. A resumed session uses its earlier
+    model and strategy, unless you name others. In the chat, type /help for a list of commands.
 
-    The agent lists, searches, reads and writes files of the folder and runs commands in it. It does
-    so without asking: use --read-only or a copy of the folder if you do not want that. Commands do not
+    The agent lists, searches, reads and writes files in the folder, and runs commands in it, without
+    asking for permission. To prevent changes, use --read-only or a copy of the folder. Commands do not
     inherit environment variables that look like keys, tokens or passwords, but they can read every
     file that you can read.
 
-    Ctrl+C stops an answer and the commands that it runs. At a prompt it discards the line; at an empty
-    prompt it leaves the chat.
+    Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
+    text. At an empty prompt, Ctrl+C ends the chat.
 
-    Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and reads them; ctxlab eval
-    accepts that file as data.
+    Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
+    can replay this file.
     """
     from ctxlab.agent.session import AgentSession
     from ctxlab.cli.chat.prompt import LineReader
@@ -64,10 +66,10 @@ def command(
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
 
-    # Keeps Python's last garbage collection from scanning litellm, which takes as long as its import.
+    # Exclude litellm from Python's last garbage collection; scanning it takes as long as importing it.
     atexit.register(gc.freeze)
     if new and session is not None:
-        raise SpecError("--new starts a session and --session resumes one; use only one of them")
+        raise SpecError("expected --new or --session, got both; use only one of them")
     folder = resolve_workspace(workspace)
     reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
@@ -105,7 +107,10 @@ def command(
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
-    """Return the session to resume, if one was named or is picked; Ctrl+D ends the command."""
+    """Return the session with the id ``wanted``, or let the user pick one; None for a new session.
+
+    Ctrl+D ends the command.
+    """
     from ctxlab.cli.chat.session_picker import choose_session, session_choices_table
     from ctxlab.cli.render.format import render_to_text
     from ctxlab.cli.session_lookup import find_session
@@ -134,7 +139,7 @@ def _print_greeting(session: Session | None, model: str) -> None:
 
 
 def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:
-    """Say under which id a session is stored, and which command resumes it."""
+    """Return a note with the id of a session and the command that resumes the session."""
     from ctxlab.cli.session_lookup import list_all_sessions, short_ids
 
     shown = short_ids(session.id for session in list_all_sessions(store)).get(id, id)

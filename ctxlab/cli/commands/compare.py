@@ -1,6 +1,6 @@
-"""``ctxlab compare``: compare strategies on the same requests, with intervals and tests.
+"""``ctxlab compare``: compare strategies on the same requests, with confidence intervals and tests.
 
-A plan says which strategies are replayed within which limits.
+A ``ComparePlan`` lists the strategies to replay and their limits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
 
 _MIN_RESAMPLES = 1000
-"fewest resamples of the bootstrap; with fewer, the bounds of intervals are too noisy"
+"minimum number of bootstrap resamples; with fewer, the bounds of intervals are too noisy"
 
 
 @with_options(
@@ -44,40 +44,41 @@ def command(
     options: Options,
     path: str = argument(
         "RUN|PATH",
-        "A saved run, which is compared without a replay; or an experiment file or "
-        "recordings (a file, a folder, a glob in quotes, bundled:NAME, dataset:NAME), which "
-        "are replayed through the strategies.",
+        "RUN: the folder of a saved run, which is compared without a new replay. PATH: an "
+        "experiment file or recordings (a file, a folder, a glob in quotes, bundled:NAME, "
+        "dataset:NAME), which are replayed through the strategies.",
         default=...,
     ),
     strategies: list[str] | None = argument(
         "STRATEGY…",
-        "Strategies, such as 'tool_stubs | panic', or 'panic @ 16k' to give one a limit of "
-        "its own. Every pair is compared. Without any, all strategies of a saved run are compared.",
+        "Strategies to compare in pairs, such as 'tool_stubs | panic'. Write 'panic @ 16k' to "
+        "give a strategy its own limit. Default for a saved run: all strategies of the run.",
         show_default=False,
         autocompletion=complete_strategy,
     ),
     equal_tokens: bool = flag(
         "--equal-tokens",
-        "Find a limit for each strategy after the first, so that it sends as many tokens per "
-        "request as the first one does.",
+        "Replay the other strategies under limits at which they send as many tokens per request "
+        "as the first strategy.",
     ),
     score: list[str] | None = option(
-        "--score NAME", "Score to compare, as listed by ctxlab metrics. May be repeated."
+        "--score NAME",
+        "Score to compare; ctxlab metrics lists the names. May be repeated. Default: the main scores.",
     ),
     margin: list[str] | None = option(
         "--margin NAME=MARGIN",
-        "Non-inferiority margin: how much worse the first strategy may be and still count as "
-        "no worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
+        "Non-inferiority margin of a score: how much worse the first strategy of a pair may be "
+        "without counting as worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
     ),
     by: str | None = option(
-        "--by FIELD", "Compare separately for each value of this field: format, model or source."
+        "--by FIELD", "Compare recordings separately for each format, model or source."
     ),
     resamples: int = option(
-        "--resamples N", "Number of bootstrap resamples, at least 1000.", default=10_000
+        "--resamples N", "Number of bootstrap resamples; 1000 is the minimum.", default=10_000
     ),
-    all: bool = flag("--all", "Show every pair, also if there are many; --json always has them."),
-    markdown: bool = flag("--markdown", "Print Markdown."),
-    latex: bool = flag("--latex", "Print a LaTeX tabular."),
+    all: bool = flag("--all", "Show all pairs. By default, more than six pairs are summarized."),
+    markdown: bool = flag("--markdown", "Print the table as Markdown."),
+    latex: bool = flag("--latex", "Print the table as a LaTeX tabular."),
 ) -> None:
     """Compare strategies on the same requests, with confidence intervals and tests.
 
@@ -89,8 +90,9 @@ def command(
     ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
     ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
 
-    Differences are paired by request. Intervals come from a bootstrap that resamples whole clusters of
-    recordings; repeated trials of one task count as one cluster. Of many pairs only a summary is shown.
+    Differences are paired: both strategies are measured at the same requests. The confidence intervals
+    come from a bootstrap that resamples whole clusters of recordings. Repeated trials of one task are
+    one cluster.
     """
     from ctxlab.cli.render.comparison import comparison_text
     from ctxlab.cli.render.format import frame_to_json
@@ -101,7 +103,7 @@ def command(
         raise SpecError(f"--resamples: expected {_MIN_RESAMPLES:,} or more, got {resamples:,}")
     margins = dict(map(_parse_margin, margin or ()))
     if sum([markdown, latex, options.json]) > 1:
-        raise SpecError("--markdown, --latex and --json exclude each other; use only one of them")
+        raise SpecError("expected --markdown, --latex or --json, got several; use only one of them")
     ran, results, choices = _load_or_replay(path, strategies or [], options, equal_tokens)
     out = options.out
     again = " ".join(shlex.quote(each) for each in (str(out), *choices))
@@ -122,7 +124,10 @@ def command(
 def _load_or_replay(
     path: str, strategies: list[str], options: Options, equal_tokens: bool
 ) -> tuple[Results, Results, Sequence[str]]:
-    """Return the run (saved or replayed now), the part to compare and the names of its strategies."""
+    """Load a saved run, or replay the experiment.
+
+    Return the complete results, the results to compare, and the strategies to compare.
+    """
     from ctxlab.evaluation.results import Results
     from ctxlab.evaluation.spec import is_spec
 
@@ -130,13 +135,13 @@ def _load_or_replay(
     if is_spec(path) and Path(path).suffix != ".toml" and not equal_tokens:
         if others := [*changes, *(["out"] if options.out is not None else [])]:
             raise SpecError(
-                f"{path} is a saved run, which is compared without a replay, so "
-                f"{', '.join(sorted(others))} cannot be set; name the data instead"
+                f"{path} is a saved run and is not replayed, so {', '.join(sorted(others))} cannot be "
+                "set; name the recordings instead of the run, or remove the options"
             )
         saved = Results.load(path if Path(path).is_dir() else Path(path).parent)
         return saved, saved, strategies
     if not strategies:
-        raise SpecError("nothing to compare: name at least two strategies")
+        raise SpecError("expected two or more strategies, got none; add them after the path")
     plan = plan_comparison(path, strategies, changes, equal_tokens)
     check_output_folder(options.out, plan.spec)
     note_strategy_models(plan.spec)
@@ -151,61 +156,64 @@ def _parse_margin(text: str) -> tuple[str, float]:
     name, _, amount = (part.strip() for part in text.partition("="))
     found = parse_quantity(amount)
     if found is None and amount[:1] in "-−" and parse_quantity(amount[1:]):
-        raise SpecError(f"--margin: expected 0 or more for {name}, got {amount}")
+        raise SpecError(f"--margin: expected a margin of 0 or more for {name}, got {amount}")
     if found is None or not name:
         raise SpecError(f"--margin: expected NAME=MARGIN, such as cost_usd=5%, got {text!r}")
     return name, found[0] / 100 if found[1] else float(found[0])
 
 
 class StrategyChoice(NamedTuple):
-    """A strategy and the limit that it is replayed within."""
+    """A strategy to compare and, if the user named one after ``@``, the limit of this strategy."""
 
     strategy: str
-    "text of the strategy"
+    "strategy as a string"
     limit: int | float | None
-    "limit in tokens or as a share; None takes each limit of the experiment"
+    "limit of this strategy, in tokens or as a share; None: all limits of the experiment apply"
 
     def __str__(self) -> str:
-        """Return the choice as users type it, such as ``full @ 16000``."""
+        """Return the strategy and its limit as users type them, such as ``full @ 16000``."""
         return self.strategy if self.limit is None else f"{self.strategy} @ {self.limit}"
 
 
 class ComparePlan(NamedTuple):
-    """The experiment to replay and the choices to compare."""
+    """An experiment to replay, and the strategies to compare."""
 
     spec: Spec
-    "the experiment, which may replay more combinations than are compared"
+    """experiment to replay; every strategy is replayed under every limit, also in combinations that
+    are not compared"""
     choices: list[StrategyChoice]
-    "the strategies to compare"
+    "strategies to compare, with their limits"
     common_limits: tuple[int | float, ...] = ()
-    "limits of the choices that name none"
+    "limits that apply to strategies without their own limit"
 
 
 def plan_comparison(
     path: str, choices: Sequence[str], spec_changes: dict[str, Any], match_tokens: bool
 ) -> ComparePlan:
-    """Return the plan that replays the choices.
+    """Plan the replay of the strategies to compare.
 
     Parameters
     ----------
     path : str
-        Data, an experiment file or a saved run.
+        Path of recordings, an experiment file or a saved run.
     choices : sequence of str
-        Strategies, each optionally with ``@ LIMIT``.
+        Strategies as strings, each optionally followed by its limit: ``"panic @ 16k"``.
     spec_changes : dict
-        Fields of the experiment that options replace.
+        Values of the options, which replace fields of the experiment.
     match_tokens : bool
-        Leave the limits of all but the first strategy to ``find_equal_token_limits``.
+        Return a plan in which only the first strategy has a limit. ``find_equal_token_limits``
+        then finds the limits of the other strategies.
 
     Returns
     -------
     ComparePlan
-        The plan.
+        Experiment to replay and strategies to compare.
 
     Raises
     ------
     SpecError
-        If there are fewer than two different choices, or if options contradict them.
+        If there are fewer than two different pairs of strategy and limit, or if the limits of the
+        options contradict the limits of the strategies.
     """
     chosen = [StrategyChoice(*split_limit(choice)) for choice in choices]
     strategies = tuple(each.strategy for each in chosen)
@@ -215,11 +223,13 @@ def plan_comparison(
     own = [each.limit for each in chosen if each.limit is not None]
     common = tuple(map(parse_limit, spec.limits)) if len(own) < len(chosen) else ()
     if not common and "limits" in spec_changes:
-        raise SpecError("--limit has no effect: each strategy has its own; drop it or an @ LIMIT")
-    if len(chosen) == 1:  # a single strategy is compared with itself at each of the limits
+        raise SpecError("--limit has no effect if every strategy has an @ LIMIT; remove --limit")
+    if len(chosen) == 1:  # compare a single strategy under each limit
         chosen = [StrategyChoice(strategies[0], limit) for limit in common]
     if len(set(chosen)) < 2:
-        raise SpecError("nothing to compare: name two strategies, or one strategy and two limits")
+        raise SpecError(
+            f"expected two strategies, or one strategy and two limits, got {', '.join(choices)}"
+        )
     limits = tuple(dict.fromkeys([*common, *own]))
     return ComparePlan(replace(spec, limits=limits), chosen, common)
 
@@ -228,31 +238,33 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
     first, *others = choices
     if any(each.limit is not None for each in others):
         raise SpecError(
-            "--equal-tokens finds the limits of all but the first; remove their @ LIMIT"
+            "--equal-tokens: only the first strategy can have an @ LIMIT; remove the other limits"
         )
     if not others:
-        raise SpecError("nothing to compare: --equal-tokens needs at least two strategies")
+        raise SpecError("--equal-tokens: expected two or more strategies, got one")
     if (len(spec.limits) > 1) if first.limit is None else has_limits:
-        raise SpecError("--equal-tokens: expected one limit, for the first strategy, as in -l 64k")
+        raise SpecError(
+            "--equal-tokens: expected one limit, got several; set a single -l or a single @ LIMIT"
+        )
     limit = parse_limit(spec.limits[0]) if first.limit is None else first.limit
     chosen = [StrategyChoice(first.strategy, limit), *others]
     return ComparePlan(replace(spec, limits=(limit,)), chosen)
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
-    """Find a limit for each strategy so that all of them send equally many tokens.
+    """Find a limit for each strategy so that all strategies send the same number of tokens.
 
     Parameters
     ----------
     plan : ComparePlan
-        A plan whose first choice has a limit.
+        Plan whose first strategy has a limit.
     progress : bool, optional
-        Show progress bars; None shows them on a terminal only.
+        Show progress bars. None shows them only on a terminal.
 
     Returns
     -------
     ComparePlan
-        The plan with a limit for each choice.
+        Plan with a limit for each strategy.
     """
     from ctxlab.evaluation.comparison.equal_tokens import find_equal_tokens_limit
     from ctxlab.evaluation.experiment import evaluate
@@ -270,27 +282,27 @@ def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> Compare
         equal = find_equal_tokens_limit(recordings, strategy, wanted, spec.model, **alike)
         found.append(StrategyChoice(strategy, equal.limit))
         print_note(
-            f"{strategy} within {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per request; "
-            f"{first.strategy} within {limit:,.6g} sends {wanted:,.0f}"
+            f"{strategy} under the limit {equal.limit:,.6g} sends {equal.tokens:,.0f} tokens per "
+            f"request; {first.strategy} under the limit {limit:,.6g} sends {wanted:,.0f}"
         )
     limits = tuple(dict.fromkeys(each.limit for each in found if each.limit is not None))
     return ComparePlan(replace(spec, limits=limits), found)
 
 
 def select_choices(results: Results, plan: ComparePlan) -> Results:
-    """Return results without the combinations of strategy and limit that are not compared.
+    """Select the results of the combinations of strategy and limit that are compared.
 
     Parameters
     ----------
     results : Results
-        Results of every strategy within every limit.
+        Results of every strategy under every limit.
     plan : ComparePlan
-        The plan.
+        Plan with the strategies to compare and their limits.
 
     Returns
     -------
     Results
-        The results of the plan's choices.
+        Results of the combinations in the plan.
     """
     from ctxlab.evaluation.results import Results
     from ctxlab.strategies import parse_strategy

@@ -1,4 +1,4 @@
-"""``ctxlab convert``: write recordings in another format and report what it cannot represent."""
+"""``ctxlab convert``: write recordings in another format, and list the data that is lost."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ def command(
     options: Options,
     out: str = argument(
         "OUT",
-        "A file for all recordings, compressed if it ends with .gz, .bz2, .xz or .zst; a "
-        "folder for one file each, with / at its end if it is new; or - for standard output.",
+        "A file, a folder or - (standard output). A file receives all recordings, and is "
+        "compressed if its name ends with .gz, .bz2, .xz or .zst. A folder receives one file per "
+        "recording; write / at the end of its name if it does not exist.",
         default=...,
     ),
     to: str = WRITABLE_FORMAT,
     force: bool = FORCE,
 ) -> None:
-    """Write recordings in another format, and report what that format cannot represent.
+    """Write recordings in another format, and list the data that this format cannot store.
 
     Examples
     --------
-    ctxlab convert ~/.claude/projects all.jsonl              one file, nothing lost
+    ctxlab convert ~/.claude/projects all.jsonl              one file in the native format
     ctxlab convert logs/ chats.jsonl --to openai             one conversation per line
     ctxlab convert logs/*.json trajectories/ --to atif       one file per recording
-    ctxlab convert run.jsonl - --to anthropic | jq .system   to standard output
+    ctxlab convert run.jsonl - --to anthropic | jq .system   print to standard output
 
-    If anything fails, nothing is written. Files that are read are never replaced.
+    If an error occurs, no output file is written. A recording cannot be converted in place: an output
+    file never replaces an input file, even with --force.
     """
     from ctxlab._utils.progress import track
     from ctxlab.formats import write
     from ctxlab.formats.write import writable_format
 
-    writable_format(to)  # fail on a wrong name before anything is read
+    writable_format(to)  # report an unknown format before reading the recordings
     spec = options.spec()
     formats: Counter[str] = Counter()
     with report_skipped(spec.on_error) as skipped:

@@ -1,4 +1,4 @@
-"""``ctxlab datasets``: list and fetch public data sets."""
+"""``ctxlab datasets``: list, describe and download public data sets."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def _dataset_names() -> Iterable[str]:
 
 _complete = complete_from(_dataset_names)
 _NAME = argument(
-    "NAME", "Name of a data set, from ctxlab datasets list.", ..., autocompletion=_complete
+    "NAME", "Name of a data set; see ctxlab datasets list.", ..., autocompletion=_complete
 )
 _DATA_DIR = option(
-    "--data-dir DIR", "Folder of data sets [$CTXLAB_DATA, else in the user's cache]."
+    "--data-dir DIR",
+    "Folder that contains the data sets. Default: $CTXLAB_DATA, else your cache folder.",
 )
 
 app = App()
@@ -37,12 +38,16 @@ app = App()
 
 @app.callback()
 def _describe() -> None:
-    """List and fetch public recordings. Afterwards use them as dataset:NAME in any command."""
+    """List and download public data sets of recordings.
+
+    After the download, write dataset:NAME wherever a command expects recordings, as in
+    ctxlab eval dataset:NAME.
+    """
 
 
 @app.command("list", short_help="List the data sets.")
 def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
-    """List the data sets with their sizes, licenses and local paths."""
+    """List the data sets with their sizes, licenses and, if they are downloaded, local paths."""
     from ctxlab.cli.render.table import Column, Table
     from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
 
@@ -60,15 +65,15 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
     ]
     looked = " and ".join(map(str, data_dirs(data_dir)))
     said = (
-        f"Searched {looked}. ctxlab datasets info NAME describes a data set, ctxlab datasets fetch "
-        "NAME downloads it. Use it as dataset:NAME wherever recordings are expected."
+        f"Searched folders: {looked}. ctxlab datasets info NAME describes a data set, and ctxlab "
+        "datasets fetch NAME downloads it. To use it, write dataset:NAME as the path of recordings."
     )
     print_result(Table(columns, wrap=4).render(said))
 
 
 @app.command("info", short_help="Describe a data set.")
 def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
-    """Describe a data set: its content, license, citation and files, and how to use it."""
+    """Print the content, license, citation, files and usage of a data set."""
     from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
     dataset = find_dataset(name)
@@ -100,17 +105,19 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
 def fetch(
     name: str = _NAME,
     data_dir: Path | None = _DATA_DIR,
-    yes: bool = flag("--yes -y", "Agree to the license and the size."),
+    yes: bool = flag("--yes -y", "Agree to the license and the download size without being asked."),
     sha256: str | None = option(
-        "--sha256 HEX", "Hash of the file whose hash the catalog does not know."
+        "--sha256 HEX", "SHA-256 hash of the file for which ctxlab datasets info shows no hash."
     ),
     no_progress: bool = NO_PROGRESS,
 ) -> None:
-    """Download a data set, after showing its license and size.
+    """Download a data set. Its license and size are shown first, and you are asked to agree.
 
-    An interrupted download continues where it stopped. Files whose hash differs from the published one
-    are deleted. Set CTXLAB_MIRROR=https://a.server/folder to download from a mirror: it replaces the
-    host of every URL.
+    If a download is interrupted, the next fetch continues it. A downloaded file is deleted if its hash
+    differs from the published hash.
+
+    To download from a mirror, set CTXLAB_MIRROR=https://a.server/folder. This address replaces the
+    host in every URL.
     """
     from ctxlab.formats.io import download
     from ctxlab.formats.io.datasets import data_dirs, find_dataset
@@ -122,43 +129,43 @@ def fetch(
     if missing:
         size = _format_bytes(sum(file.bytes for file in missing))
         print_note(f"{name}: {_license_text(dataset)} ({dataset.licence.address})")
-        print_note(f"{pluralize(len(missing), 'file')}, {size}, will be put in {home / name}")
+        print_note(f"{pluralize(len(missing), 'file')}, {size}, will be saved in {home / name}")
         _confirm_license(name, yes)
     try:
         progress = False if no_progress else None
         folder = download.fetch_dataset(dataset, home, sha256=sha256, progress=progress)
     except KeyboardInterrupt:
-        print_note(f"what was downloaded is kept; ctxlab datasets fetch {name} continues it")
+        print_note(f"partial downloads are kept; to continue, run: ctxlab datasets fetch {name}")
         raise
     _note_fetched(dataset, folder, bool(missing))
 
 
 def _confirm_license(name: str, yes: bool) -> None:
-    """Ask for consent to the license; without a terminal, require ``--yes``."""
+    """Ask the user to agree to the license. Without a terminal, ``--yes`` is required instead."""
     if yes:
         return
     if not sys.stdin.isatty():
-        hint = f"add --yes to agree to the license (ctxlab datasets fetch {name} --yes)"
-        raise DataMissing(f"nothing was downloaded: {hint}")
+        hint = f"to agree to the license, run: ctxlab datasets fetch {name} --yes"
+        raise DataMissing(f"nothing was downloaded; {hint}")
     typer.confirm("Agree and download?", abort=True, err=True)
 
 
 def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
-    """Print the local path as the result, and how to use the data set as a note."""
+    """Print the local path of a data set as the result, and its usage as a note."""
     from ctxlab.formats.io.datasets import data_dirs
 
     for file in dataset.files:
         if not (folder / file.name).is_file():
-            print_note(f"{file.name} was not downloaded; pass its sha256 with --sha256 HEX")
+            print_note(f"{file.name} was not downloaded (unknown hash); add --sha256 HEX")
     named = f"dataset:{dataset.name}" if folder.parent in data_dirs() else str(folder)
     was = "was downloaded" if new else "was already downloaded"
-    print_note(f"{dataset.name} {was}; look at it with: ctxlab describe {named}")
+    print_note(f"{dataset.name} {was}; to describe its recordings, run: ctxlab describe {named}")
     print_result(str(folder))
 
 
 def _local_path_text(dataset: Dataset, found: Path | None) -> str:
     if found is None:
-        return "not fetched"
+        return "not downloaded"
     return f"{found}{'' if dataset.is_complete(found) else ' (differs from the published files)'}"
 
 

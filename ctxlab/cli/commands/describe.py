@@ -1,4 +1,4 @@
-"""``ctxlab describe``: summarize recordings before replaying them."""
+"""``ctxlab describe``: summarize recordings before they are replayed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _MAX_NAMED_FILES = 3
 
 @with_options(
     "data model" + READING + " json no_progress",
-    model="Model whose tokenizer counts all recordings [each recording's own].",
-    json="Print one JSON array.",
+    model="Model whose tokenizer counts the tokens of all recordings. Default: the model that each "
+    "recording names.",
+    json="Print a JSON array with one object per recording.",
 )
 def command(
     options: Options,
-    all: bool = flag("--all", "Show one line per recording and per skipped file."),
+    all: bool = flag("--all", "Print a line for each recording and each skipped file."),
 ) -> None:
-    """Summarize recordings: lengths, tool results, bills, and problems that affect an evaluation.
+    """Summarize recordings: length, tool results, billed usage, and problems that affect evaluations.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def command(
 
 
 def _note_skipped_files(skipped: Sequence[tuple[Path | str, str]], show_all: bool) -> None:
-    """Note skipped files, one line per reason or, with ``show_all``, one line per file."""
+    """Print the skipped files: one line for each reason, or one for each file if ``show_all``."""
     if show_all:
         for path, reason in skipped:
             print_note(f"skipped {path}: {reason}")
@@ -58,4 +59,4 @@ def _note_skipped_files(skipped: Sequence[tuple[Path | str, str]], show_all: boo
         named = ", ".join(names[:_MAX_NAMED_FILES])
         if (more := len(names) - _MAX_NAMED_FILES) > 0:
             named += f" and {more:,} more (--all)"
-        print_note(f"skipped {pluralize(len(names), 'file')}: {reason}: {named}")
+        print_note(f"skipped {pluralize(len(names), 'file')} ({reason}): {named}")

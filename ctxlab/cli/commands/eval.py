@@ -18,19 +18,20 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
 @with_options(
     "strategies limits model reserve min_recall metrics calls" + READING + " on_error out json "
     "no_progress",
-    strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup means the default "
-    "strategies, baselines the defaults of products. May be repeated. ctxlab strategies lists all of "
-    "them.",
-    out="Save the run to this folder as parquet files and a manifest. An existing run is replaced only "
-    "if it has the same recordings and model.",
+    strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup evaluates the "
+    "default lineup, and baselines the default strategies of products. May be repeated. ctxlab "
+    "strategies lists all names. Default: lineup, unless an experiment file sets strategies.",
+    out="Save the run to this folder, as Parquet files and a manifest. A saved run in the folder is "
+    "replaced if it has the same recordings and model.",
 )
 def command(
     options: Options,
     paths: list[str] | None = argument(
         "SPEC.toml|RUN|PATH",
-        "An experiment file or a saved run; or recordings: files, folders, globs, URLs "
-        "(s3://…, zip://*::logs.zip), bundled:NAME, dataset:NAME. Recordings given together with "
-        "an experiment replace its own. Without any argument, the bundled experiment runs.",
+        "PATH: recordings (files, folders, globs, URLs such as s3://… and zip://*::logs.zip, "
+        "bundled:NAME, dataset:NAME). SPEC.toml: an experiment file. RUN: the folder of a saved "
+        "run. Recordings that are named together with an experiment replace its recordings. "
+        "Default: the built-in example experiment.",
         show_default=False,
     ),
     markdown: bool = flag("--markdown", "Print Markdown, with one table per limit."),
@@ -39,12 +40,17 @@ def command(
 
     Examples
     --------
-    ctxlab eval                                      run the bundled experiment
+    ctxlab eval                                      run the built-in example experiment
     ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
     ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
     ctxlab eval runs/a                               repeat a saved run
 
-    Options replace the settings of an experiment file or saved run.
+    The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
+    measured on the paths, ids and other values that the next tool call uses: it is the share of these
+    values that the request still contains. Far recall counts only values that were last mentioned more
+    than 4,000 tokens earlier.
+
+    Options replace the settings of an experiment file or of a saved run.
     """
     from ctxlab.cli.render import leaderboard as render
 

@@ -1,4 +1,4 @@
-"""``ctxlab gate``: check strategies against budgets and a baseline, for CI."""
+"""``ctxlab gate``: check in CI that strategies meet their budgets and are no worse than a baseline."""
 
 from __future__ import annotations
 
@@ -15,51 +15,55 @@ from ctxlab.errors import SpecError
 _SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 
 
-@with_options("json no_progress", json="Print the findings as JSON.")
+@with_options("json no_progress", json="Print the result of each check as JSON.")
 def command(
     options: Options,
     file: Path = argument(
         "FILE",
-        "File of budgets. Experiment files and the baseline are in the same folder.",
+        "File with the budgets. Experiment files and the baseline must be in the same folder.",
         default=Path("evals/budgets.toml"),
     ),
-    update: bool = flag("--update", "Rewrite the baseline and print what changed."),
+    update: bool = flag(
+        "--update", "Store the current results as the baseline, and print the changes."
+    ),
     experiment: list[str] | None = option(
         "--experiment -e NAME", "Check only this experiment. May be repeated."
     ),
     markdown: Path | None = option(
         "--markdown FILE",
-        "Also write the table as Markdown. In GitHub Actions, without this option, the table is "
+        "Also write the table to this file as Markdown. Default in GitHub Actions: the table is "
         "added to the step summary.",
     ),
     junit: Path | None = option(
-        "--junit FILE", "Also write JUnit XML, for test reports of CI systems."
+        "--junit FILE", "Also write JUnit XML to this file, for test reports of CI systems."
     ),
 ) -> None:
     """Check that strategies meet their budgets and are no worse than the baseline.
 
+    A budget is a strategy with bounds for its scores. The baseline is a file with earlier scores.
+
     Examples
     --------
     ctxlab gate                          check evals/budgets.toml
-    ctxlab gate --update                 store the current results as the baseline; commit it
+    ctxlab gate --update                 store the current results as the baseline, to be committed
     ctxlab gate budgets.toml -e logs --junit gate.xml
 
-    A file of budgets:
+    A file with budgets:
       [logs]                               # the experiment logs.toml in the same folder
-      max = { overflow_rate = 0 }          # applies to all budgets of the experiment
-      [logs.masking]
+      max = { overflow_rate = 0 }          # bound for all budgets of the experiment
+      [logs.masking]                       # a budget with the name masking
       strategy = "observation_mask(keep=10) | sliding_window | panic"
       min = { recall_far = 0.6 }
-      margin = { tokens_mean = "2 %" }     # how much worse than the baseline it may become
+      margin = { tokens_mean = "2 %" }     # maximum deterioration from the baseline
 
-    Exit code: 0 if all bounds hold, 1 if one is broken, 2 if the check could not be made.
+    Exit code: 0 if all bounds are met, 1 if a bound is not met, 2 if an error occurred.
     """
     from ctxlab.cli.render import gate as render
     from ctxlab.evaluation.gate.check import run_gate, update_baseline
     from ctxlab.evaluation.gate.config import read_gate_config
 
     if update and (markdown or junit or options.json):
-        raise SpecError("--update cannot be combined with --markdown, --junit or --json")
+        raise SpecError("--update writes no report; remove --markdown, --junit and --json")
     budgets = read_gate_config(file)
     chosen = budgets.select(experiment or ())
     for each in chosen:

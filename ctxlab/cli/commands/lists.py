@@ -1,4 +1,4 @@
-"""``ctxlab formats`` and ``ctxlab metrics``: list the formats and the metrics."""
+"""``ctxlab formats`` and ``ctxlab metrics``: list the formats of recordings and the metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ctxlab.cli.output import print_result
 
 
 def formats() -> None:
-    """List the formats of recordings, and for each if ctxlab reads it, writes it or both."""
+    """List the formats of recordings, and whether ctxlab can only read a format or also write it."""
     from ctxlab.cli.render.table import Table, text_columns
     from ctxlab.formats import FORMATS
 
@@ -17,7 +17,7 @@ def formats() -> None:
 
 
 def metrics() -> None:
-    """List the metrics: the columns that they add to each request and their leaderboard scores."""
+    """List the metrics: the values measured at each request, and the scores of the leaderboard."""
     from ctxlab.cli.render.table import Table, text_columns
     from ctxlab.evaluation.metrics import METRICS
 
@@ -31,8 +31,9 @@ def metrics() -> None:
                 cells.append((kind, each.name, each.unit, each.meaning))
     columns = text_columns(("metric", "name", "unit", "description"), cells)
     legend = (
-        "request: a column of requests.parquet, measured at every request. score: a column of the "
-        "leaderboard, over all requests; recall scores also have columns _low and _high, the bounds "
-        "of their 95 % interval."
+        "request: a column of requests.parquet, which is measured at every request. score: a column "
+        "of the leaderboard, computed over all requests. Recall scores also have columns with the "
+        "suffixes _low and _high, the bounds of the 95 % interval. In view: the request contains the "
+        "name, value or message. Fetchable: the agent can read it again with a tool call."
     )
     print_result(Table(columns, rows, wrap=3, prose=True).render(legend))

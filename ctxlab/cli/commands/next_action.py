@@ -1,4 +1,4 @@
-"""``ctxlab next-action``: ask a model for the next tool call and compare it with the recorded one."""
+"""``ctxlab next-action``: compare a model's next tool call with the recorded tool call."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ from ctxlab.errors import ReadError, SpecError
     "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
     "no_progress",
     strategies="Strategy to evaluate, such as 'observation_mask | panic'. May be repeated. Default: "
-    "full (the upper bound), a mask, a window, nothing (the lower bound).",
-    out="Save the run and all answers to this folder.",
+    "full (upper bound), 'observation_mask(keep=10) | sliding_window | panic', sliding_window and "
+    "nothing (lower bound).",
+    out="Save the run and all answers of the model to this folder.",
 )
 def command(
     options: Options,
     requests_per_recording: int = option(
         "--requests-per-recording N",
-        "Requests to ask at in each recording, spread over its length; 0 means all.",
+        "Number of requests to use in each recording, spread over its length; 0 uses all.",
         default=20,
     ),
     include_text_only: bool = flag(
-        "--include-text-only", "Also ask at requests where the agent called no tool."
+        "--include-text-only", "Also use requests that the agent answered without a tool call."
     ),
     only_changed: bool = flag(
-        "--only-changed", "Ask only at requests whose context at least one strategy changes."
+        "--only-changed", "Use only requests that at least one strategy changes."
     ),
     tools: Path | None = option(
         "--tools FILE",
-        "JSON file with a list of tool definitions [the recorded ones, else derived from the "
-        "recorded calls].",
+        "JSON file with a list of tool definitions. Default: the recorded definitions; if there "
+        "are none, definitions are derived from the recorded tool calls.",
     ),
-    max_tokens: int = option("--max-tokens N", "Most tokens of a reply.", default=4096),
+    max_tokens: int = option("--max-tokens N", "Maximum tokens of a reply.", default=4096),
 ) -> None:
-    """Ask a model for the next tool call under each strategy and compare it with the recorded call.
+    """Measure how often a model makes the recorded tool call when a strategy edits its context.
+
+    At each selected request, the model receives the context that a strategy would send. Its next tool
+    call is compared with the tool call in the recording.
 
     Examples
     --------
@@ -45,7 +49,7 @@ def command(
     ctxlab next-action logs/ -a gpt-5-mini -l 16k --max-cost 5 --out run
     ctxlab next-action logs/ -a gpt-5-mini -s full -s panic --only-changed
 
-    Answers are cached: the same command run again calls no model and prints the same results.
+    Answers are cached. If you repeat a command, it calls no model and prints the same results.
     """
     from ctxlab.cli.render.next_action import next_action_text
     from ctxlab.evaluation.experiment import ExperimentGrid
@@ -77,8 +81,8 @@ def _read_tool_definitions(path: Path) -> tuple[dict[str, Any], ...]:
     except OSError as error:
         raise ReadError(path, None, error.strerror or str(error)) from None
     except ValueError:
-        raise ReadError(path, None, "this is not JSON; expected a list of tools") from None
+        raise ReadError(path, None, "invalid JSON; expected a list of tool definitions") from None
     if not isinstance(found, list) or not all(isinstance(tool, dict) for tool in found):
         wanted = "a JSON list of tool definitions, as objects in OpenAI's format"
-        raise SpecError(f"{path}: expected {wanted}")
+        raise SpecError(f"{path}: expected {wanted}, got {str(found)[:60]}")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""``ctxlab probe``: ask a model the questions of recordings, under each strategy."""
+"""``ctxlab probe``: ask a model the questions of recordings, with the context of each strategy."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from ctxlab.cli.probing import ask_model
     "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
     "no_progress",
     strategies="Strategy to evaluate, such as 'rolling_summary | panic'. May be repeated. Default: "
-    "full (the upper bound), a window, nothing (the lower bound).",
-    out="Save the run and all replies to this folder.",
+    "full (upper bound), sliding_window and nothing (lower bound).",
+    out="Save the run and all replies of the model to this folder.",
 )
 def command(
     options: Options,
     judge_model: list[str] | None = option(
         "--judge-model -j MODEL",
-        "Model that judges replies with a fixed rubric. May be repeated; the agreement of the "
-        "judges is then reported.",
+        "Model that grades the replies by a fixed rubric. May be repeated; the agreement between "
+        "the judges is then reported. Default: no judge.",
     ),
     max_tokens: int | None = option(
-        "--max-tokens N", "Most tokens of a reply, hidden reasoning included [1024]."
+        "--max-tokens N", "Maximum tokens of a reply, including hidden reasoning. Default: 1024."
     ),
 ) -> None:
-    """Ask a model the questions of recordings (probes), with the context that each strategy would send.
+    """Ask a model questions about recordings (probes), with the context that each strategy would send.
+
+    The replies are compared with the accepted answers in the recording.
 
     Examples
     --------
@@ -32,11 +34,11 @@ def command(
     ctxlab probe dataset:locomo -a gpt-5-mini -l 4k -l 16k --max-cost 5
     ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 -j claude-sonnet-4-5 --out run
 
-    Answers are cached as they arrive. A run that was stopped continues where it was; the same command
-    run again calls no model and prints the same results.
+    Answers are cached. If a run was stopped, repeat the command to continue it. If a run was complete,
+    the same command calls no model and prints the same results.
 
-    To use another server, set OPENAI_BASE_URL, which litellm reads. To measure probes without a model,
-    use ctxlab eval --metric probes.
+    To use another server, set OPENAI_BASE_URL, which litellm reads. To measure without a model whether
+    the answers are in the context, use ctxlab eval --metric probes.
     """
     from ctxlab.cli.render.probe import qa_text
     from ctxlab.evaluation.experiment import ExperimentGrid

@@ -1,4 +1,4 @@
-"""``ctxlab serve``: serve sessions to other programs, by MCP or HTTP."""
+"""``ctxlab serve``: serve sessions to other programs, over MCP or HTTP."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.sessions.base import SessionLibrary
 
-_HOST = option("--host HOST", "Address to listen on [127.0.0.1].")
-_PORT = option("--port PORT", "Port to listen on; 0 picks one that is free.", min=0, max=65_535)
+_HOST = option("--host HOST", "Address to listen on. Default: 127.0.0.1, for local clients only.")
+_PORT = option(
+    "--port PORT",
+    "Port to listen on; 0 picks a free port. Default: 9878 for serve mcp, 9879 for serve http.",
+    min=0,
+    max=65_535,
+)
 _TOKEN = option(
     "--token TOKEN",
-    "Token that clients must send [$CTXLAB_TOKEN, else a random one, which is printed]. Other "
-    "users of this machine can see command lines, so prefer CTXLAB_TOKEN.",
+    "Token that clients must send. It is safer to set CTXLAB_TOKEN, because other users of the "
+    "computer can see command lines. Default: $CTXLAB_TOKEN, else a random token, which is printed.",
     envvar="CTXLAB_TOKEN",
     show_envvar=False,
 )
@@ -31,29 +36,30 @@ app = App()
 
 @app.callback()
 def _describe() -> None:
-    """Serve sessions to other programs, until Ctrl+C.
+    """Serve sessions to other programs until you press Ctrl+C.
 
     Examples
     --------
     ctxlab serve mcp                          sessions of this folder, over standard input/output
-    ctxlab serve mcp ~/.claude/projects       logs of another product, read-only
-    ctxlab serve mcp --http                   over HTTP; prints a URL and a token
+    ctxlab serve mcp ~/.claude/projects       logs of another agent, read-only
+    ctxlab serve mcp --http                   over HTTP; prints the URL and the token
     CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
     ctxlab serve http --workspace . --model gpt-5-mini
 
-    Over HTTP every request needs the header "Authorization: Bearer TOKEN"; without it the answer is
-    401. The token comes from --token or CTXLAB_TOKEN; otherwise a random one is made and printed.
+    Over HTTP, every request needs the header "Authorization: Bearer TOKEN". Requests without the token
+    are answered with 401. The token comes from --token or CTXLAB_TOKEN. If neither is set, a random
+    token is generated and printed.
 
-    Both commands need an extra; in a clone of ctxlab run: pip install '.[serve]'
+    Both commands need optional packages. In a clone of ctxlab, run: pip install '.[serve]'
     """
 
 
-@app.command("mcp", short_help="Let agents read sessions, by MCP.")
+@app.command("mcp", short_help="Let agents read sessions over MCP.")
 def mcp(
     paths: list[str] | None = argument(
         "PATH…",
-        "A workspace, a folder of session files, or one or more paths of logs [the current "
-        "folder].",
+        "A workspace, a folder of session files, or one or more paths of logs of other agents. "
+        "Default: the current folder.",
         show_default=False,
     ),
     over_http: bool = flag("--http", "Use streamable HTTP instead of standard input and output."),
@@ -61,12 +67,13 @@ def mcp(
     port: int | None = _PORT,
     token: str | None = _TOKEN,
     session: str | None = option(
-        "--session ID", "Session that tools use by default [$CTXLAB_SESSION, else the newest]."
+        "--session ID",
+        "Session to use if a tool call names none. Default: $CTXLAB_SESSION, else the newest.",
     ),
 ) -> None:
-    """Let agents list, search and read sessions by MCP. All access is read-only.
+    """Let agents list, search and read sessions over MCP. All access is read-only.
 
-    Configuration of an agent:
+    To add the server to an agent, use a configuration such as:
       {"command": "ctxlab", "args": ["serve", "mcp", "/home/me/project"]}
     """
     from ctxlab.cli.session_lookup import find_session
@@ -75,16 +82,16 @@ def mcp(
     from ctxlab.sessions.open import open_library, open_store
 
     if not over_http and (host is not None or port is not None):
-        raise SpecError("--host and --port have an effect over HTTP only; add --http")
+        raise SpecError("--host and --port have no effect without --http; add --http")
     chosen_token = _take_token(token)
     library: SessionLibrary
-    if not paths:  # creates the store if there was no chat yet
+    if not paths:  # the store is created if it does not exist
         library = open_store(".")
     elif len(paths) == 1:
         library = open_library(paths[0], allow_empty=True)
     else:
         library = LogLibrary(paths)
-        library.sessions()  # fail now if logs cannot be read
+        library.sessions()  # report unreadable logs before serving
     current = None if session is None else find_session(library, session).id
     if not over_http:
         return server.serve_stdio(library, current_session_id=current)
@@ -98,22 +105,22 @@ def mcp(
     )
 
 
-@app.command("http", short_help="Serve chats and sessions by HTTP.")
+@app.command("http", short_help="Serve chats and sessions over HTTP.")
 @with_options()
 def http(
     options: AgentOptions,
     workspace: list[str] | None = option(
-        "--workspace DIR", "Folder to serve [the current one]. May be repeated."
+        "--workspace DIR", "Folder to serve. May be repeated. Default: the current folder."
     ),
     host: str | None = _HOST,
     port: int | None = _PORT,
     token: str | None = _TOKEN,
 ) -> None:
-    """Serve chats and sessions of workspaces by HTTP. /openapi.json describes the interface.
+    """Serve chats and sessions of workspaces over HTTP. /openapi.json describes the API.
 
-    Without a model, sessions can be read but not continued.
+    If no model is set, clients can read sessions but not continue them.
 
-    Everyone who has the token can let the agent write files and run commands with your permissions.
+    Everyone who has the token can make the agent write files and run commands with your permissions.
     Use --read-only or --no-tools to prevent that.
     """
     from ctxlab.agent.tools.environment import names_to_keep
@@ -123,7 +130,7 @@ def http(
     from ctxlab.strategies import parse_strategy
 
     if options.strategy is not None:
-        parse_strategy(options.strategy)  # fail on a wrong strategy before serving
+        parse_strategy(options.strategy)  # report an invalid strategy before serving
     client, summary_model = LiteLLMClient(), options.summary_model
 
     def agent_for(folder: Path) -> Agent:
@@ -132,7 +139,7 @@ def http(
     names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
     if options.named_model is not None:
-        agent_for(folders[0])  # fail on a wrong limit before serving
+        agent_for(folders[0])  # report an invalid limit before serving
     chosen_token = _take_token(token)
     made = server.make_app(
         folders,
@@ -151,18 +158,18 @@ def http(
 
 
 def _take_token(token: str | None) -> str | None:
-    """Return the token that the user chose, or None; removes it from the environment."""
+    """Return the token that the user chose, or None, and remove it from the environment."""
     # Commands that the server starts must not inherit the token.
     os.environ.pop("CTXLAB_TOKEN", None)
     return token or None
 
 
 def _address_printer(what: str, chosen_token: str | None) -> Callable[[str, str], None]:
-    """Return a function that prints the address, and the token if the user did not choose it."""
+    """Return a function that prints the server's address, and also the token if it is random."""
 
     def heard(address: str, token: str) -> None:
         print_note(f"{what} at {address}")
         if chosen_token is None:
-            print_note(f"every request needs the header  Authorization: Bearer {token}")
+            print_note(f"every request needs the header: Authorization: Bearer {token}")
 
     return heard

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session
 
 _STORE = option(
-    "--store PATH", "A workspace, a folder of session-*.jsonl files, or logs [the current folder]."
+    "--store PATH",
+    "A workspace, a folder of session-*.jsonl files, or logs of another agent. Default: the current "
+    "folder.",
 )
-_ID = argument("ID", "Id of a session, or a unique beginning of it.", default=...)
-_IDS = argument("ID…", "Ids of sessions, or unique beginnings of them.", default=...)
+_ID = argument("ID", "Id of a session, or a unique beginning of its id.", default=...)
+_IDS = argument("ID…", "Ids of sessions, or unique beginnings of ids.", default=...)
 _YES = flag("--yes -y", "Do not ask for confirmation.")
 _AGENT = option("--agent NAME", "Select only sessions of this agent.")
 
@@ -50,21 +52,25 @@ def _describe() -> None:
     ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
     ctxlab sessions list --store ~/.claude/projects
 
-    Sessions are stored in .ctxlab/sessions.db of the folder that the chat was about. Times are local;
-    with --json they are in UTC.
+    Sessions are stored in the file .ctxlab/sessions.db of the workspace, the folder of the chat. Times
+    are local times. In JSON they are in UTC.
     """
 
 
 @app.command("list", short_help="List the sessions, newest first.")
 def list_sessions(
     store: str | None = _STORE,
-    search: str | None = option("--search WORDS", "Only sessions with these words in the title."),
+    search: str | None = option(
+        "--search WORDS", "List only sessions with these words in the title."
+    ),
     since: str | None = option(
         "--since DATE",
-        "Only sessions updated at or after this date: 2026-11-22, '2026-11-22 10:30', yesterday, "
-        "or 7d for seven days ago.",
+        "List only sessions last updated at or after this date, such as 2026-11-22, "
+        "'2026-11-22 10:30', yesterday, or 7d for seven days ago.",
     ),
-    before: str | None = option("--before DATE", "Only sessions last updated before this date."),
+    before: str | None = option(
+        "--before DATE", "List only sessions last updated before this date."
+    ),
     agent: str | None = _AGENT,
     all: bool = flag("--all", "Include archived sessions."),
     json: bool = JSON,
@@ -86,7 +92,7 @@ def list_sessions(
         "agent": agent,
     }
     if store is None and find_store(".") is None:
-        print_note(f"no sessions in {Path().absolute()}; start one with ctxlab chat")
+        print_note(f"no sessions in {Path().absolute()}; start a session with ctxlab chat")
         return print_result("[]") if json else None
     with open_session_library(store) as library:
         known = list_all_sessions(library)
@@ -108,24 +114,24 @@ def list_sessions(
 @app.command("search", short_help="Search the messages of sessions.")
 def search(
     words: list[str] = argument(
-        "WORDS", "Whole words; a message must contain all of them.", default=...
+        "WORDS", "Words to find. A message must contain all of them as whole words.", default=...
     ),
     session: str | None = option(
-        "--session ID", "Search only this session, which may be archived."
+        "--session ID", "Search only this session, even if it is archived."
     ),
-    limit: int = option("--limit -n N", "Show at most this many messages.", default=20, min=1),
+    limit: int = option("--limit -n N", "Maximum number of messages to show.", default=20, min=1),
     store: str | None = _STORE,
     json: bool = JSON,
 ) -> None:
-    """Search the messages of all sessions or of one; the best matches come first.
+    """Search the messages of all sessions, or of one session. The best matches are shown first.
 
-    Messages match if they contain all words, as whole words: hello is found by hello, not by hel.
+    A message matches if it contains all words. Only whole words match: hel does not match hello.
     """
     from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import hit_to_row, hits_table
 
     if not "".join(words).strip():
-        raise SpecError("expected words to search for, got an empty text")
+        raise SpecError("expected words to search for, got an empty string")
     with open_session_library(store) as library:
         id = None if session is None else find_session(library, session).id
         hits = library.search(" ".join(words), id, limit=limit)
@@ -134,22 +140,22 @@ def search(
         return print_result(show_as.to_json_array(map(hit_to_row, hits)))
     if hits:
         print_result(show_as.render_to_text(hits_table(hits, ids)))
-    full = "; -n shows more" if len(hits) == limit else ""
+    full = "; there may be more, set a larger -n" if len(hits) == limit else ""
     more = full if hits else "; only whole words match"
     print_note(f"{pluralize(len(hits), 'message')} found{more}")
     return None
 
 
-@app.command("show", short_help="Show a session, or some of its turns in full.")
+@app.command("show", short_help="Show a session, or turns in full.")
 def show(
     id: str = _ID,
     turn: str | None = option(
-        "--turn N", "Show turns in full: 3 is one turn, 3-5 three, 3- all from turn 3 on."
+        "--turn N", "Show these turns in full: 3 (one turn), 3-5 (three turns) or 3- (from turn 3)."
     ),
     store: str | None = _STORE,
     json: bool = JSON,
 ) -> None:
-    """Show a session: its properties, earlier titles and table of contents; or some turns in full."""
+    """Show the properties, titles and turns of a session. With --turn, show single turns in full."""
     from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import parse_turn_range, session_details, session_to_row
     from ctxlab.cli.render.transcript import render_turns, text_for_stdout
@@ -174,7 +180,7 @@ def show(
 
 @app.command("toc", short_help="Show the table of contents of a session.")
 def toc(id: str = _ID, store: str | None = _STORE, json: bool = JSON) -> None:
-    """Show the table of contents of a session: one line per turn, numbered from 1."""
+    """Show the table of contents of a session: one line per turn. Turns are numbered from 1."""
     from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import contents_text
     from ctxlab.cli.render.transcript import text_for_stdout
@@ -192,16 +198,16 @@ def export(
     ids: list[str] = _IDS,
     out: str | None = option(
         "--out -o FILE",
-        "A file for all sessions, or a folder (existing, or with / at its end) for one file each "
-        "[standard output].",
+        "A file for all sessions, or a folder for one file per session. Write / at the end of the "
+        "folder's name if it does not exist. Default: standard output.",
     ),
     to: str = WRITABLE_FORMAT,
     force: bool = FORCE,
     store: str | None = _STORE,
 ) -> None:
-    """Write whole sessions as recordings, for ctxlab eval and other commands.
+    """Write sessions as recordings, for ctxlab eval and other commands.
 
-    The native format loses nothing. For other formats, a note lists what they cannot represent.
+    The native format keeps all data. For other formats, the data that they cannot store is listed.
     """
     from ctxlab.formats import write
     from ctxlab.formats.write import writable_format
@@ -216,13 +222,13 @@ def export(
         print_note(f"{pluralize(len(found), 'session')} written as {to}{losses_text(lost)}")
 
 
-@app.command("archive", short_help="Hide sessions.")
+@app.command("archive", short_help="Hide sessions from lists and searches.")
 def archive(
     ids: list[str] = _IDS,
     undo: bool = flag("--undo", "Show archived sessions again."),
     store: str | None = _STORE,
 ) -> None:
-    """Hide sessions from lists and searches. Archived sessions can still be shown and resumed."""
+    """Hide sessions from lists and searches. They can still be shown and resumed by id."""
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
         there = [session for session in found if undo and session.status != "archived"]
@@ -237,7 +243,7 @@ def archive(
 
 @app.command("delete", short_help="Delete sessions.")
 def delete(ids: list[str] = _IDS, store: str | None = _STORE) -> None:
-    """Delete sessions permanently. If one of them does not exist, none is deleted."""
+    """Delete sessions permanently. If one of the ids does not exist, no session is deleted."""
     with open_writable_store(store) as library:
         found = find_sessions(library, ids)
         for session in found:
@@ -245,9 +251,9 @@ def delete(ids: list[str] = _IDS, store: str | None = _STORE) -> None:
     print_note(f"deleted: {_list_titles(found)}")
 
 
-@app.command("delete-all", short_help="Delete all sessions, or those of an agent.")
+@app.command("delete-all", short_help="Delete all sessions, or all of one agent.")
 def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None = _STORE) -> None:
-    """Delete all sessions permanently, archived ones included, or all sessions of one agent.
+    """Delete all sessions permanently, or all sessions of one agent. Archived sessions are included.
 
     You are asked for confirmation first. Without a terminal, --yes is required.
     """
@@ -257,7 +263,7 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
         if found and not yes:
             if not sys.stdin.isatty():
                 what = pluralize(len(found), "session")
-                raise SessionError(f"nothing was deleted: {what}{whose}; add --yes to delete them")
+                raise SessionError(f"nothing was deleted; to delete {what}{whose}, add --yes")
             question = f"Delete {pluralize(len(found), 'session')}{whose} permanently?"
             typer.confirm(question, abort=True, err=True)
         count = 0
@@ -265,7 +271,7 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
             try:
                 library.delete(session.id)
             except UnknownSession:
-                continue  # deleted by another process meanwhile
+                continue  # another process deleted the session in the meantime
             count += 1
     print_result(f"{pluralize(count, 'session')}{whose} deleted")
 
@@ -273,12 +279,14 @@ def delete_all(agent: str | None = _AGENT, yes: bool = _YES, store: str | None =
 @app.command("migrate", short_help="Convert a folder of older session files.")
 def migrate(
     folder: str = argument(
-        "FOLDER", "Folder of session-ID.jsonl files, without a number at the end.", default=...
+        "FOLDER", "Folder with session files of an older version of ctxlab.", default=...
     ),
 ) -> None:
     """Convert a folder of older session files to the current format, so that --store FOLDER reads it.
 
-    Files that are recordings already are not changed. The conversion can be interrupted without loss.
+    Older files have names such as session-ID.jsonl. New files have a number after the id, as in
+    session-ID.1.jsonl. Other files are not changed. If the conversion is interrupted, no data is lost,
+    and you can repeat the command.
     """
     from ctxlab.sessions.jsonl.migrate import migrate_folder
 
@@ -286,7 +294,7 @@ def migrate(
 
 
 def _list_titles(sessions: list[Session]) -> str:
-    """Return the titles of up to three sessions and the number of the others."""
+    """Return the titles of the first three sessions and the number of the remaining sessions."""
     titles = [one_line(session.title) or session.id for session in sessions[:3]]
     more = f" and {len(sessions) - 3} more" if len(sessions) > 3 else ""
     return f"{', '.join(titles)}{more}"

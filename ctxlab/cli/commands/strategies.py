@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 _KIND_HEADINGS = {
     "strategy": "Strategies",
-    "control": "Controls: upper and lower bounds of a comparison, never recommended",
-    "baseline": "Baselines: what products and libraries do by default",
+    "control": "Controls: references for comparisons, which are never recommended",
+    "baseline": "Baselines: default context strategies of products and libraries",
 }
 
 
 def command(
     name: str | None = argument(
-        "NAME", "Describe only this strategy, in full.", autocompletion=complete_strategy
+        "NAME", "Describe this strategy in full.", autocompletion=complete_strategy
     ),
     json: bool = JSON,
 ) -> None:
-    """List the strategies: how to write each one, its defaults, what it does and its source.
+    """List the strategies with their parameters, default values, descriptions and sources.
 
     Examples
     --------
     ctxlab strategies                      list all strategies
-    ctxlab strategies rolling_summary      describe one, with parameters and an example
+    ctxlab strategies rolling_summary      describe a strategy, with parameters and an example
     ctxlab strategies openhands.default    describe a product's default, with version and link
     """
     from ctxlab.cli.render.format import render_to_text, to_json_array
@@ -60,10 +60,11 @@ def _render_list(known: list[StrategyInfo]) -> list[Any]:
     return [
         *parts,
         Text(),
-        Text("Join strategies with |, as in 'observation_mask(keep=3) | panic'. A strategy calls a "
-             "model only if model='…' names one. Name a strategy or function of your own by its dotted "
-             "path, such as mine.last_ten. peer:NAME runs the original code of a package, for baselines "
-             "that have one. ctxlab strategies NAME describes a strategy in full."),
+        Text("To apply several strategies in order, join them with |, as in 'observation_mask(keep=3) | "
+             "panic'. A strategy calls a model only if you set its parameter model. To use your own "
+             "Python function or class, write its dotted path, such as mine.last_ten. peer:NAME runs "
+             "the original code of a baseline, if its package is installed. ctxlab strategies NAME "
+             "describes a strategy in full."),
         Text(f"The default lineup: {', '.join(DEFAULT_LINEUP)}."),
     ]  # fmt: skip
 
@@ -78,7 +79,7 @@ def _render_strategy(known: StrategyInfo) -> list[Any]:
         parts += [
             Text(known.summary), Text(), Text(f"Source: {known.source}"),
             Text(known.url, no_wrap=True, overflow="ignore"),  # a wrapped link cannot be clicked
-            Text(f"Written as: {known.equivalent}"),
+            Text(f"Equivalent to: {known.equivalent}"),
         ]  # fmt: skip
     else:
         parts.append(Text(known.docstring))

@@ -1,4 +1,4 @@
-"""``ctxlab tune``: search the parameters of strategies and report on held-out recordings."""
+"""``ctxlab tune``: search for good strategy parameters and report the best on held-out recordings."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
 
 @with_options(
     "data strategies limits model reserve min_recall" + READING + " on_error out json no_progress",
-    strategies="SPACE:: Search space: a strategy with alternatives in brackets, such as "
-    "'observation_mask(keep=[1, 3, 10]) | panic', or as a range, keep=range(1, 40, 4); or the name of "
-    "a default space, such as rolling_summary. May be repeated.",
-    seed="Random seed of the held-out part and of the drawn trials [0].",
-    out="Save the run on the held-out part, the frontier and all trials to this folder. ctxlab eval "
-    "DIR replays the frontier over all of the data, tuning part included.",
+    strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
+    "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', or "
+    "the name of a default space, such as rolling_summary. May be repeated. Default: all of them.",
+    seed="Seed for drawing the held-out recordings, the configurations and the sample. Default: 0.",
+    out="Save the results on the held-out recordings, the frontier and all trials to this folder. "
+    "ctxlab eval DIR replays the frontier on all recordings.",
 )
 def command(
     options: Options,
     holdout: float = option(
         "--holdout SHARE",
-        "Share of the clusters to hold out of the search and report on; 0 holds out none.",
+        "Share of the recordings to keep out of the search and to use for the report. With 0, the "
+        "search and the report use the same recordings.",
         default=0.5,
     ),
-    trials: int | None = option("--trials N", "Try N configurations, drawn at random [all]."),
+    trials: int | None = option(
+        "--trials N", "Number of configurations to draw at random. Default: all configurations."
+    ),
     objective: str = option(
         "--objective COST,GAIN",
-        "Two scores to trade off: one to minimize and one to maximize, such as tokens_mean,recall.",
+        "A score to minimize and a score to maximize, such as tokens_mean,recall.",
         default="cost_usd,recall_far",
     ),
 ) -> None:
-    """Search the parameters of strategies for low cost and high recall.
+    """Search for strategy parameters with low cost and high recall.
 
     Examples
     --------
@@ -49,14 +52,15 @@ def command(
     ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | sliding_window | panic'
     ctxlab tune logs/ -s rolling_summary -s hysteresis --trials 30 --out runs/tuned
 
-    The default spaces, all searched unless -s names some: sliding_window, hysteresis, chunked_window,
-    tool_stubs, observation_mask, when_it_pays, tool_result_cap, rolling_summary, contents. None of
-    them calls a model.
+    A configuration is a strategy with fixed parameters, under a limit. The result is the frontier: all
+    configurations for which no other configuration has both a lower cost and a higher recall.
 
-    The result is a frontier: the configurations that no other one beats in both cost and recall. It is
-    found on one half of the recordings and reported on the other half, since the best of many
-    configurations looks better than it is on the data that chose it. Whole clusters are held out, so
-    repeated trials of one task are never in both halves.
+    The frontier is searched on one part of the recordings and measured on the other, held-out part,
+    because the best of many configurations looks too good on the recordings that selected it. Clusters
+    are never divided, so all trials of one task are in the same part.
+
+    Default search spaces: sliding_window, hysteresis, chunked_window, tool_stubs, observation_mask,
+    when_it_pays, tool_result_cap, rolling_summary, contents. None of them calls a model.
     """
     from ctxlab.cli.render.frontier import frontier_json, frontier_text
     from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
@@ -100,7 +104,7 @@ _ERROR_REPLACEMENTS = (
     ("a holdout of ", "--holdout "),
     ("holdout must be", "--holdout must be"),
     ("use a smaller holdout", "use a smaller --holdout"),
-    ("set trials to draw some", "--trials N draws N of them"),
+    ("set trials to draw some", "add --trials N to draw N at random"),
     ("trials must be", "--trials must be"),
     ("unknown cost", "--objective: unknown cost"),
     ("unknown gain", "--objective: unknown gain"),
@@ -113,36 +117,36 @@ _ERROR_REPLACEMENTS = (
         "ctxlab tune does not allow that, but tune(…, client=…) in Python does",
     ),
 )
-"phrases of errors about Python arguments, and their replacements that name options"
+"phrases that name Python arguments in the errors of ``tune``, each with its form for the command line"
 
 
 def _use_option_names(message: str) -> str:
-    """Return an error message with option names in place of Python arguments."""
+    """Replace the names of Python arguments in an error message by the names of options."""
     for there, here in _ERROR_REPLACEMENTS:
         message = message.replace(there, here)
     return message
 
 
 def _saved_message(found: TuningResults, out: Path | None) -> str:
-    """Say what was saved and how to use it."""
-    held = "the held-out part" if found.heldout_clusters else "the tuning part"
-    more = ", tuning part included" if found.heldout_clusters else ""
+    """Return a note about the saved files and the command that replays the frontier."""
+    held = "the held-out recordings" if found.heldout_clusters else "the recordings of the search"
+    more = ", including those of the search" if found.heldout_clusters else ""
     return (
         f"saved to {out}: the run on {held}, frontier.parquet and trials.parquet; ctxlab eval {out} "
-        f"replays the frontier over all of the data{more}"
+        f"replays the frontier on all recordings{more}"
     )
 
 
 def _note_run(found: TuningResults, spec: Spec) -> None:
-    """Note how tokens were counted, what the figures do not include, and what to run next."""
+    """Print how tokens were counted, which tokens are missing, and which command to run next."""
     from ctxlab.cli.render.leaderboard import short_strategy
 
     note_run(found.results, spec.model)
     note_unlogged_tokens(found.results.manifest["recordings"], spec.reserve)
     if not found.heldout_clusters:
         print_note(
-            "warning: nothing was held out, so the figures are optimistic: they are from the same "
-            "recordings that chose the configurations"
+            "warning: nothing was held out, so the results are optimistic: they were measured on the "
+            "recordings that selected the configurations"
         )
     if (winner := found.winner(spec.min_recall)) is not None:
         strategy, limit = winner

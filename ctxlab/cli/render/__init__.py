@@ -1,1 +1,1 @@
-"""Render the tables and texts that commands print."""
+"""Render results as the tables, notes and JSON that the commands print."""

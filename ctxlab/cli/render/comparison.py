@@ -1,6 +1,6 @@
-"""Render the table of ``ctxlab compare``: every pair, or a summary if there are many.
+"""Render the output of ``ctxlab compare``: a table of all pairs, or a summary if there are many.
 
-Names of strategies have lines of their own, so that every figure has room.
+In the table of all pairs, the names of strategies are on separate lines to leave room for figures.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ _MAIN_SCORE = "recall_far"
 def comparison_text(
     comparison: Comparison, runs: pd.DataFrame, counting_note: str, show_all: bool
 ) -> str:
-    """Return the differences with their intervals, the recordings that differ most, and findings.
+    """Return the table of a comparison, followed by notes and a conclusion.
+
+    The notes list the recordings that differ most. The conclusion has one sentence per pair. If the
+    table is a summary, the conclusion counts the pairs by finding.
 
     Parameters
     ----------
     comparison : Comparison
-        The comparison.
+        Comparison to print.
     runs : DataFrame
-        The scores of each recording under each configuration.
+        Scores of each recording under each strategy and limit.
     counting_note : str
         Sentences about how tokens were counted.
     show_all : bool
-        Show every pair, however many there are.
+        Show every pair, even if there are more than six.
 
     Returns
     -------
     str
-        The text.
+        Text to print.
     """
     frame = comparison.table
     pairs = len(frame.groupby(["a", "limit_a", "b", "limit_b"]))
@@ -58,12 +61,12 @@ def comparison_text(
         return show.with_conclusion(text, "\n".join(sentences))
     counts = frame.loc[frame["score"] == score, "finding"].str.partition(";")[0].value_counts()
     found = ", ".join(f"{count:,} {finding}" for finding, count in counts.items())
-    said = f"{score} of {pluralize(pairs, 'pair')}: {found}. --all shows every pair."
+    said = f"Findings for {score} in {pluralize(pairs, 'pair')}: {found}. --all shows every pair."
     return show.with_conclusion(text, said)
 
 
 def _columns(comparison: Comparison) -> list[Column]:
-    """Return the figures of all rows, without the names of the strategies."""
+    """Return the columns with scores and figures, without the columns that name the strategies."""
     rows, first = comparison.rows(), comparison.headings.index("score")
     columns = []
     for head, *cells in list(zip(comparison.headings, *rows, strict=True))[first:]:
@@ -76,7 +79,7 @@ def _columns(comparison: Comparison) -> list[Column]:
 
 
 def _pairs_table(comparison: Comparison) -> Table:
-    """Return one row per pair and score, with the names of each pair above its rows."""
+    """Return a table with one row per pair and score; each pair is named above its rows."""
     columns = _columns(comparison)
     names = [row[: -len(columns)] for row in comparison.rows()]
     rows: list[tuple[int | str, str]] = []
@@ -90,9 +93,9 @@ def _pairs_table(comparison: Comparison) -> Table:
 
 
 def _summary_table(comparison: Comparison) -> Table:
-    """Return a part per score, in which all others are compared with the first strategy."""
+    """Return a table that compares the first strategy with the others, in one section per score."""
     figures, all_cells = _columns(comparison)[1:], comparison.rows()
-    names = [cells[: -len(figures)] for cells in all_cells]  # kind, if any, a, b and score
+    names = [cells[: -len(figures)] for cells in all_cells]  # kind (optional), a, b, score
     first: dict[tuple[str, float], str] = {}
     parts: dict[str, list[int]] = {}
     limits = comparison.table["limit_a"]
@@ -111,7 +114,10 @@ def _summary_table(comparison: Comparison) -> Table:
 
 
 def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) -> Iterator[str]:
-    """Yield the recordings in which the two strategies that differ most differ most."""
+    """Yield a sentence that lists the recordings in which two strategies differ most.
+
+    The two strategies are the pair with the largest difference in ``score``.
+    """
     rows = frame[(frame["score"] == score) & frame["difference"].notna()]
     if rows.empty:
         return
@@ -123,14 +129,16 @@ def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) ->
     )
     gaps = (a - b).abs().nlargest(_MAX_RECORDINGS)
     write = show.format_share if row["unit"] == "share" else show.format_count
-    listed = [f"{one_line(str(i))} {write(a[i])}, {write(b[i])}" for i in gaps.index[gaps > 0]]
+    listed = [f"{one_line(str(i))}: a {write(a[i])}, b {write(b[i])}" for i in gaps.index[gaps > 0]]
     most = f"Recordings that differ most in {score} (a = {pair[0]}, b = {pair[1]})"
     if listed:
         yield f"{most}: {'; '.join(listed)}."
 
 
 def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:
-    """Return a note without the legend of hidden columns.
+    """Return a note without the explanations of hidden columns.
+
+    An explanation begins with the first word of the column's heading and a colon.
 
     >>> _drop_hidden_legend("By recording; n: clusters. Intervals are good; p: a test; w: won.", "pw")
     'By recording; n: clusters. Intervals are good.'

@@ -1,4 +1,4 @@
-"""Render the parts of a context window as a bar, with a line of figures for each part."""
+"""Render the parts of a context window as a bar, with one line of figures per part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ctxlab.cli.render.format import format_percent
 
 _COLORS = ("blue", "magenta", "yellow", "green", "cyan", "dim")
 _STYLES = dict(zip(CONTEXT_PARTS, _COLORS, strict=True))
-# Each part has a sign of its own, so that the bar is readable without colours.
+# Each part is drawn with a different character, so that the bar is readable without colours.
 _SIGNS = dict(zip(CONTEXT_PARTS, "█▓▒■░·", strict=True))
 _LETTERS = dict(zip(CONTEXT_PARTS, "STUMR.", strict=True))
 _PART_NOTES = {"reserve": "kept for the reply"}
@@ -20,19 +20,21 @@ _MAX_BAR_WIDTH, _MIN_WIDTH_FOR_NOTES, _MIN_WIDTH_FOR_SHARES = 80, 52, 36
 
 
 def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
-    """Distribute cells over parts by size; each part above zero gets at least one if possible.
+    """Distribute the cells of a bar over parts, in proportion to the sizes of the parts.
+
+    Each part with a size above zero gets at least one cell if there are enough cells.
 
     Parameters
     ----------
     sizes : sequence of int
-        The sizes of the parts.
+        Sizes of the parts.
     count : int
-        The number of cells.
+        Number of cells to distribute.
 
     Returns
     -------
     list of int
-        The cells of each part.
+        Number of cells of each part.
 
     Examples
     --------
@@ -47,31 +49,31 @@ def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
     while sum(shared) < count:
         place = max(range(len(sizes)), key=lambda n: ideal[n] - shared[n])
         shared[place] += 1
-    while sum(shared) > count:  # from the part that is furthest above its share, the last one first
+    while sum(shared) > count:  # take from the part most above its share
         place = max(range(len(sizes)), key=lambda n: (shared[n] > 1, shared[n] - ideal[n], n))
         shared[place] -= 1
     return shared
 
 
 def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") -> Text:
-    """Draw a context window as a bar, with a line for the tokens and share of each part.
+    """Draw a context window as a bar, followed by one line per part with its tokens and its share.
 
-    If the request is larger than the window, the bar shows the request, and a last line gives the
-    number of tokens over the limit.
+    If the request and the reserve together exceed the window, the full bar represents their sum, and
+    the last line says by how many tokens the sum exceeds the limit.
 
     Parameters
     ----------
     parts : mapping of str to int
-        Tokens by part and the ``limit``, as ``Agent.context_breakdown`` returns them.
+        Tokens of each part and the ``limit``, as returned by ``Agent.context_breakdown``.
     width : int
-        Columns to fill; below 36 shares are left out.
+        Available width in columns. If it is less than 36, shares are left out.
     title : str
-        A title above the bar.
+        Title above the bar; empty for no title.
 
     Returns
     -------
     Text
-        The bar and its lines.
+        The bar and the lines below it.
     """
     signs = _SIGNS if _can_encode("".join(_SIGNS.values())) else _LETTERS
     limit = parts["limit"]
@@ -95,13 +97,13 @@ def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") ->
                 text.append(f"  {meaning}", "dim")
         text.append("\n")
     if (over := used + sizes[-2] - limit) > 0:
-        text.append(f"{over:,} tokens over the limit, with the reserve included\n", "red")
+        text.append(f"{over:,} tokens over the limit (including the reserve)\n", "red")
     text.rstrip()
     return text
 
 
 def _can_encode(signs: str) -> bool:
-    """Test if the encoding of standard output has these signs."""
+    """Return True if the encoding of standard output contains all given characters."""
     try:
         signs.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

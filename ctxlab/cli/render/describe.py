@@ -1,4 +1,4 @@
-"""Render the table of ``ctxlab describe`` and the sentences below it."""
+"""Render the table of ``ctxlab describe`` and the notes below it."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ from ctxlab.messages.validation import RULES
 
 _MAX_ROWS = 30
 _HIDE_WHEN_EMPTY = ("reasoning", "compactions", "billed\n(counted)", "count\nerror %", "invalid")
-"columns that are shown only if some cell is not empty"
+"columns that are shown only if at least one cell is neither empty nor zero"
 _DROP_ORDER = (
     *("reqs", "needs\n(far)", "billed\n(counted)", "tool\n%", "invalid", "count\nerror %"),
     *("max\nresult", "compactions", "reasoning", "format"),
 )
-"columns that a narrow terminal leaves out, the least important last"
+"columns that are left out on a narrow terminal, starting with the last one"
 _LEGEND = {
-    "reqs": "reqs: model calls",
-    "tool\n%": "tool %: share of tokens in tool results",
+    "reqs": "reqs: number of model calls",
+    "tool\n%": "tool %: percentage of tokens that are in tool results",
     "max\nresult": "max result: tokens of the largest tool result",
-    "reasoning": "reasoning: tokens of hidden reasoning, not included in other columns",
-    "needs\n(far)": "needs: uses of something said earlier (far: over 4,000 tokens earlier)",
-    "compactions": "compactions: made by the product that was recorded",
-    "billed\n(counted)": "billed (counted): tokens of the largest request as the provider billed it, "
-    "and as ctxlab counts it",
-    "count\nerror %": "count error: median difference between the count and the bill of a request",
-    "invalid": "invalid: a provider would reject the recording as it is",
+    "reasoning": "reasoning: tokens of hidden reasoning, which are not included in other columns",
+    "needs\n(far)": "needs: paths, ids, names, numbers and dates that a tool call uses and an earlier "
+    "message contains (far: over 4,000 tokens earlier)",
+    "compactions": "compactions: number of compactions made by the recorded product",
+    "billed\n(counted)": "billed (counted): tokens of the largest request as billed by the provider "
+    "(as counted by ctxlab)",
+    "count\nerror %": "count error: median difference between counted and billed tokens of a request",
+    "invalid": "invalid: recordings that a provider would reject",
 }
 _COMMON_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
 def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) -> str:
-    """Return the table of ``ctxlab describe`` with its legend and hints.
+    """Return the table of ``ctxlab describe``, followed by its legend and notes.
 
     Parameters
     ----------
     all_facts : sequence of RecordingDescription
-        A description of each recording.
+        One description per recording.
     show_all : bool
-        Show one line per recording, however many there are.
+        Show one row per recording. If False, more than 30 recordings are grouped.
 
     Returns
     -------
     str
-        The text.
+        Text to print.
     """
     if not all_facts:
         return "No recordings."
@@ -95,7 +96,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
 def _group_facts(
     all_facts: Sequence[RecordingDescription], show_all: bool
 ) -> dict[str, list[RecordingDescription]]:
-    """Group descriptions into lines: by recording or, if too many, by cluster, folder or file."""
+    """Group descriptions by recording, or by cluster, folder or file if there are more than 30."""
     if show_all or len(all_facts) <= _MAX_ROWS:
         return {facts["recording"]: [facts] for facts in all_facts}
     folders = [os.path.dirname(os.path.abspath(facts["source"])) for facts in all_facts]
@@ -151,13 +152,13 @@ def _model_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
 
 
 def _list_most(counts: Counter[str], most: int, form: str) -> str:
-    """Return the most frequent texts with their counts."""
+    """Join the most frequent strings with commas; ``form`` formats each string and its count."""
     listed = [form.format(one_line(text), count) for text, count in counts.most_common(most)]
     return ", ".join([*listed, "…"] if len(counts) > most else listed)
 
 
 def _length_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield the lengths of recordings and how many of them exceed common limits."""
+    """Yield sentences on the longest requests and on how many recordings exceed common limits."""
     import numpy as np
 
     lengths = np.array([facts["longest_request"] for facts in all_facts if facts["requests"]])
@@ -170,24 +171,27 @@ def _length_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str
         f"{high:,.0f}, maximum {top:,.0f}."
     )
     bites = [(limit, int((lengths > limit).sum())) for limit in _COMMON_LIMITS]
-    listed = [f"{limit:,} in {count:,}" for limit, count in bites if count]
+    listed = [f"above {limit:,} tokens: {count:,}" for limit, count in bites if count]
     if listed:
-        yield f"Of {len(lengths):,} recordings, these exceed a limit: {', '.join(listed)}."
+        yield f"Recordings (of {len(lengths):,}) with a request {'; '.join(listed)}."
     else:
-        yield f"None exceeds {_COMMON_LIMITS[0]:,} tokens; try shares: --limit 0.25 --limit 0.5."
+        yield (
+            f"No request exceeds {_COMMON_LIMITS[0]:,} tokens; use limits that are shares of each "
+            "recording, such as --limit 0.25 --limit 0.5."
+        )
 
 
 def _largest_result_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield the largest tool results and the tools that returned them."""
+    """Yield a sentence that lists the largest tool results with their tools and positions."""
     results = [(result, facts) for facts in all_facts for result in facts["largest"]]
     results.sort(key=lambda pair: pair[0]["tokens"], reverse=True)
     listed = [
-        f"{format_count(result['tokens'])} {one_line(result['tool'])} "
+        f"{format_count(result['tokens'])} from {one_line(result['tool'])} "
         f"({one_line(facts['recording'])}, message {result['message']})"
         for result, facts in results[:3]
     ]
     if listed:
-        yield f"Largest tool results: {'; '.join(listed)}."
+        yield f"Largest tool results, in tokens: {'; '.join(listed)}."
 
 
 def _need_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -195,11 +199,11 @@ def _need_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     if not any(facts["requests"] for facts in all_facts):
         return
     if not far:
-        yield "There are no far needs, so far recall cannot be measured here."
+        yield "There are no far needs, so far recall cannot be measured."
     elif far < 100:
         yield f"There are only {far} far needs, so the intervals of far recall will be wide."
     if probes := sum(facts["probes"] for facts in all_facts):
-        yield f"The recordings contain {probes:,} probes (questions with their evidence)."
+        yield f"The recordings contain {pluralize(probes, 'probe')} (questions about a recording)."
 
 
 def _compaction_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -211,7 +215,7 @@ def _compaction_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator
     sizes = [c["tokens"] for c in every if c["tokens"]]
     ends = dict.fromkeys(format_count(size) for size in (min(sizes), max(sizes))) if sizes else ()
     at = f", at {'–'.join(ends)} tokens" if ends else ""
-    yield f"The recorded product {said}{at}; evaluate what it did with -s recorded."
+    yield f"The recorded product {said}{at}; use -s recorded to evaluate these compactions."
 
 
 def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -219,37 +223,37 @@ def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
         rules = sum(map(Counter, broken), Counter[str]())
         listed = [f"{_rule_label(rule)} ({count:,})" for rule, count in rules.most_common()]
         of = pluralize(len(broken), "recording")
-        yield f"A provider would reject {of} as recorded; broken rules: {', '.join(listed)}."
+        yield f"A provider would reject {of} as recorded; violated rules: {', '.join(listed)}."
 
 
 def _rule_label(name: str) -> str:
-    """Return the name of a rule, with its provider if only one enforces it."""
+    """Return the name of a rule, followed by the provider if only one provider enforces it."""
     providers = RULES[name].providers
     return name if len(providers) > 1 else f"{name}, {next(iter(providers)).title()} only"
 
 
 def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield how far counts differ from bills, and what the log is probably missing."""
+    """Yield sentences on differences between billed and counted tokens, with probable causes."""
     billed = [(facts, facts["billed"]) for facts in all_facts if facts["billed"]]
     bills = [(facts, bill) for facts, bill in billed if not facts["strategy"]]
     if managed := len(billed) - len(bills):
         yield (
-            f"{pluralize(managed, 'recording')} ran with a context strategy: bills are for the tokens "
-            "that it sent, counts for the whole conversation."
+            f"{pluralize(managed, 'recording')} ran with a context strategy: the bills are for the "
+            "tokens that were sent, but the counts are for the whole conversation."
         )
     if not bills:
         return
     error = median(bill["error"] for _, bill in bills)
     yield (
-        f"{pluralize(len(bills), 'recording')} with the provider's usage: counts differ from bills by "
-        f"{error:.1%} (median of the recordings' medians)."
+        f"{pluralize(len(bills), 'recording')} with billed token counts: ctxlab's counts differ from "
+        f"the bills by {error:.1%} (median of the recordings' medians)."
     )
     fixed = median(bill["fixed"] for _, bill in bills)
     if fixed > 1000:
         missing = format_count(fixed)
         yield (
-            f"About {missing} tokens of each billed request are missing from the logs (system prompt, "
-            f"tool definitions); --reserve {missing} keeps room for them."
+            f"About {missing} tokens of each billed request are not in the logs (probably the system "
+            f"prompt and tool definitions); --reserve {missing} keeps room for them."
         )
     falls = sorted(
         (tokens, place, facts["recording"])
@@ -259,9 +263,9 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     )
     if falls:
         tokens, place, recording = falls[0]
-        others = f", and {pluralize(len(falls) - 1, 'time')} more" if len(falls) > 1 else ""
+        others = f", and {pluralize(len(falls) - 1, 'more time')}" if len(falls) > 1 else ""
         yield (
-            "Context was cleared without a record of it: the bill falls by "
+            "Context was probably cleared without an entry in the log: the bill falls by "
             f"{format_count(-tokens)} tokens before message {place} of {one_line(recording)}{others}."
         )
 
@@ -277,7 +281,7 @@ def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterato
 
 
 def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield each way of counting tokens once, with the models that it applies to."""
+    """Yield one sentence per way of counting tokens, with the models whose tokens it counts."""
     ways: dict[str, dict[str, None]] = {}
     for facts in all_facts:
         way = facts["counted"].replace(facts["counted_as"], "{}", 1)
@@ -286,4 +290,4 @@ def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[s
         said = way.replace("{}", one_line(" and ".join(models)), 1)
         yield f"{said[0].upper()}{said[1:]}."
     if len(ways) > 3:
-        yield f"{len(ways) - 3} more ways of counting; --json names them."
+        yield f"{pluralize(len(ways) - 3, 'more way')} of counting tokens; --json lists them."

@@ -1,7 +1,7 @@
-"""Format figures and print texts as wide as the output.
+"""Format numbers and data frames, and render text to the width of the output.
 
-A terminal gets colours and its own width; a pipe gets the same text, 100 columns wide unless the
-environment variable ``COLUMNS`` says otherwise.
+On a terminal, the text is coloured and as wide as the terminal. Otherwise it has no colours, and the
+environment variable ``COLUMNS`` sets the width; the default is 100 columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def output_width() -> int:
     Returns
     -------
     int
-        ``COLUMNS``, or the width of the terminal, or 100; at least 60.
+        Value of ``COLUMNS`` if it is set. Otherwise the width of the terminal, or 100 if the output
+        is not a terminal. The minimum is 60.
     """
     if sys.stdout.isatty():
         width = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
@@ -40,21 +41,21 @@ def output_width() -> int:
 
 
 def render_to_text(*parts: RenderableType) -> str:
-    """Render parts to text, with colours if standard output is a terminal.
+    """Render objects of the library rich to a string, with colours if the output is a terminal.
 
     Parameters
     ----------
     *parts : RenderableType
-        Texts and tables of rich.
+        Objects to render, such as instances of ``rich.text.Text``.
 
     Returns
     -------
     str
-        The text, without white space at line ends.
+        Rendered lines without trailing white space.
     """
     console = Console(force_terminal=sys.stdout.isatty(), width=output_width(), highlight=False)
     with console.capture() as captured:
-        console.print(Group(*parts), crop=False)  # which keeps no_wrap, as a bare Text does not
+        console.print(Group(*parts), crop=False)  # a Text outside a Group loses no_wrap
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
@@ -64,12 +65,12 @@ def format_count(number: float) -> str:
     Parameters
     ----------
     number : float
-        The count.
+        Count to format.
 
     Returns
     -------
     str
-        The count with a unit, or a dash for NaN.
+        Count with the suffix ``k``, ``M`` or ``G`` if it is 1,000 or more; a dash for NaN.
 
     Examples
     --------
@@ -87,17 +88,17 @@ def format_count(number: float) -> str:
 
 
 def format_percent(rate: float) -> str:
-    """Format a rate in per cent without rounding to 0 or 100.
+    """Format a rate in percent; only rates of exactly 0 and 1 become ``0`` and ``100``.
 
     Parameters
     ----------
     rate : float
-        The rate, from 0 to 1.
+        Rate from 0 to 1.
 
     Returns
     -------
     str
-        The digits without a sign, or a dash for NaN.
+        Percentage without a percent sign; a dash for NaN.
 
     Examples
     --------
@@ -112,17 +113,17 @@ def format_percent(rate: float) -> str:
 
 
 def format_usd(amount: float) -> str:
-    """Format dollars with at most three significant digits.
+    """Format an amount in US dollars with up to three significant digits.
 
     Parameters
     ----------
     amount : float
-        Dollars.
+        Amount in US dollars.
 
     Returns
     -------
     str
-        The amount without a sign, or a dash for NaN.
+        Amount without a dollar sign; a dash for NaN.
 
     Examples
     --------
@@ -138,17 +139,17 @@ def format_usd(amount: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """Format a share with two decimals; only a full share is written as 1.0.
+    """Format a share with two decimals; only a share of 1 becomes ``1.0``.
 
     Parameters
     ----------
     value : float
-        The share, from 0 to 1.
+        Share from 0 to 1.
 
     Returns
     -------
     str
-        The share without its leading zero, or a dash for NaN.
+        Share without a leading zero, such as ``.76``; a dash for NaN.
 
     Examples
     --------
@@ -161,17 +162,17 @@ def format_share(value: float) -> str:
 
 
 def format_signed_share(value: float) -> str:
-    """Format a difference of shares with its sign.
+    """Format the difference between two shares with its sign.
 
     Parameters
     ----------
     value : float
-        The difference, from -1 to 1.
+        Difference from -1 to 1.
 
     Returns
     -------
     str
-        The difference without its leading zero.
+        Difference without a leading zero, such as ``−.12``; a value that rounds to 0 has no sign.
 
     Examples
     --------
@@ -183,19 +184,20 @@ def format_signed_share(value: float) -> str:
 
 
 def format_share_interval(value: float, low: float, high: float) -> str:
-    """Format a share with its interval, if there is one.
+    """Format a share and its confidence interval.
 
     Parameters
     ----------
     value : float
-        The share.
+        Share from 0 to 1.
     low, high : float
-        The bounds; NaN if there is no interval.
+        Bounds of the interval; NaN if there is no interval.
 
     Returns
     -------
     str
-        The share, followed by its interval in parentheses.
+        Share, followed by the interval in parentheses. The interval is left out if it does not exist
+        or if both bounds are printed like the share.
 
     Examples
     --------
@@ -208,21 +210,22 @@ def format_share_interval(value: float, low: float, high: float) -> str:
 
 
 def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
-    """Format a column of a data frame.
+    """Format the values of one column of a data frame.
 
     Parameters
     ----------
     frame : DataFrame
-        The data frame.
+        Data frame with the column.
     name : str
-        The column.
+        Name of the column.
     kind : {"count", "usd", "share", "percent", "interval"}
-        How to write a value; the bounds of an interval are in columns with ``_low`` and ``_high``.
+        Format of the values. For ``"interval"``, the column contains shares, and the columns with the
+        suffixes ``_low`` and ``_high`` contain the bounds of their intervals.
 
     Returns
     -------
     list of str
-        A text per row.
+        Formatted value of each row.
     """
     if kind == "interval":
         columns = (frame[f"{name}{end}"] for end in ("", "_low", "_high"))
@@ -232,54 +235,56 @@ def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
 
 
 def to_sentence(text: str) -> str:
-    """Return a text with a capital at its beginning and a full stop at its end.
+    """Capitalize the first letter of a string and end the string with a full stop.
 
     Parameters
     ----------
     text : str
-        The text.
+        Words of a sentence, with or without a full stop.
 
     Returns
     -------
     str
-        The sentence.
+        Sentence with a capital letter and one full stop.
     """
     return f"{text[:1].upper()}{text[1:]}".rstrip(".") + "."
 
 
 def with_conclusion(text: str, last: str) -> str:
-    """Return a text with its conclusion at the end.
+    """Append a conclusion to the output of a command, after an empty line.
 
     Parameters
     ----------
     text : str
-        The text.
+        Output before the conclusion.
     last : str
-        The conclusion; in a pipe its lines are not wrapped, so that ``tail -n 1`` has all of it.
+        Conclusion. Its lines are wrapped only on a terminal. In a pipe, ``tail -n 1`` therefore
+        prints the complete last line.
 
     Returns
     -------
     str
-        Both, with an empty line between them.
+        Output with the conclusion, which is bold on a terminal.
     """
     shown = render_to_text(Text(last, style="bold")) if sys.stdout.isatty() else last
     return f"{text}\n\n{shown}"
 
 
 def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> str:
-    """Return a data frame as a JSON array with one object per row.
+    """Convert a data frame to a JSON array with one object per row.
 
     Parameters
     ----------
     frame : DataFrame
-        The data frame.
+        Data frame to convert.
     limits : iterable of int or float
-        Limits as they were given; data frames hold all of them as floats.
+        Limits as the user gave them. They replace the values of the column ``limit``, in which pandas
+        has converted all limits to floats.
 
     Returns
     -------
     str
-        The array.
+        JSON array as text.
     """
     given = {float(limit): limit for limit in limits}
     rows = frame.astype(object).to_dict("records")
@@ -290,17 +295,17 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
 
 
 def to_json_array(rows: Iterable[Mapping[Any, Any]]) -> str:
-    """Return rows as a JSON array with one object per line; NaN and infinity become null.
+    """Convert rows to a JSON array with one object per line; NaN and infinity become null.
 
     Parameters
     ----------
     rows : iterable of mapping
-        The rows.
+        Rows to convert, each a mapping of column names to values.
 
     Returns
     -------
     str
-        The array.
+        JSON array as text.
     """
     clean = ({key: _to_json_value(value) for key, value in row.items()} for row in rows)
     lines = [json.dumps(row, allow_nan=False) for row in clean]

@@ -1,4 +1,4 @@
-"""Render the frontier of ``ctxlab tune``: cost and gain of each configuration."""
+"""Render the frontier that ``ctxlab tune`` finds: cost and gain of each configuration."""
 
 from __future__ import annotations
 
@@ -16,41 +16,42 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.tuning.results import TuningResults
 
 _FAR_RECALL = (
-    f"far recall: of what the agent used next and was last said over {FAR_TOKENS:,} tokens earlier, "
-    "the share still in the request (availability: an upper bound)"
+    "far recall: share of the names and values used in the agent's next action that the request still "
+    f"contains, if last mentioned more than {FAR_TOKENS:,} tokens earlier (availability: an upper bound)"
 )
 
 
 def frontier_json(tuning: TuningResults) -> str:
-    """Return the frontier as a JSON array of objects keyed by its columns.
+    """Convert the frontier to a JSON array with one object per configuration.
 
     Parameters
     ----------
     tuning : TuningResults
-        The results.
+        Results of the search.
 
     Returns
     -------
     str
-        The array; limits are written as they were given.
+        JSON array as text. The keys are the columns of ``tuning.frontier``; limits are written as the
+        user gave them.
     """
     return show.frame_to_json(tuning.frontier, tuning.results.manifest["spec"]["limits"])
 
 
 def frontier_text(tuning: TuningResults, min_recall: float) -> str:
-    """Return the table in order of cost, its legend and notes, and the verdict as the last line.
+    """Return the frontier as a table in order of cost, followed by notes and a recommendation.
 
     Parameters
     ----------
     tuning : TuningResults
-        The results.
+        Results of the search.
     min_recall : float
-        Far recall that the verdict requires, as a share of full history's.
+        Minimum far recall of a recommended strategy, as a share of the far recall of full history.
 
     Returns
     -------
     str
-        The text.
+        Text to print; the last line is the recommendation.
     """
     rows = tuning.frontier.to_dict("records")
     styles = [(i, "dim" if row["dominated"] else "") for i, row in enumerate(rows)]
@@ -70,16 +71,18 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
     yield Column(head, show.format_values(frame, cost, "usd" if in_usd else "count"))
     cells = [_format_interval(row, "cost_share", _format_percent_of_whole) for row in rows]
     what = "input cost" if in_usd else cost
-    legend = f"vs full: {what} as a percentage of full history's on the same requests"
+    legend = f"vs full: {what} in percent of the {what} of full history on the same requests"
     yield Column("vs full\n% (95 %)", cells, legend, drop=2, left=True)
     legend = _FAR_RECALL if kept == "recall_far" else f"{kept}: {meaning}"
     cells = show.format_values(frame, kept, "interval")
     yield Column(f"{_gain_name(kept)}\n(95 %)", cells, legend, left=True)
     if tuning.heldout_clusters:
         cells = show.format_values(frame, f"tuned_{kept}", "share")
-        yield Column("tuning\nset", cells, "tuning set: the same on the clusters used for tuning")
+        yield Column(
+            "tuning\nset", cells, f"tuning set: {_gain_name(kept)} on the clusters used for tuning"
+        )
         statuses = [_held_out_status(row) for row in rows]
-        legend = "dominated: another configuration keeps more at a lower cost here"
+        legend = f"dominated: on held-out clusters, another one has more {kept} at a lower cost"
         if any(statuses):
             explained = legend if "dominated" in statuses else ""
             yield Column("held-out\nstatus", statuses, explained, drop=1, left=True)
@@ -90,12 +93,12 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
 
 
 def _notes(tuning: TuningResults, legend: str) -> Iterator[str]:
-    """Yield notes for below the table: number of recordings and the legend of the columns."""
+    """Yield the notes below the table. The last note compares the tuning set and held-out set."""
     manifest = tuning.results.manifest
     tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
     searched = manifest["tuning"]["configurations"]
     n_recordings = sum(recording["requests"] > 0 for recording in manifest["recordings"])
-    on = f"Measured on {pluralize(n_recordings, 'recording')} in {pluralize(held, 'other cluster')}"
+    on = f"Measured on {pluralize(n_recordings, 'recording')} of {pluralize(held, 'other cluster')}"
     best = len(tuning.frontier)
     verb = "is" if best == 1 else "are"
     yield (
@@ -113,22 +116,22 @@ def _gain_name(name: str) -> str:
 
 
 def _optimism_sentence(tuning: TuningResults) -> str:
-    """Say how much better the frontier looked on the clusters that it was chosen on."""
+    """Return a sentence that compares the gain of the frontier on the tuning and held-out sets."""
     kept = tuning.results.manifest["tuning"]["objective"][1]
     row = tuning.optimism.loc[kept].to_dict()
     said = (
-        f"The whole frontier: {_gain_name(kept)} {show.format_share(row['tuned'])} on the tuning set, "
-        f"{show.format_share(row['held_out'])} on the held-out set"
+        f"Over the whole frontier, {_gain_name(kept)} is {show.format_share(row['tuned'])} on the "
+        f"tuning set and {show.format_share(row['held_out'])} on the held-out set"
     )
     if math.isnan(row["optimism"]):
-        return f"{said}; too few clusters for an interval of their difference (the optimism)."
+        return f"{said}; too few clusters for an interval of the difference (the optimism)."
     keys = ("optimism", "low", "high")
     difference, low, high = (show.format_signed_share(row[key]) for key in keys)
     return f"{said}; their difference (the optimism) is {difference} ({low} to {high})."
 
 
 def _held_out_status(row: Any) -> str:
-    """Return the status of a configuration on the held-out clusters."""
+    """Return the status on the held-out clusters: ``does not fit``, ``dominated`` or empty."""
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""
@@ -146,7 +149,7 @@ def _format_interval(row: Any, name: str, write: Callable[[float], str]) -> str:
 
 
 def _format_percent_of_whole(share: float) -> str:
-    """Format a share that may exceed 1 in per cent, up to 999.
+    """Format a share as a percentage without a percent sign; values above 999 become ``>999``.
 
     >>> _format_percent_of_whole(0.2345), _format_percent_of_whole(31.4)
     ('23', '>999')

@@ -15,22 +15,23 @@ from ctxlab.evaluation.gate.findings import Finding, decimal_places, format_scor
 
 _HEADS = ("", "budget", "score", "baseline", "current", "difference (95 %)", "bound")
 _DROP = {"baseline": 3, "difference (95 %)": 2, "score": 1}
-"columns that a narrow terminal leaves out, the most important with 1; the sentences repeat them"
+"""columns that may be left out on a narrow terminal, highest number first; the sentences below the
+table contain their values"""
 _STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok": ""}
 
 
 def findings_text(gate: GateResults) -> str:
-    """Return a table with one row per bound, a sentence for each that is not met, and a summary.
+    """Return a table with one row per bound, one sentence per bound that is not met, and a summary.
 
     Parameters
     ----------
     gate : GateResults
-        The results.
+        Results of the gate.
 
     Returns
     -------
     str
-        The text; breaches come first.
+        Text to print. Findings that fail the gate come first.
     """
     found = gate.sorted_findings
     columns = []
@@ -49,17 +50,17 @@ def findings_text(gate: GateResults) -> str:
 
 
 def findings_markdown(gate: GateResults) -> str:
-    """Return the findings as Markdown, for the summary of a CI step.
+    """Convert the findings to Markdown, for example for the step summary of GitHub Actions.
 
     Parameters
     ----------
     gate : GateResults
-        The results.
+        Results of the gate.
 
     Returns
     -------
     str
-        The text.
+        Summary line, one sentence per bound that is not met, and a table with one row per bound.
     """
     sentences = [f"- {label}: {_escape_markdown(sentence)}." for label, sentence in _unmet(gate)]
     table = markdown_table(_HEADS, [list(map(_escape_markdown, row)) for row in _rows(gate)])
@@ -68,19 +69,19 @@ def findings_markdown(gate: GateResults) -> str:
 
 
 def findings_junit_xml(gate: GateResults) -> str:
-    """Return the findings as JUnit XML: one suite per experiment, one test case per bound.
+    """Convert the findings to JUnit XML, with one suite per experiment and one test case per bound.
 
-    Unclear findings are reported as skipped, unless the gate is strict.
+    Unclear findings are reported as skipped tests, or as failures if the gate is strict.
 
     Parameters
     ----------
     gate : GateResults
-        The results.
+        Results of the gate.
 
     Returns
     -------
     str
-        The XML document.
+        XML document.
     """
     counts = _junit_counts(gate, gate.findings)
     root = ElementTree.Element("testsuites", {"name": "ctxlab gate", **counts})
@@ -106,17 +107,17 @@ def findings_junit_xml(gate: GateResults) -> str:
 
 
 def findings_json(gate: GateResults) -> str:
-    """Return the findings as a JSON array with one object per bound, in the table's order.
+    """Convert the findings to a JSON array with one object per bound.
 
     Parameters
     ----------
     gate : GateResults
-        The results.
+        Results of the gate.
 
     Returns
     -------
     str
-        The array.
+        JSON array as text. Violated bounds come first, then unclear ones.
     """
     return show.to_json_array(
         {
@@ -141,28 +142,28 @@ def findings_json(gate: GateResults) -> str:
 
 
 def update_text(update: BaselineUpdate) -> str:
-    """Return the changes that an update made to the baseline file.
+    """Describe the changes that an update made to the baseline file.
 
     Parameters
     ----------
     update : BaselineUpdate
-        The update.
+        Update to describe.
 
     Returns
     -------
     str
-        One line per figure that changed, old and new.
+        One line per change, such as a score with its old and new value, and a line about the file.
     """
     if not update.file_changed:
         return f"{update.path} is up to date: nothing changed"
     lines = [*update.data_changes, *map(_change_line, update.changes)]
     if not lines:
-        lines = ["no total changed, but figures of single recordings did"]
+        lines = ["no score changed, but figures of individual recordings changed"]
     return "\n".join([*lines, f"{update.path} was rewritten; commit it"])
 
 
 def _rows(gate: GateResults, full_label: bool = True) -> Iterator[list[str]]:
-    """Yield the cells of each finding; a table names the experiment above, so its labels omit it."""
+    """Yield the table cells of each finding; ``full_label`` adds the name of the experiment."""
     for f in gate.sorted_findings:
         label = f.budget.label
         if not full_label:
@@ -171,7 +172,7 @@ def _rows(gate: GateResults, full_label: bool = True) -> Iterator[list[str]]:
 
 
 def _unmet(gate: GateResults) -> Iterator[tuple[str, str]]:
-    """Yield the outcome and the sentence of each bound that is not met."""
+    """Yield the outcome label and the sentence of each bound that is not met."""
     for f in gate.sorted_findings:
         if f.outcome != "ok":
             yield _outcome_label(gate, f), f.sentence
@@ -179,18 +180,18 @@ def _unmet(gate: GateResults) -> Iterator[tuple[str, str]]:
 
 def _change_line(change: BaselineChange) -> str:
     if change.score is None:
-        return f"{change.label}: gone"
+        return f"{change.label}: removed"
     before = change.now if change.before is None else change.before
     assert change.now is not None
     assert before is not None
     digits = decimal_places(change.score, before, change.now)
     now = format_score_value(change.now, change.score, digits)
-    was = "new" if change.before is None else format_score_value(before, change.score, digits)
+    was = "none" if change.before is None else format_score_value(before, change.score, digits)
     return f"{change.label}: {score_label(change.score)} {was} → {now}"
 
 
 def _junit_counts(gate: GateResults, findings: Sequence[Finding]) -> dict[str, str]:
-    """Return the numbers of test cases by outcome, as attributes of a suite."""
+    """Return the numbers of tests, failures, errors and skipped tests as XML attributes."""
     failed = [gate.is_breach(f) for f in findings]
     unclear = [f.outcome == "unclear" for f in findings]
     skipped = sum(unclear) if not gate.strict else 0
@@ -203,7 +204,7 @@ def _experiments(gate: GateResults) -> list[str]:
 
 
 def _outcome_label(gate: GateResults, finding: Finding) -> str:
-    """Return the outcome, in capitals if it makes the gate fail."""
+    """Return ``BREACH`` or ``UNCLEAR`` if the finding fails the gate, and its outcome otherwise."""
     if gate.is_breach(finding):
         return "BREACH" if finding.outcome == "worse" else "UNCLEAR"
     return finding.outcome
@@ -211,12 +212,12 @@ def _outcome_label(gate: GateResults, finding: Finding) -> str:
 
 def _summary_line(gate: GateResults) -> str:
     broken, unclear = len(gate.breaches), sum(f.outcome == "unclear" for f in gate.findings)
-    said = f"{broken} broken" if broken else "none broken" if unclear else "all hold"
+    said = f"{broken} violated" if broken else "none violated" if unclear else "all met"
     if unclear:
-        said += f", {unclear} unclear{' (a failure, since strict = true)' if gate.strict else ''}"
+        said += f", {unclear} unclear{' (a failure because strict = true)' if gate.strict else ''}"
     return f"{pluralize(len(gate.findings), 'bound')}: {said}."
 
 
 def _escape_markdown(text: str) -> str:
-    """Escape what Markdown would read as emphasis or HTML; a table escapes the bars itself."""
+    """Escape emphasis and HTML characters; ``markdown_table`` escapes vertical bars."""
     return one_line(text).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

@@ -21,12 +21,12 @@ _DROP_ORDER = (
     *("evidence_pointer_rate", "invalid_rate", "cached_share", "recall", "pointer_rate"),
     *("lost_rate", "tokens_peak", "survival_end"),
 )
-"scores whose columns a narrow terminal leaves out, the least important last"
+"scores whose columns are left out on a narrow terminal, starting with the last one"
 _PROBE_COLUMNS = (
     *("question_tokens_mean", "question_overflow_rate"),
     *("evidence_recall", "answer_containment", "answer_chance", "survival_end"),
 )
-"columns that only recordings with probes or canaries have"
+"scores that are measured only for recordings with probes or canaries"
 _HIDE = {**dict.fromkeys(_PROBE_COLUMNS, "nan"), "strategy_usd": "zero"}
 _HIDE["evidence_pointer_rate"] = "empty"
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
@@ -34,35 +34,36 @@ _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
 def leaderboard_json(results: Results) -> str:
-    """Return the leaderboard as a JSON array of objects keyed by its columns.
+    """Convert the leaderboard to a JSON array with one object per strategy and limit.
 
     Parameters
     ----------
     results : Results
-        The results.
+        Results of the evaluation.
 
     Returns
     -------
     str
-        The array; limits are written as they were given.
+        JSON array as text. The keys are the columns of the leaderboard; limits are written as the
+        user gave them.
     """
     return show.frame_to_json(results.leaderboard(), results.manifest["spec"]["limits"])
 
 
 def leaderboard_text(results: Results, min_recall: float) -> str:
-    """Return the table, its legend and notes, and the verdict as the last line.
+    """Return the leaderboard as a table, followed by notes and a recommendation.
 
     Parameters
     ----------
     results : Results
-        The results.
+        Results of the evaluation.
     min_recall : float
-        Far recall that the verdict requires, as a share of full history's.
+        Minimum far recall of a recommended strategy, as a share of the far recall of full history.
 
     Returns
     -------
     str
-        The text.
+        Text to print; the last line is the recommendation.
     """
     board = results.leaderboard()
     table = board_table(results, board, _score_columns(results, board))
@@ -71,17 +72,17 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
 
 
 def leaderboard_markdown(results: Results) -> str:
-    """Return the leaderboard as Markdown: one table per limit with all columns, and a legend.
+    """Convert the leaderboard to Markdown, with one table per limit, a legend and notes.
 
     Parameters
     ----------
     results : Results
-        The results.
+        Results of the evaluation.
 
     Returns
     -------
     str
-        The text; controls come last in each table.
+        Markdown text. Each table has all columns, and its last rows are the controls.
     """
     board = results.leaderboard()
     columns = _score_columns(results, board)
@@ -97,21 +98,21 @@ def leaderboard_markdown(results: Results) -> str:
 
 
 def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]) -> Table:
-    """Return a table with one row per strategy, grouped by limit, with controls last.
+    """Create a table with one row per strategy, grouped by limit; controls come last in a group.
 
     Parameters
     ----------
     results : Results
-        The results.
+        Results of the evaluation, from which the limits are printed as the user gave them.
     board : DataFrame
-        The leaderboard, or another frame with columns ``strategy`` and ``limit``.
+        Leaderboard, or another data frame with the columns ``strategy`` and ``limit``.
     columns : sequence of Column
-        The figures.
+        Columns to show after the names of the strategies.
 
     Returns
     -------
     Table
-        The table.
+        Table to print.
     """
     names = Column("strategy", [short_strategy(name) for name in board["strategy"]], left=True)
     rows: list[tuple[int | str, str]] = []
@@ -125,7 +126,7 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
 
 
 def _places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[int]]]:
-    """Return the rows of each limit: those of strategies, and those of controls."""
+    """Return the row numbers of each limit, as one list for strategies and one for controls."""
     places: dict[float, tuple[list[int], list[int]]] = {}
     for i, (strategy, limit) in enumerate(zip(board["strategy"], board["limit"], strict=True)):
         places.setdefault(limit, ([], []))[bool(control_name(strategy))].append(i)
@@ -133,23 +134,23 @@ def _places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[i
 
 
 def _describe_given(results: Results, limit: float) -> str:
-    """Describe a limit as it was given; data frames hold all limits as floats."""
+    """Describe a limit in words. The spec has the original value; data frames contain floats."""
     given: dict[float, float] = {float(each): each for each in results.manifest["spec"]["limits"]}
     return describe_limit(given.get(limit, limit))
 
 
 def short_strategy(strategy: str) -> str:
-    """Return a strategy without empty parentheses, as it may be typed.
+    """Remove empty parentheses from the text form of a strategy.
 
     Parameters
     ----------
     strategy : str
-        The text of a strategy.
+        Text form of a strategy.
 
     Returns
     -------
     str
-        The shorter text.
+        Shorter text form, which ctxlab also accepts as input.
 
     Examples
     --------
@@ -160,17 +161,17 @@ def short_strategy(strategy: str) -> str:
 
 
 def describe_limit(limit: float) -> str:
-    """Return a limit in words.
+    """Describe a limit in words.
 
     Parameters
     ----------
     limit : float
-        Tokens as an int, or a share of each recording as a float.
+        Number of tokens, or a share of each recording as a float of at most 1.
 
     Returns
     -------
     str
-        The words.
+        Description of the limit.
 
     Examples
     --------
@@ -183,12 +184,12 @@ def describe_limit(limit: float) -> str:
 
 
 def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
-    """Return the columns of the scores that have a heading and something to show."""
+    """Return the columns of all scores that have a heading and at least one value to show."""
     return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
 
 
 def _figure(score: Score) -> Figure:
-    """Return how a score is printed, which its unit and its heading say."""
+    """Return the printed column of a score; the score's unit and heading determine its format."""
     drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
     written: Any = "usd" if score.unit == "USD" else "count"
     if score.unit == "share":
@@ -199,14 +200,14 @@ def _figure(score: Score) -> Figure:
 
 
 def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
-    """Yield notes for below the table: number of recordings, models, and the legend of the columns."""
+    """Yield the notes below the table: recordings, questions, legend, token counts and fallbacks."""
     manifest = results.manifest
     n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
     requests = int(board["requests"].max())
     far = results.far_cluster_count
     if far is not None:
         arguments = pluralize(int(board["far_arguments"].max()), "argument")
-        rests = f" Far recall is based on {arguments} in {pluralize(far, 'cluster')}."
+        rests = f" Far recall is based on {arguments} of tool calls in {pluralize(far, 'cluster')}."
     else:
         rests = ""
     yield (
@@ -217,8 +218,8 @@ def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
     if "question_tokens_mean" in board and board["question_tokens_mean"].notna().any():
         yield (
             f"{pluralize(int(board['questions'].max()), 'question')} of the recordings were measured, "
-            "each one alone and without a model. An answer that must be inferred is never in the "
-            "request; a short answer can be there by chance."
+            "each one separately and without a model. Answers that must be inferred are never found "
+            "in a request. Short answers can be found by chance."
         )
     yield from [legend] if legend else []
     yield describe_counting(manifest, "cost_usd" in board)
@@ -227,19 +228,19 @@ def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
 
 
 def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
-    """Describe how tokens were counted and, optionally, at which prices.
+    """Describe how tokens were counted and, optionally, which prices were used.
 
     Parameters
     ----------
     manifest : dict
-        The manifest of a run.
+        Manifest of a saved evaluation.
     include_prices : bool
-        Include the prices.
+        Also describe the prices.
 
     Returns
     -------
     str
-        Sentences.
+        One or more sentences.
     """
     alike: dict[str, list[str]] = {}
     for name, note in manifest["tokens"].items():
@@ -254,7 +255,7 @@ _NAME_PLACEHOLDER = "\0"
 
 
 def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
-    """Say how many texts a strategy had to write without its model, and why."""
+    """Return a sentence with the number of fallbacks of a strategy and their most common reason."""
     kinds = list(counts["kinds"])
     what = _TEXT_KINDS.get(kinds[0], f"{kinds[0]}s") if len(kinds) == 1 else "texts"
     reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
@@ -267,7 +268,7 @@ def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
 
 
 def _price_sentences(models: dict[str, dict[str, Any]]) -> str:
-    """Return the prices of all models, grouped if equal, and warnings about them."""
+    """Describe the prices of all models, with equal prices listed once, and add price warnings."""
     alike: dict[str, list[str]] = {}
     sources, warnings = set(), []
     for name, prices in models.items():

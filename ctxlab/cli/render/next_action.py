@@ -14,15 +14,15 @@ from ctxlab.cli.render.leaderboard import board_table
 from ctxlab.cli.render.table import Column, Figure, frame_columns
 from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 
-_SAME_TOOL = "same tool: calls of the recorded tool; same call: with the recorded arguments too"
-_SAME_ARGUMENTS = "same args: the recorded arguments, with any tool"
-_SAME_VALUES = "values equal: recorded argument values that the model's calls also have"
-_ENTITIES = "entities named: recorded paths, ids, numbers … that the model's calls name too"
-_NO_CALL = "no call: the model replied with text only"
-_NO_CALL_AGREES = "no-call agreement: no call where none was recorded"
-_SELF = "self-agreement: two answers to the same request make the same calls"
-_INVALID = "invalid: a provider would reject the request, so it was not sent"
-_NO_ANSWER = "no answer: the model did not reply"
+_SAME_TOOL = "same tool: calls of the recorded tool; same call: same tool and same arguments"
+_SAME_ARGUMENTS = "same args: calls with the recorded arguments, of any tool"
+_SAME_VALUES = "values equal: recorded argument values that are equal in the model's calls"
+_ENTITIES = "entities named: recorded paths, ids, numbers … that occur in the model's calls"
+_NO_CALL = "no call: replies with text only"
+_NO_CALL_AGREES = "no-call agree: requests without a recorded call where the model makes no call"
+_SELF = "self-agree: repeated answers to a request that make the same calls"
+_INVALID = "invalid: requests that were not sent because a provider would reject them"
+_NO_ANSWER = "no answer: requests without a reply of the model"
 _FIRST = (
     Figure("answers", "answered", "count"),
     Figure("tokens\nmean", "tokens_mean", "count"),
@@ -42,17 +42,17 @@ _LAST = (
 
 
 def next_action_text(results: NextActionResults) -> str:
-    """Return the table, its legend and notes on how to read it.
+    """Return the scores as a table with one row per strategy, followed by a legend and notes.
 
     Parameters
     ----------
     results : NextActionResults
-        The results.
+        Results of the next-action run.
 
     Returns
     -------
     str
-        The text.
+        Text to print.
     """
     board = results.leaderboard()
     columns = frame_columns(board, _FIRST)
@@ -66,7 +66,7 @@ def next_action_text(results: NextActionResults) -> str:
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
-    """Format a difference to full history with its interval; full history itself has none."""
+    """Format the difference between a strategy and full history; empty for full history itself."""
     if key not in beside.index:
         return ""
     row = beside.to_dict("index")[key]
@@ -78,43 +78,44 @@ def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
 
 
 def _notes(results: NextActionResults, board: pd.DataFrame, legend: str) -> Iterator[str]:
-    """Yield what the figures are based on, the legend and the limits of the method."""
+    """Yield the notes below the table: the sample, the legend, and how to read the scores."""
     manifest = results.manifest
     settings = manifest["agreement"]
     sampled = [each for each in manifest["recordings"] if each["drawn"]]
     drawn, eligible = (sum(each[key] for each in sampled) for key in ("drawn", "eligible"))
     kind = "turns" if settings["texts"] else "recorded calls"
-    only = " whose context at least one strategy changes" if settings["differing"] else ""
+    only = " with a context that at least one strategy changes" if settings["differing"] else ""
     times = f", {settings['replicates']} times each" if settings["replicates"] > 1 else ""
     yield (
-        f"{settings['answer_model']} was asked at {drawn:,} of {eligible:,} {kind}{only}{times}, in "
-        f"{pluralize(len(sampled), 'recording')} and {pluralize(results.cluster_count, 'cluster')}."
+        f"{settings['answer_model']} was asked for the next action at {drawn:,} of {eligible:,} "
+        f"{kind}{only}{times}, in {pluralize(len(sampled), 'recording')} and "
+        f"{pluralize(results.cluster_count, 'cluster')}."
     )
     yield legend
     if FULL_HISTORY in set(board["strategy"]):
-        beside = "Vs full: same call minus full history's on the same requests, over clusters."
+        beside = "Vs full: 'same call' minus the 'same call' of full history, on the same requests."
     else:
-        beside = "Full history was not evaluated, so the model's best is unknown; add -s full."
+        beside = "Full history was not evaluated for comparison; add -s full."
     noise = "" if times else "; --replicates measures how often the model agrees with itself"
     yield (
         f"{beside} Off-policy: a different call may be as good as the recorded one, so compare "
-        f"strategies rather than single figures{noise}."
+        f"strategies with each other instead of judging single figures{noise}."
     )
     yield from _missing_context_sentences(sampled)
     if unsound := sum(each["unsound"] for each in manifest["recordings"]):
         calls = pluralize(unsound, "call")
-        yield f"Left out: {calls}, since a provider would reject the recording up to there."
+        yield f"Excluded: {calls} that follow messages which a provider would reject."
     for column, words in (
-        ("unanswered_rate", "requests got no answer and are in no share, so strategies may be compared "
+        ("unanswered_rate", "requests got no answer and are not scored, so strategies may be compared "
          "on different requests"),
-        ("cut_rate", "replies were cut at the token limit for replies (--max-tokens)"),
+        ("cut_rate", "replies were cut off at the maximum length of a reply (--max-tokens)"),
     ):  # fmt: skip
         if (most := board[column].max()) > 0:
             yield f"Up to {show.format_percent(most)} % of a strategy's {words}."
 
 
 def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what the recorded agent was given and the model is not."""
+    """Yield sentences about inputs that the recorded agent had and the model does not get."""
     if derived := [each for each in sampled if each["tools"] == "derived"]:
         keys = ("tool_names", "tool_tokens")
         names, tokens = (mean(each[key] for each in derived) for key in keys)
@@ -122,10 +123,10 @@ def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
             f"{pluralize(len(derived), 'recording')} without tool definitions: tools are derived from "
             f"the recorded calls (mean: {names:.1f} tools, {show.format_count(tokens)} tokens per "
             "request, in addition to the limit). Tools that were never called are missing, so the "
-            "choice is easier than it was for the agent."
+            "choice of a tool is easier than it was for the recorded agent."
         )
     if bare := [each for each in sampled if not each["system"]]:
         yield (
-            f"{pluralize(len(bare), 'recording')} without a system prompt: the model does not see the "
-            "instructions that the agent had."
+            f"{pluralize(len(bare), 'recording')} without a system prompt: the model does not get the "
+            "instructions of the recorded agent."
         )

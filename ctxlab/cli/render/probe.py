@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.probing.results import QAResults
 
 _MATCHES = (
-    "exact match, F1, contains: the reply equals the answer, shares words with it, contains it "
-    "(normalised as in SQuAD), over questions that have an answer"
+    "exact match: the reply equals the answer; F1: overlap of words; contains: the reply contains "
+    "the answer (all three normalised as in SQuAD and only for questions with an answer)"
 )
-_IN_VIEW = "in view: part of the request (availability), measured without a model"
-_DECLINED = "correctly abstained: of questions without an answer, those where the reply says so"
-_GAVE_UP = "abstained: of questions with an answer, those where the reply says there is none"
+_IN_VIEW = "in view: contained in the request (availability, measured without a model)"
+_DECLINED = "correctly abstained: unanswerable questions whose reply states that no answer exists"
+_GAVE_UP = "abstained: answerable questions whose reply states that no answer exists"
 _BEFORE_SCORES = (
     Figure("tokens\nmean", "prompt_mean", "count"),
     Figure("over\n%", "over_rate", "percent", "over: requests larger than the limit", 6, "empty"),
@@ -41,17 +41,17 @@ _AFTER_SCORES = (
 
 
 def qa_text(results: QAResults) -> str:
-    """Return the table, its legend and notes on how to read it.
+    """Return the scores as a table with one row per strategy, followed by a legend and notes.
 
     Parameters
     ----------
     results : QAResults
-        The results.
+        Results of question answering.
 
     Returns
     -------
     str
-        The text.
+        Text to print.
     """
     board = results.leaderboard()
     table = board_table(results, board, list(_columns(results, board)))
@@ -59,7 +59,7 @@ def qa_text(results: QAResults) -> str:
 
 
 def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
-    """Yield the columns of the table; those without values are left out."""
+    """Yield the columns of the table; columns without values are left out."""
     judges = range(1, len(results.judges) + 1)
     yield from frame_columns(board, _BEFORE_SCORES)
     if not judges:
@@ -76,18 +76,18 @@ def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
 
 
 def _spread(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
-    """Yield the column of the spread over replicates, if there are several."""
+    """Yield a column with the standard deviation over replicates if there are several replicates."""
     if "f1_sd" in board:
         name = judge_key(1) if results.judges else "f1"
         cells = [f"{spread:.3f}"[1:] for spread in board[f"{name}_sd"]]
-        of = "the judge's share" if results.judges else "F1"
+        of = "the share graded as correct" if results.judges else "F1"
         count = results.manifest["exam"]["replicates"]
         legend = f"SD over replicates: standard deviation of {of} over the {count} replicates"
         yield Column("SD over\nreplicates", cells, legend, drop=1)
 
 
 def _notes(results: QAResults, board: pd.DataFrame, legend: str) -> Iterator[str]:
-    """Yield what the figures are based on, the legend and the limits of the method."""
+    """Yield the notes below the table: questions, legend, judges, and questions without a score."""
     settings, answers = results.manifest["exam"], results.answers
     questions = int(board["questions"].max())
     times = f", each {settings['replicates']} times" if settings["replicates"] > 1 else ""
@@ -96,7 +96,7 @@ def _notes(results: QAResults, board: pd.DataFrame, legend: str) -> Iterator[str
     yield (
         f"{settings['answer_model']} was asked {pluralize(questions, 'question')} under each "
         f"strategy{times}, in {pluralize(n_recordings, 'recording')} and {clusters}. Off-policy: the "
-        "conversation stays as recorded. Scores measure model and context together: compare with full."
+        "conversation stays as recorded. Scores depend on model and context; compare them with full."
     )
     yield legend
     if results.judges:
@@ -110,9 +110,9 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
     for number, judge in enumerate(results.judges, 1):
         unread = int(replies[judge_key(number)].isna().sum())
         which = f" {number}" if len(results.judges) > 1 else ""
-        lost = f"; {unread:,} of its verdicts could not be parsed and are not counted"
-        rule = "ctxlab's rubric; empty replies count as wrong without a call"
-        yield f"Judge{which}: {judge}, with {rule}{lost if unread else ''}."
+        lost = f"; {unread:,} verdicts could not be parsed and are not counted"
+        rule = "ctxlab's rubric; empty replies count as wrong and are not sent to the judge"
+        yield f"Judge{which}: share graded as correct by {judge}, with {rule}{lost if unread else ''}."
     for (one, other), each in results.judge_agreement().items():
         kappa = f"{each.kappa:.2f}"
         if each.kappa >= 0:
@@ -120,15 +120,15 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
         yield (
             f"{one} and {other} agree on {show.format_percent(each.agreement)} % of "
             f"{each.replies:,} different replies; Cohen's kappa {kappa}, "
-            "95 % interval over clusters."
+            "with its 95 % interval over clusters."
         )
 
 
 def _unscored_sentences(answers: pd.DataFrame) -> Iterator[str]:
-    """Yield how many questions have no score or an empty reply, and why."""
+    """Yield sentences that count questions without a score and empty replies, with the main reason."""
     for outcome, words in (
-        ("unanswered", "requests got no reply and are in no score"),
-        ("invalid", "requests were not sent and are in no score: a provider would reject them"),
+        ("unanswered", "requests got no reply and are not scored"),
+        ("invalid", "requests are not scored, because a provider would reject them"),
         ("empty", "replies are empty, which counts as wrong"),
     ):
         rows = answers[answers["outcome"] == outcome]
@@ -136,5 +136,5 @@ def _unscored_sentences(answers: pd.DataFrame) -> Iterator[str]:
             continue
         why = rows["why"].value_counts().index[0]
         reason = f" (mostly: {why})" if why and outcome != "invalid" else ""
-        hint = "; raise --max-tokens" if outcome == "empty" and why == "length" else ""
+        hint = "; increase --max-tokens" if outcome == "empty" and why == "length" else ""
         yield f"{len(rows):,} of {len(answers):,} {words}{reason}{hint}."

@@ -1,4 +1,4 @@
-"""Render sessions, search hits and the details of one session as tables and JSON rows."""
+"""Render sessions, search hits and the details of one session as tables or JSON objects."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")
 
 
 def session_to_row(session: Session) -> dict[str, Any]:
-    """Return a session as a JSON row, with times in ISO 8601 and UTC.
+    """Convert a session to a dict for JSON output, with times in ISO 8601 and UTC.
 
     Parameters
     ----------
     session : Session
-        The session.
+        Session to convert.
 
     Returns
     -------
     dict
-        The row.
+        Fields of the session, except ``tools`` and ``meta``.
     """
     row = asdict(session)
     for name in ("tools", "meta"):
@@ -50,35 +50,35 @@ def session_to_row(session: Session) -> dict[str, Any]:
 
 
 def hit_to_row(hit: SearchHit) -> dict[str, Any]:
-    """Return a search hit as a JSON row, with times in ISO 8601 and UTC.
+    """Convert a search hit to a dict for JSON output, with its time in ISO 8601 and UTC.
 
     Parameters
     ----------
     hit : SearchHit
-        The hit.
+        Search hit to convert.
 
     Returns
     -------
     dict
-        The row.
+        Fields of the search hit.
     """
     return asdict(hit) | {"time": iso_timestamp(hit.time)}
 
 
 def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) -> Text:
-    """Return a table with one row per session.
+    """Render sessions as a table with one row per session.
 
     Parameters
     ----------
     sessions : sequence of Session
-        The sessions.
+        Sessions to show, in this order.
     short_ids : mapping of str to str
-        The text to show for each id.
+        Short form of each session id. An id that is not in the mapping is shown in full.
 
     Returns
     -------
     Text
-        The table.
+        Printable table.
     """
     columns = [
         Column("title", [one_line(s.title) or _UNTITLED for s in sessions], left=True),
@@ -96,19 +96,19 @@ def sessions_table(sessions: Sequence[Session], short_ids: Mapping[str, str]) ->
 
 
 def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Text:
-    """Return a table with one row per message that was found.
+    """Render search hits as a table with one row per message that was found.
 
     Parameters
     ----------
     hits : sequence of SearchHit
-        The hits.
+        Search hits to show, in this order.
     short_ids : mapping of str to str
-        The text to show for each id.
+        Short form of each session id. An id that is not in the mapping is shown in full.
 
     Returns
     -------
     Text
-        The table.
+        Printable table.
     """
     columns = [
         Column("snippet", [one_line(hit.snippet) for hit in hits], left=True),
@@ -125,19 +125,19 @@ def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Text:
 
 
 def session_details(session: Session, contents: Contents) -> RenderableType:
-    """Return a session's properties, the history of its titles and its table of contents.
+    """Render the properties of a session, its title history and its table of contents.
 
     Parameters
     ----------
     session : Session
-        The session.
+        Session to describe.
     contents : Contents
-        Its table of contents.
+        Table of contents of the session.
 
     Returns
     -------
     RenderableType
-        The text and tables.
+        Text and tables that the library rich can print.
     """
     known = {
         "id": session.id,
@@ -168,17 +168,19 @@ def session_details(session: Session, contents: Contents) -> RenderableType:
 
 
 def contents_text(contents: Contents) -> Text:
-    """Return a table of contents as text: one line per turn, with the steps of a run indented.
+    """Render a table of contents with one line per turn.
+
+    Turns without a user message are indented and dimmed.
 
     Parameters
     ----------
     contents : Contents
-        The table of contents.
+        Table of contents of a session.
 
     Returns
     -------
     Text
-        The lines.
+        Printable lines, or ``(no turns yet)``.
     """
     if not contents.entries:
         return Text("(no turns yet)", "dim")
@@ -190,24 +192,25 @@ def contents_text(contents: Contents) -> Text:
 
 
 def parse_turn_range(text: str, total: int) -> range:
-    """Return the turns that ``3``, ``3-5`` or ``3-`` names.
+    """Parse a turn number or a range of turns, such as ``3``, ``3-5`` or ``3-``.
 
     Parameters
     ----------
     text : str
-        A turn or a range of turns.
+        Turn number or range of turn numbers. ``3-`` means all turns from 3 on.
     total : int
-        Turns of the session; a range that goes further ends there.
+        Number of turns in the session. A range with a higher end is shortened to this number.
 
     Returns
     -------
     range
-        The turns, counted from 1.
+        Turn numbers, counted from 1.
 
     Raises
     ------
     SpecError
-        If the text is not a range, or if its first turn does not exist.
+        If ``text`` is neither a turn number nor a range, if the range ends before it begins, or if
+        the session has no turn with the first number.
 
     Examples
     --------
@@ -220,7 +223,7 @@ def parse_turn_range(text: str, total: int) -> range:
     first = int(found[1])
     last = first if not found[2] else total if found[3] is None else min(int(found[3]), total)
     if not 1 <= first <= total:
-        raise SpecError(f"there is no turn {first}; the session has {pluralize(total, 'turn')}")
+        raise SpecError(f"unknown turn {first}; the session has {pluralize(total, 'turn')}")
     if last < first:
         raise SpecError(f"expected turns such as 3-5, got {text!r}, which ends before it begins")
     return range(first, last + 1)

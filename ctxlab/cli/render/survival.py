@@ -1,4 +1,4 @@
-"""Render the survival of canaries: one row per strategy, one column per kind, depth or round."""
+"""Render the survival of canaries as a table with one column per kind, depth or other group."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.survival import SurvivalResults
 
 _BREAKDOWN_LEGEND = {
-    "kind": "kinds: share in view at the end",
-    "depth": "depths: share in view at the end, of the canaries nearest to each depth",
-    "role": "roles of the message with the canary: share in view at the end",
-    "round": "rounds: share in view of the canaries that went through so many rounds; a round is a "
-    "request that does not begin with all of the previous one",
-    "distance": "distances: share in view of the canaries that were so many tokens back",
+    "kind": "kinds: share kept at the end, by kind of the canary",
+    "depth": "depths: share kept at the end, by the depth that is nearest to the canary",
+    "role": "roles: share kept at the end, by role of the message that contains the canary",
+    "round": "rounds: share kept, by number of rounds of compaction since the canary; a round "
+    "begins with a request that does not start with all messages of the previous request",
+    "distance": "distances: share kept, by tokens between the canary and the end of the request",
 }
-_ALL = "kept, all requests: share in view, over all requests after the canary"
-_END = "kept at end: share in view at the last request of each recording"
-_STALE = "stale at end: share of superseded values in view without the new value"
+_ALL = "kept, all requests: share of canaries kept, over all requests after the canary"
+_END = "kept at end: share of canaries kept at the last request of each recording"
+_STALE = "stale at end: share of updated facts with only the old value kept at the end"
 
 
 def survival_json(survival: SurvivalResults, by: str) -> str:
-    """Return survival as a JSON array with one row per strategy, limit and part.
+    """Convert survival to a JSON array with one object per strategy, limit and group of canaries.
 
     Parameters
     ----------
     survival : SurvivalResults
-        The results.
+        Results to convert.
     by : str
-        The breakdown, such as ``"kind"``; rows over all parts have null there.
+        Dimension that groups the canaries, such as ``"kind"``. It is also a key of each object. The
+        value of this key is null in objects about all canaries.
 
     Returns
     -------
     str
-        The array.
+        JSON array as text.
     """
     whole = survival.breakdown(None)
     whole.insert(2, by, None)
@@ -52,22 +53,22 @@ def survival_json(survival: SurvivalResults, by: str) -> str:
 
 
 def survival_text(survival: SurvivalResults, by: str) -> str:
-    """Return the table, its legend and notes.
+    """Return survival as a table with one row per strategy, followed by a legend and notes.
 
     Parameters
     ----------
     survival : SurvivalResults
-        The results.
+        Results to print.
     by : str
-        The breakdown, such as ``"kind"``.
+        Dimension that groups the canaries, such as ``"kind"``. The table has one column per group.
 
     Returns
     -------
     str
-        The text.
+        Text to print.
     """
     whole, parts = survival.breakdown(None), survival.breakdown(by)
-    # Rounds and distances are measured over all requests, since few recordings end in any one of them.
+    # For rounds and distances all requests count, because few recordings end in a given group.
     figure = "survival" if by in ("round", "distance") else "survival_end"
     columns = [
         Column("kept, all\nrequests", _share_cells(whole, "survival"), _ALL, 2),
@@ -87,7 +88,7 @@ def survival_text(survival: SurvivalResults, by: str) -> str:
 
 
 def _share_cells(frame: pd.DataFrame, name: str) -> list[str]:
-    """Format shares with their intervals, if any, on a second line."""
+    """Format the shares in a column; the interval of a share, if any, is on a second line."""
     texts = show.format_values(frame, name, "interval")
     return [text.replace(" (", "\n").removesuffix(")") for text in texts]
 
@@ -101,11 +102,11 @@ def _notes(survival: SurvivalResults, by: str, legend: str) -> Iterator[str]:
         "contains its value word for word (availability: an upper bound; a summary may keep the words "
         "and lose the meaning)."
     )
-    intervals = " Below each share is its 95 % interval over clusters."
+    intervals = " The 95 % interval over clusters is below each share."
     yield legend + ("" if clusters < MIN_CLUSTERS else intervals)
     if by == "kind":
         yield (
-            "Values are ordinary words, except that paths look like paths and decisions are worded as "
-            "decisions; strategies that extract those keep them more easily. The oracle keeps what the "
-            "recording uses next, which no canary is."
+            "The values of canaries are ordinary words, but paths look like paths and decisions are "
+            "worded as decisions. Strategies that extract paths or decisions keep these more easily. "
+            "The oracle keeps only what the recording uses next, which never includes a canary."
         )

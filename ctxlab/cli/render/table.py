@@ -1,4 +1,8 @@
-"""Draw tables that fit the output: names wrap, whole columns are left out, figures are never cut."""
+"""Draw tables that fit the width of the output.
+
+If a table is too wide, names or sentences are wrapped, and less important columns are left out.
+Figures are never cut off.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +21,35 @@ if TYPE_CHECKING:
 
 _MIN_WRAP_WIDTH = 12
 _STEPS = r"(?= \| )"
-"where a pipeline of strategies is broken first"
+"positions of the line breaks that are tried first: before each `` | `` of a pipeline"
 _BREAKS = r"(?<=,)|(?<=\()(?!\))|(?<=[^\s|])(?=[ /])"
-"where a step is broken: after a comma or parenthesis and before a space or slash"
+"positions of line breaks within a strategy: after a comma or ``(``, and before a space or slash"
 _WORDS = r"(?<=[_=-])"
-"where the rest is broken: between the words of a name"
+"positions of line breaks within a name: after an underscore, an equals sign or a hyphen"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """Column of a table: heading, cells and layout."""
 
     head: str
-    "heading, in one or two lines"
+    "heading of one or two lines"
     cells: Sequence[str]
-    "one text per row, in one or more lines"
+    "one cell per row; a cell may have several lines"
     legend: str = ""
-    "explanation of the heading"
+    "explanation of the heading, for the legend below the table; empty if none is needed"
     drop: int = 0
-    "columns with the highest number are left out first; 0 is never left out"
+    "if the table is too wide, the column with the highest number is left out first; 0: never"
     left: bool = False
-    "align the cells left, not right"
+    "True to align the cells left, False to align them right"
     style: str = ""
-    "style of all cells"
+    "style of the heading and all cells, in the notation of the library rich"
     narrow: Sequence[str] = ()
-    "the cells in more and shorter lines, tried before the column is left out"
+    "the same cells with shorter lines, tried before the column is left out; empty if there are none"
 
     @property
     def width(self) -> int:
-        """The columns of the terminal that the widest line takes."""
+        """Width of the widest line of the heading and the cells, in terminal columns."""
         return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
 
 
@@ -53,49 +57,50 @@ _Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
 
 
 class Figure(NamedTuple):
-    """How a column of a data frame is printed."""
+    """Print settings of one column of a data frame."""
 
     head: str
-    "heading of the column, in one or two lines"
+    "heading of one or two lines"
     name: str
-    "name in the data frame; an interval has two more, with _low and _high"
+    "name of the column in the data frame; an interval also uses ``NAME_low`` and ``NAME_high``"
     format: _Format
-    "how its values are written"
+    "format of the values"
     legend: str = ""
-    "explanation of the heading"
+    "explanation of the heading, for the legend below the table; empty if none is needed"
     drop: int = 0
-    "as in ``Column``"
+    "order in which columns are left out, as in ``Column``"
     hide: Literal["", "nan", "zero", "empty"] = ""
-    "leave the column out if all values are nan, or 0, or either of them"
+    "leave the column out if all values are nan (``nan``), 0 (``zero``), or nan or 0 (``empty``)"
 
     def column(self, frame: pd.DataFrame) -> Column:
-        """Return the column with its values as text.
+        """Create the printed column from a data frame.
 
         Parameters
         ----------
         frame : DataFrame
-            The data frame.
+            Data frame with the values.
 
         Returns
         -------
         Column
-            The column.
+            Column with one formatted value per row.
         """
         cells = show.format_values(frame, self.name, self.format)
         return Column(self.head, cells, self.legend, self.drop, self.format == "interval")
 
     def is_shown(self, frame: pd.DataFrame) -> bool:
-        """Test if the data frame has something to show in this column.
+        """Check if the column should be shown with the values of a data frame.
 
         Parameters
         ----------
         frame : DataFrame
-            The data frame.
+            Data frame with the values.
 
         Returns
         -------
         bool
-            True if it has.
+            False if ``hide`` is set and all values are of the kind that it names, such as nan. True
+            otherwise.
         """
         values = frame[self.name]
         match self.hide:
@@ -109,44 +114,46 @@ class Figure(NamedTuple):
 
 
 def text_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Column]:
-    """Return columns of words from rows.
+    """Create left-aligned columns from rows of strings.
 
     Parameters
     ----------
     heads : sequence of str
-        The headings.
+        Headings of the columns.
     rows : iterable of sequence of str
-        A text per heading.
+        Rows, each with one cell per heading.
 
     Returns
     -------
     list of Column
-        The columns.
+        One column per heading.
     """
     return [Column(head, cells, left=True) for head, *cells in zip(heads, *rows, strict=True)]
 
 
 def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column]:
-    """Return the columns of a data frame that have something to show.
+    """Create printed columns from a data frame; columns without values to show are left out.
 
     Parameters
     ----------
     frame : DataFrame
-        The data frame.
+        Data frame with the values.
     figures : iterable of Figure
-        How its columns are printed.
+        Columns to create, in display order.
 
     Returns
     -------
     list of Column
-        The columns.
+        Columns for which ``Figure.is_shown`` is True.
     """
     return [figure.column(frame) for figure in figures if figure.is_shown(frame)]
 
 
 @dataclass
 class Table:
-    """A table that is no wider than the output.
+    """Table that is not wider than the output.
+
+    If the table is too wide, the cells of one column are wrapped and other columns are left out.
 
     Examples
     --------
@@ -161,22 +168,24 @@ class Table:
     """
 
     columns: Sequence[Column]
-    "all columns, of which some may be left out"
+    "all columns, including those that may be left out"
     rows: Iterable[tuple[int | str, str]] | None = None
-    "what to draw, and in which style: the number of a row, or a line of text; None: all rows"
+    """lines to draw, as pairs of content and style; the content is the index of a row or a line of
+    text. None draws all rows"""
     wrap: int = 0
-    "number of the column whose cells wrap"
+    "index of the column with cells that are wrapped if they are too long"
     prose: bool = False
-    "the cells that wrap are sentences, not names"
+    "True if the wrapped cells are sentences, False if they are names of strategies or other names"
     least: int = 16
-    "width down to which sentences wrap before a column is left out; names get a quarter of the room"
+    """minimum width of the wrapped cells, before other columns are left out; for names, it is raised
+    to the width of the longest strategy in a pipeline, up to a quarter of the available width"""
     room: int | None = None
-    "columns of the terminal; None: those of the output"
+    "available width in terminal columns; None: the width of the output"
     shown: list[Column] = field(init=False)
-    "the columns that fit"
+    "columns that fit, in display order"
 
     def __post_init__(self) -> None:
-        """Choose the columns that fit, and wrap the cells of one of them to what is left."""
+        """Choose the columns that fit, and wrap the cells of column ``wrap`` to the remaining width."""
         room = show.output_width() if self.room is None else self.room
         wrapped = self.columns[self.wrap]
         steps = [step for cell in wrapped.cells for step in re.split(_STEPS, cell)]
@@ -201,7 +210,7 @@ class Table:
 
     @property
     def text(self) -> Text:
-        """The table."""
+        """Table as printable text, without notes."""
         text = Text(no_wrap=True, overflow="ignore")
         heads = [each.head.split("\n") for each in self.shown]
         height = max(map(len, heads))
@@ -228,69 +237,72 @@ class Table:
 
     @property
     def legend(self) -> str:
-        """A sentence that explains the columns that are shown."""
+        """Sentence that explains the headings of the shown columns."""
         return legend_of(self.shown)
 
     @property
     def hidden(self) -> list[str]:
-        """The headings of the columns that are left out."""
+        """Headings of the columns that are left out."""
         shown = {column.head for column in self.shown}
         return [column.head for column in self.columns if column.head not in shown]
 
     @property
     def hidden_note(self) -> str:
-        """A sentence that names the columns that are left out."""
+        """Sentence that names the columns that are left out; empty if all columns are shown."""
         names = ", ".join(" ".join(head.replace("(95 %)", "").split()) for head in self.hidden)
         return f"Hidden at this width: {names}; --json shows them." if names else ""
 
     def render(self, *notes: str) -> str:
-        """Return the table with notes below it.
+        """Render the table with notes below it, including a note on the columns that are left out.
 
         Parameters
         ----------
         *notes : str
-            Sentences; empty ones are left out.
+            Paragraphs to print below the table. Empty strings are skipped.
 
         Returns
         -------
         str
-            The text to print.
+            Text to print.
         """
         said = [Text(note, "dim") for note in (*notes, self.hidden_note) if note]
         return show.render_to_text(self.text, *([Text(), *said] if said else []))
 
 
 def legend_of(columns: Iterable[Column]) -> str:
-    """Return a sentence that explains columns.
+    """Join the legends of columns to one sentence.
 
     Parameters
     ----------
     columns : iterable of Column
-        The columns.
+        Columns to explain.
 
     Returns
     -------
     str
-        The sentence; empty if no column has a legend.
+        Sentence with each legend once; empty if no column has a legend.
     """
     words = "; ".join(dict.fromkeys(column.legend for column in columns if column.legend))
     return show.to_sentence(words) if words else ""
 
 
 def wrap_name(name: str, width: int) -> str:
-    """Wrap a strategy or another name before its bars and, if needed, at commas and the like.
+    """Wrap a name, such as a pipeline of strategies.
+
+    The name is broken before the bars of a pipeline. If a strategy of the pipeline is still too long,
+    it is also broken at commas, parentheses, spaces and slashes, and then between words.
 
     Parameters
     ----------
     name : str
-        The name, such as a pipeline of strategies.
+        Name to wrap.
     width : int
-        Columns per line.
+        Maximum width of a line in terminal columns.
 
     Returns
     -------
     str
-        The lines; words that do not fit are cut.
+        Wrapped name. All lines but the first are indented. Words that are too long are cut off.
 
     Examples
     --------
@@ -310,19 +322,19 @@ def wrap_name(name: str, width: int) -> str:
 
 
 def wrap_text(text: str, width: int) -> str:
-    """Wrap a sentence at its spaces; words that do not fit are cut.
+    """Wrap a sentence at its spaces.
 
     Parameters
     ----------
     text : str
-        The sentence.
+        Sentence to wrap.
     width : int
-        Columns per line.
+        Maximum width of a line in terminal columns.
 
     Returns
     -------
     str
-        The lines.
+        Wrapped sentence. Words that are longer than a line are cut off.
 
     Examples
     --------
@@ -340,7 +352,7 @@ def _cut(line: str, width: int) -> str:
 
 
 def _fill(pieces: Iterable[str], width: int, indent: str) -> list[str]:
-    """Join pieces to lines of at most a width, of which all but the first are indented."""
+    """Join pieces to lines no wider than ``width``; all lines except the first are indented."""
     lines = [""]
     for piece in pieces:
         if not lines[-1] or cell_len(lines[-1] + piece) <= width:

@@ -1,4 +1,4 @@
-"""Render conversations as text: roles, messages, tool calls and tool results."""
+"""Render conversations as text with roles, messages, tool calls and tool results."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import Message, ToolCall
     from ctxlab.sessions.table_of_contents import InteractionWithContext
 
-# Characters that control a terminal, 8-bit ones included.
+# Control characters of terminals, including the 8-bit ones.
 _CONTROLS = {*range(32), *range(127, 160)} - set(map(ord, "\n\t\r"))
 _CONTROL_CHARACTERS = dict.fromkeys(_CONTROLS, "�") | {13: None}
 _ROLE_STYLES = {"user": "bold", "assistant": "green", "tool": "cyan", "system": "dim"}
 
 
 def strip_control_characters(text: str) -> str:
-    r"""Return a text without control characters, except line ends and tabs.
+    r"""Replace the control characters in a string, so that it cannot control the terminal.
+
+    Line feeds and tabs are kept. Carriage returns are removed.
 
     Parameters
     ----------
     text : str
-        Any text.
+        String to clean.
 
     Returns
     -------
     str
-        The text; carriage returns are removed, other control characters replaced.
+        String with ``�`` in place of each control character.
 
     Examples
     --------
@@ -48,14 +50,14 @@ def main_argument_text(call: ToolCall, limit: int = 60) -> str:
     Parameters
     ----------
     call : ToolCall
-        The call.
+        Tool call with the argument.
     limit : int
-        Most characters.
+        Maximum number of characters.
 
     Returns
     -------
     str
-        The argument, cut if it is longer.
+        Value of the argument. A longer value is cut off and ends with an ellipsis.
 
     Examples
     --------
@@ -70,17 +72,17 @@ def main_argument_text(call: ToolCall, limit: int = 60) -> str:
 
 
 def render_conversation(messages: Iterable[Message]) -> Text:
-    """Return messages as text, each below the name of its role.
+    """Render messages as text, each below the name of its role.
 
     Parameters
     ----------
     messages : iterable of Message
-        The messages.
+        Messages of a conversation, in order.
 
     Returns
     -------
     Text
-        The text.
+        Printable text with an empty line after each message.
     """
     text = Text()
     for message in messages:
@@ -96,17 +98,17 @@ def render_conversation(messages: Iterable[Message]) -> Text:
 
 
 def text_for_stdout(text: Text) -> str:
-    """Return a text as it is printed: with colours and wrapped on a terminal, else plain.
+    """Convert a ``Text`` of the library rich to a string for standard output.
 
     Parameters
     ----------
     text : Text
-        The text.
+        Text to convert.
 
     Returns
     -------
     str
-        The text to print.
+        Wrapped text with colours if standard output is a terminal, and plain text otherwise.
     """
     from ctxlab.cli.render.format import render_to_text
 
@@ -114,17 +116,18 @@ def text_for_stdout(text: Text) -> str:
 
 
 def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
-    """Yield adjacent turns in full, with the summaries of the turns before and after them.
+    """Yield the text of consecutive turns, with summaries of the turns before and after them.
 
     Parameters
     ----------
     turns : iterable of InteractionWithContext
-        The turns.
+        Consecutive turns, in order.
 
     Yields
     ------
     Text
-        One turn, or the summary after the last one.
+        All messages of one turn. The first text starts with the summary of the previous turn, and
+        the last text is the summary of the next turn.
     """
     shown: InteractionWithContext | None = None
     for each in turns:

@@ -1,7 +1,8 @@
-"""Find the limit under which a strategy sends a given number of tokens, for a fair comparison.
+"""Find the limit under which a strategy sends a given number of tokens.
 
-A strategy sends more tokens under a higher limit. The search narrows a range of limits in rounds. It
-evaluates several limits per round, because they share the token counts of the recordings.
+Strategies that send equally many tokens can be compared fairly. A strategy sends more tokens under a
+higher limit, so the search narrows a range of limits in rounds. It evaluates several limits in each
+round, because the tokens of the recordings are then counted only once per round.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_ROUNDS = 5
 _CLOSE_TOLERANCE = 0.002
 "relative difference from the target, in tokens, at which the search stops"
 _MATCH_TOLERANCE = 0.1
-"largest relative difference from the target that is a match; it is wide because messages are large"
+"largest relative difference from the target that is accepted; it is wide because messages are large"
 
 
 class EqualTokensLimit(NamedTuple):
@@ -57,17 +58,17 @@ def find_equal_tokens_limit(
     recordings : iterable of Recording
         Recordings to replay.
     strategy : Strategy, str or callable
-        Strategy whose limit is searched.
+        Strategy to find a limit for.
     target_tokens : float
         Mean tokens per request, such as ``tokens_mean`` of a leaderboard.
     model : str, optional
         Model whose tokenizer counts the tokens. None uses the model of each recording.
     as_share : bool, default False
-        Search limits that are fractions of each recording's length instead of limits in tokens.
+        Find a limit that is a fraction of each recording's length instead of a limit in tokens.
     reserve : int, default 0
         Tokens kept for the reply.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts, one per model family.
+        Calibrations of token counts, one per model family.
     progress : bool, optional
         Show a progress bar. None shows it only on a terminal.
 
@@ -112,7 +113,7 @@ def find_equal_tokens_limit(
     if _relative_error(best) > _MATCH_TOLERANCE:
         raise SpecError(
             f"no limit makes {strategy!r} send {target_tokens:,.0f} tokens per request; "
-            f"the nearest limit, {best.limit:,.4g}, gives {best.tokens:,.0f} tokens"
+            f"the nearest is {best.tokens:,.0f} tokens under the limit {best.limit:,.4g}"
         )
     return best
 

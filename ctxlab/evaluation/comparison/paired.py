@@ -1,8 +1,9 @@
 """Paired comparison of strategies on the same requests.
 
-Both strategies of a pair are replayed over the same recordings. Whole clusters are resampled or
-swapped because the trials of a task are not independent: four trials of one task count as one
-cluster. Each difference has an interval and a p-value.
+Both strategies of a pair are replayed over the same recordings. Each difference has an interval from
+resampled clusters and a p-value from a test that swaps the two strategies within clusters. Clusters
+are used because the trials of a task depend on each other: four trials of one task count as one
+cluster.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def compare_strategies(
 ) -> Comparison:
     """Compare each pair of the chosen strategies of an evaluation.
 
-    Only requests for which both strategies have a value are compared. For example, a question that
-    one strategy left unanswered is excluded. P-values are adjusted by Holm's method for the number
-    of comparisons of each score.
+    A score is compared on the requests for which both strategies have a value. For example, a question
+    that has no reply under one of the strategies is excluded. P-values are adjusted by Holm's method
+    for the number of comparisons of each score.
 
     Parameters
     ----------
@@ -66,16 +67,16 @@ def compare_strategies(
         Results of ``evaluate``.
     *strategies : Strategy, str or callable
         Strategies to compare, such as ``"panic"`` or ``"panic @ 16k"``. A strategy without a limit
-        is compared at each limit. All strategies are compared if none is given.
+        is compared under each evaluated limit. All strategies are compared by default.
     scores : str or sequence of str, optional
         Scores to compare. By default, the measured scores of ``DEFAULT_SCORES``.
     margins : mapping of str to float or str, optional
-        Margin of each score: how much worse the first strategy of a pair may be and still count as
-        not worse, such as 0.05 or ``"5 %"``. It is an absolute difference for scores that are
-        shares, and a relative difference for other scores.
+        Margins by name of score, such as 0.05 or ``"5 %"``. The first strategy of a pair counts as
+        not worse if the worse end of the interval is within the margin. The margin is an absolute
+        difference for scores that are shares, and a relative difference for other scores.
     by : str, optional
-        Property of recordings, such as ``format`` or ``model``. The recordings of each value are
-        compared separately.
+        Property of recordings, such as ``format`` or ``model``. A separate comparison is made for
+        the recordings with each value of the property.
     level : float, default 0.95
         Coverage of the intervals.
     resamples : int, default 10000
@@ -142,7 +143,7 @@ def _split_by_fact(results: Results, by: str | None) -> Iterator[tuple[str, pd.D
         return
     facts = results.manifest["recordings"]
     known = [key for key in ("format", "model", "source", "cluster") if key in facts[0]]
-    require_known("fact about recordings", by, known)
+    require_known("property of recordings", by, known)
     kinds = {each["recording"]: str(each[by]) for each in facts}
     of = requests["recording"].astype(str).map(kinds)
     for kind in dict.fromkeys(of):
@@ -161,7 +162,7 @@ def _configuration_pairs(
         if limit is not None and Configuration(name, limit) not in there:
             known = ", ".join(f"{each:g}" for each in limits)
             raise SpecError(f"{name} was not evaluated at limit {limit:g}; choose from {known}")
-    # A strategy with its own limit is paired with all others; the rest are paired limit by limit.
+    # A strategy without a limit takes each evaluated limit in turn.
     pairs = []
     for one, two in combinations(chosen, 2):
         for limit in limits if None in (one[1], two[1]) else limits[:1]:
@@ -174,7 +175,7 @@ def _configuration_pairs(
 
 
 def _parse_choice(choice: StrategyLike, there: Sequence[Configuration]) -> tuple[str, float | None]:
-    """Parse a choice such as ``panic @ 16k`` into the strategy's name in the results and the limit."""
+    """Parse a choice such as ``panic @ 16k`` into the strategy's name in the results and its limit."""
     choice = choice if isinstance(choice, str) else repr(as_strategy(choice))
     text, limit = split_limit(choice)
     if limit is not None:  # A fraction may be copied from the output, which rounds it.
@@ -202,7 +203,10 @@ def _align_requests(
 def _compare_score(
     first: pd.DataFrame, second: pd.DataFrame, score: Score, level: float, resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Compare a score, summed by cluster, on the requests for which both sides have a value."""
+    """Compare a score of two configurations, and return a row of ``Comparison.table``.
+
+    Only the requests for which both configurations have a value are compared.
+    """
     relative = score.unit != "share"
     pairs = [_numerators_denominators(side, score) for side in (first, second)]
     # A partial sum of money would be misleading; unknown values of other columns are skipped.
@@ -252,7 +256,7 @@ def _count_wins(by: pd.Index[Any], columns: Sequence[_Array], score: Score) -> t
 def _describe_finding(row: Any, level: float, least_p: float) -> str:
     """Describe a row of the comparison in a few words, such as ``better``.
 
-    ``least_p`` is the smallest p-value that the test can reach with the row's number of clusters.
+    ``least_p`` is the smallest adjusted p-value that is possible with the row's number of clusters.
     """
     if np.isnan(row.p) or np.isnan(row.difference):
         return "unknown"

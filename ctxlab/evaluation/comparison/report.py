@@ -1,4 +1,4 @@
-"""A comparison as a table of differences with intervals, and as sentences."""
+"""Results of a comparison, as a table of differences with intervals and as sentences."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FINDING_VERBS = {
     "worse": "is worse than",
     "higher": "is higher than",
     "lower": "is lower than",
-    "equal here": "is the same here as",
-    "too few": "has too few clusters to be told from",
+    "equal here": "has the same values as",
+    "too few": "has too few clusters to be distinguished from",
     "unknown": "cannot be compared with",
 }
 
@@ -50,10 +50,11 @@ class Comparison:
     table: pd.DataFrame
     """one row per pair and score: strategies ``a`` and ``b`` with ``limit_a`` and ``limit_b``,
     ``score``, ``unit``, ``value_a``, ``value_b``, ``difference`` (a − b; divided by b if
-    ``relative``), the interval from ``low`` to ``high``, ``p``, ``p_holm``, ``effect``, ``wins``,
-    ``ties``, ``losses`` (recordings in which a is better, equal, worse), ``recordings``,
-    ``clusters``, ``left_out`` (requests with a value for only one of the strategies), ``margin``
-    and ``finding``"""
+    ``relative``), the interval from ``low`` to ``high``, ``p`` and ``p_holm`` (p-value before and
+    after Holm's correction), ``effect`` (difference divided by its standard deviation between
+    clusters), ``wins``, ``ties``, ``losses`` (numbers of recordings in which a is better, equal,
+    worse), ``recordings`` and ``clusters`` (their numbers), ``left_out`` (number of requests with a
+    value for only one of the strategies), ``margin`` and ``finding``"""
     level: float
     "coverage of the intervals, such as 0.95"
 
@@ -94,21 +95,22 @@ class Comparison:
     def notes(self) -> list[str]:
         """Notes that explain the columns and the limits of the method."""
         said = [
-            "Differences are paired by request. Clusters: number of clusters with data for both "
-            "strategies; recordings of one task form one cluster. Intervals: studentized bootstrap "
-            f"over clusters; there is no interval with fewer than {MIN_CLUSTERS} clusters, or if "
-            "all clusters agree. p: two-sided sign-flip permutation test, Holm-corrected over the "
-            "rows of a score. Effect: the difference divided by its standard deviation between "
-            "clusters. w/t/l: recordings in which a is better, equal, worse. A finding is 'better' "
-            "or 'worse' only if test and interval agree. 'Too few': the test cannot reach "
-            "significance with so few clusters."
+            "Differences are paired by request; percentages are relative to b. Clusters: number of "
+            "clusters with data for both strategies; recordings of one task form one cluster. "
+            "Intervals: studentized bootstrap over clusters; there is no interval with fewer than "
+            f"{MIN_CLUSTERS} clusters, or if all clusters have the same difference. p: two-sided "
+            "sign-flip permutation test, Holm-corrected over the rows of a score. Effect: the "
+            "difference divided by its standard deviation between clusters. w/t/l: recordings in "
+            "which a is better, equal, worse. A finding is 'better' or 'worse' only if test and "
+            "interval agree. 'Too few': the test cannot reach significance with so few clusters. "
+            "'Equal here': no cluster shows a difference."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(
                 f"In some rows, up to {left_out:,} requests have a value for only one of the two "
                 "strategies, such as unanswered questions. They are excluded for both."
             )
-        return [*said, "Replays are off-policy; recall is availability, which is an upper bound."]
+        return [*said, "Off-policy replay. Recall is availability, an upper bound on what is used."]
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, followed by its notes.
@@ -144,7 +146,7 @@ class Comparison:
 
 
 def format_difference(row: Any, value: float) -> str:
-    """Format a difference with its sign: in percent if the row is relative, else as a number.
+    """Format a difference with its sign: as a percentage if the row is relative, else as a number.
 
     Parameters
     ----------

@@ -1,10 +1,11 @@
 """Difference between two groups, computed within strata to avoid confounding.
 
-A stratum contains members of both groups under the same conditions, such as one compaction of one
-recording. The share of hits of the second group is subtracted from that of the first in each
-stratum. The weighted mean of these differences, with the weights n·m / (n + m) for groups of n and m
-members, is the Mantel-Haenszel risk difference. It can be written as a difference of two ratios of
-sums over clusters, so ``ctxlab.evaluation.bootstrap`` computes its interval.
+A stratum contains members of both groups under the same conditions, such as the files that an agent
+read before one compaction. Each member has an outcome, which is a hit or not. In each stratum, the
+share of hits in the second group is subtracted from the share in the first. The weighted mean of
+these differences, with the weights n·m / (n + m) for groups of n and m members, is the
+Mantel-Haenszel risk difference. It can be written as a difference of two ratios of sums over
+clusters, so ``ctxlab.evaluation.bootstrap`` computes its interval.
 
 References
 ----------
@@ -33,17 +34,16 @@ class StratifiedDifference(NamedTuple):
     estimate: float
     "weighted difference between the shares of hits"
     low: float
-    """lower bound of the interval over clusters. It is nan if fewer than five clusters contain both
-    groups, and if all members have the same outcome, because the resamples then cannot show how
-    rare the other outcome is"""
+    """lower bound of the interval over clusters; nan if fewer than five clusters contain both groups,
+    or if all members have the same outcome (resamples then cannot show how rare the other one is)"""
     high: float
     "upper bound of the interval; nan if there is no lower bound"
     p: float
     """two-sided p-value of a test that swaps the groups within clusters; with five clusters it
     cannot be below 1/16"""
     p_members: float
-    """two-sided p-value of a test that permutes members within strata; it treats members as
-    independent"""
+    """two-sided p-value of a test that permutes members within strata and so treats them as
+    independent of each other"""
     first: float
     "weighted share of hits in the first group"
     second: float
@@ -65,7 +65,7 @@ def stratified_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> StratifiedDifference:
-    """Compare the share of hits in two groups of members, such as probes, within strata.
+    """Compare the shares of hits in two groups of members, such as files, within strata.
 
     Parameters
     ----------

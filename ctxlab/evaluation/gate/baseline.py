@@ -1,9 +1,10 @@
 """Baseline of a gate: the results of the last accepted run, in a committed JSON file.
 
-The file stores the digest and cluster of each recording. For each budget with a margin, it stores
-the sums from which the scores are computed, one line per recording, so that diffs stay readable.
-Comparisons are paired by recording. A baseline is valid only for the same recordings and the same
-token counting. If a cost or caching score is compared, the prices must be the same too.
+The file stores the digest and cluster of each recording. For each budget of the gate (a strategy with
+bounds for its scores) that has a margin, it stores the sums from which the scores are computed. There
+is one line per recording, so that diffs stay readable. The current run and the baseline are compared
+recording by recording. A comparison is possible only if the recordings and the token counting are the
+same. If a score of cost or caching is compared, the prices must be the same too.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.results import Results
 
 RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
-"""Sums by name of recording and by column. A column of a maximum score has the maximum instead of the
-sum. Unknown values are None."""
+"""Sums by name of recording and name of column. If a score is a maximum, its column contains maxima
+instead of sums. Unknown values are None."""
 
 _SUM_DIGITS = 9
-"""decimal places of a stored sum; further ones differ between versions of numpy and are never
-displayed"""
+"""number of decimal places of a stored sum; further decimals may differ between versions of numpy and
+are never displayed"""
 _PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
 
 
@@ -46,12 +47,12 @@ class RecordingIdentity(msgspec.Struct, frozen=True):
 
 
 class BaselineEntry(msgspec.Struct, frozen=True):
-    """Stored results of one budget."""
+    """Stored results of one budget: its strategy and the sums of each recording."""
 
     strategy: str
     "``repr`` of the strategy"
     sums: RecordingSums
-    "sums by recording and column"
+    "sums by name of recording and name of column"
 
 
 class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,13 +67,13 @@ class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     budgets: dict[str, BaselineEntry]
     "sums of each budget, by ``GateBudget.baseline_key``"
     profiles: list[dict[str, Any]] = []
-    "calibrations of token counts by model family"
+    "calibrations of token counts, one per model family"
     prices: dict[str, dict[str, Any]] | None = None
     "prices and cache rules of each model; None if no stored column depends on prices"
 
 
 class _BaselineFile(msgspec.Struct, frozen=True):
-    """Content of a baseline file."""
+    """Content of a baseline file, as stored in JSON."""
 
     ctxlab: str
     "version of ctxlab that wrote the file"
@@ -122,7 +123,7 @@ def write_baseline(experiments: dict[str, ExperimentBaseline], path: Path) -> bo
     Returns
     -------
     bool
-        True if the content of the file changed, False if it was already the same.
+        True if the file was written, False if it already had the same content.
     """
     content = _BaselineFile(__version__, experiments)
     text = f"{_format_json(msgspec.to_builtins(content))}\n".encode()
@@ -141,7 +142,9 @@ def write_baseline(experiments: dict[str, ExperimentBaseline], path: Path) -> bo
 def make_experiment_baseline(
     results: Results, budgets: Iterable[GateBudget], *, margins_only: bool = False
 ) -> ExperimentBaseline:
-    """Collect the sums from which the bounded scores of an experiment's budgets are computed.
+    """Collect the sums that the baseline file stores for each budget of an experiment.
+
+    The scores that the gate checks are computed from these sums.
 
     Parameters
     ----------
@@ -193,7 +196,7 @@ def make_experiment_baseline(
 
 
 def compute_score(score: Score, sums: RecordingSums) -> float:
-    """Compute a score over all recordings, as the leaderboard does.
+    """Compute a score over all recordings, in the same way as the leaderboard.
 
     Parameters
     ----------
@@ -222,8 +225,8 @@ def sum_by_cluster(
 ) -> list[npt.NDArray[Any]]:
     """Sum the numerator and denominator of a score by cluster.
 
-    The denominator of a ``sum`` score is the number of recordings, so that the ratio is a mean per
-    recording.
+    The denominator of a score that is a sum is the number of recordings, so that the ratio is a mean
+    per recording.
 
     Parameters
     ----------
@@ -245,7 +248,7 @@ def sum_by_cluster(
 
 
 def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBaseline) -> str:
-    """Describe how recordings, token counting and prices differ from those of the baseline.
+    """Describe how recordings, token counting and prices differ between a run and the baseline.
 
     Parameters
     ----------
@@ -291,7 +294,7 @@ def _used_prices(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _column_values(score: Score, sums: RecordingSums) -> list[npt.NDArray[np.float64]]:
-    """Return the values of each column of a score, as one array over recordings per column."""
+    """Return one array for each column of a score, with one value per recording."""
     rows, names = sums.values(), score.run_columns
     return [np.array([row[name] for row in rows], dtype=np.float64) for name in names]
 

@@ -1,21 +1,21 @@
 """Run the experiments of a gate file and check their bounds.
 
-A fixed bound (``max``, ``min``) is checked for these recordings only, without an interval: the score
-either meets it or not. A margin is a statement about the strategy. The current score is compared
-with the score in the committed baseline, paired by recording. There are three outcomes:
+A fixed bound (``max``, ``min``) is checked without an interval: the score of these recordings either
+meets it or not. A margin limits how much worse a strategy may become in general. The current score is
+compared with the score in the committed baseline, recording by recording. There are three outcomes:
 
 - *ok*: the score is the same or better, or the worse end of the 95 % interval of the difference is
   still within the margin.
-- *worse*: the score is worse by more than the margin, and every value of the interval is worse. This
-  fails the gate. If there is no interval (too few clusters, all clusters agree, or the score is a
-  maximum), the difference alone decides, and the finding says so.
+- *worse*: the score is worse by more than the margin, and the whole interval lies on the worse side
+  of 0. This fails the gate. If there is no interval (too few clusters, all clusters have the same
+  difference, or the score is a maximum), the difference alone decides, and the finding says so.
 - *unclear*: all other cases. The finding is reported with its interval. It fails the gate only in
   ``strict`` mode.
 
-A replay without model calls is deterministic. Unchanged code gives a difference of exactly 0, and
-repeated runs give the same findings, so the gate is not flaky. The interval accounts for the choice
-of recordings, because a change in a single task says little about other recordings. Use a fixed
-bound for events that must never happen.
+A replay without model calls is deterministic. With unchanged code the difference is exactly 0, and
+repeated runs have the same findings, so the gate is not flaky. The interval shows how much the
+difference depends on the choice of recordings: a change in a single task says little about other
+recordings. Use a fixed bound for events that must never happen, such as an overflow.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from ctxlab.evaluation.spec import run_experiment
 from ctxlab.formats import OnSkip
 
 _TOLERANCE = 1e-9
-"relative difference below which scores count as equal, because sums of floats differ by machine"
+"relative difference below which scores count as equal; sums of floats differ between computers"
 
 
 @dataclass(frozen=True, repr=False)
 class GateResults:
-    """The findings of all checked bounds."""
+    """Findings of a gate, one for each bound that was checked."""
 
     findings: tuple[Finding, ...]
     "one finding per bound"
@@ -71,7 +71,7 @@ class GateResults:
 
     @property
     def passed(self) -> bool:
-        """True if no finding fails."""
+        """True if no finding fails the gate."""
         return not self.breaches
 
     def is_breach(self, finding: Finding) -> bool:
@@ -85,7 +85,7 @@ class GateResults:
         Returns
         -------
         bool
-            True if the outcome is worse, or unclear in strict mode.
+            True if the outcome is ``worse``, or if it is ``unclear`` and the gate is strict.
         """
         return finding.outcome == "worse" or (self.strict and finding.outcome == "unclear")
 
@@ -99,8 +99,8 @@ class GateResults:
         return "BREACH" if self.is_breach(finding) else finding.outcome
 
     def __repr__(self) -> str:
-        """Return a short description with the numbers of bounds and breaches."""
-        return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} broken>"
+        """Return a short description with the number of bounds and of breaches."""
+        return f"<GateResults: {len(self.findings)} bounds, {len(self.breaches)} violated>"
 
     def _repr_html_(self) -> str:
         heads = ["", "budget", "score", "baseline", "now", "difference (95 %)", "bound"]
@@ -128,7 +128,7 @@ class BaselineChange:
 
 @dataclass(frozen=True)
 class BaselineUpdate:
-    """Changes made by an update of a baseline."""
+    """Changes that an update of a baseline made."""
 
     path: Path
     "path of the baseline file"
@@ -137,7 +137,7 @@ class BaselineUpdate:
     changes: tuple[BaselineChange, ...]
     "changed scores and removed budgets"
     data_changes: tuple[str, ...]
-    "one text per experiment whose recordings, token counting or prices changed"
+    "one description for each experiment whose recordings, token counting or prices changed"
 
 
 def run_gate(
@@ -178,7 +178,7 @@ def run_gate(
     found: list[Finding] = []
     for experiment in config.select(experiments):
         then, budgets = baselines.get(experiment.name), experiment.budgets
-        # Fail before the experiment runs.
+        # Check this before the experiment, which may take long.
         _require_baseline_scores(then, budgets, config.baseline, renew)
         results = run_experiment(experiment.spec, progress, on_skip)
         found += check_results(results, budgets, then, config.baseline, renew)
@@ -246,7 +246,7 @@ def _check_bound(
         sums = now.budgets[budget.baseline_key].sums
         pairs = [sum_by_cluster(score, each, now.recordings) for each in (sums, then.sums)]
         found = ratio_difference(*pairs[0], *pairs[1])
-        # ``sum_by_cluster`` gives a sum as a mean per recording, so scale its interval back.
+        # ``sum_by_cluster`` turns a sum into a mean per recording. Convert the interval back.
         times = len(sums) if score.how == "sum" else 1
         low, high = times * found.low, times * found.high
         finding = replace(finding, low=low, high=high, clusters=found.clusters)
@@ -263,7 +263,7 @@ def _judge_margin(finding: Finding) -> FindingOutcome:
     best, worst = (finding.low, finding.high) if lower else (-finding.high, -finding.low)
     if beyond and best > 0:
         return "worse"
-    # A score that did not become worse is ok, however wide the interval.
+    # A score that did not become worse is ok, even if the interval is wide.
     return "ok" if worse <= 0 or worst <= margin else "unclear"
 
 
@@ -293,7 +293,7 @@ def update_baseline(
     Returns
     -------
     BaselineUpdate
-        Differences between the old baseline and the new one.
+        Differences between the old and the new baseline.
 
     Raises
     ------
@@ -359,7 +359,7 @@ def _require_baseline_scores(
 def _baseline_gaps(
     now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
 ) -> str:
-    """Describe the first budget with incomplete sums, such as after a bad merge of the file.
+    """Describe the first budget with incomplete sums in the baseline, for example after a bad merge.
 
     Return an empty string if all sums are complete.
     """
@@ -367,7 +367,7 @@ def _baseline_gaps(
         if budget.margins:
             sums = baseline.budgets[budget.baseline_key].sums
             if sums.keys() != now.budgets[budget.baseline_key].sums.keys():
-                return f"the stored sums of {budget.label} are not those of the listed recordings"
+                return f"the stored sums of {budget.label} are from recordings that are not listed"
             if any(value is None for row in sums.values() for value in row.values()):
                 return f"the stored sums of {budget.label} contain a null"
     return ""

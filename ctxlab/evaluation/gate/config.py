@@ -2,9 +2,9 @@
 
 Each table of the file is an experiment, and each table inside an experiment is a named budget: a
 strategy with bounds for its scores. ``max`` and ``min`` bound a score, and ``margin`` says how much
-worse than in the committed baseline a score may become. When the strategy of a budget is changed,
-the gate checks that the scores still meet the bounds. Bounds in an experiment's table apply to all
-of its budgets::
+worse than in the committed baseline a score may become. If the strategy of a budget is
+changed, its bounds stay, and the gate shows whether the new strategy meets them. Bounds in the table
+of an experiment apply to all budgets of the experiment::
 
     baseline = "baseline.json"        # written by ctxlab gate --update
 
@@ -39,7 +39,7 @@ from ctxlab.strategies import parse_strategy
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
-"""Kinds of bounds: highest value, lowest value, and largest deterioration from the baseline."""
+"""Kinds of bounds: highest value, lowest value, and largest change for the worse from the baseline."""
 
 _FILE_KEYS = ("baseline", "strict")
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
@@ -60,7 +60,7 @@ class Bound:
     "True for a margin that is a fraction of the score in the baseline, such as 2 %"
 
     def margin(self, baseline_value: float) -> float:
-        """Convert a margin into the score's unit.
+        """Convert the value of a margin into the score's unit.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class GateExperiment:
     spec: Spec
     "the experiment, restricted to the strategies and limits of the budgets"
     budgets: tuple[GateBudget, ...]
-    "the budgets, one per named budget and limit"
+    "one budget for each named budget and limit"
 
     @property
     def baseline_budgets(self) -> tuple[GateBudget, ...]:
@@ -248,7 +248,7 @@ def _parse_experiments(path: Path, table: Mapping[str, Any]) -> Iterator[GateExp
     for key in table.keys() - tables.keys():
         require_known("key", key, _FILE_KEYS)
     if not tables:
-        raise SpecError("no experiment; add a table such as [logs], which runs logs.toml")
+        raise SpecError("expected an experiment, got none; add a table like [logs] for logs.toml")
     for name, inside in tables.items():
         with prefix_errors(name):
             yield _parse_experiment(path, name, inside)
@@ -271,13 +271,13 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
             _check_budget_keys(inside)
             own = {(b.kind, b.score.name): b for b in (*shared, *parse_bounds(inside, scores))}
             if not own:
-                raise SpecError("the budget has no bounds; add a table max, min or margin")
+                raise SpecError("expected a bound, got none; add a table max, min or margin")
             written.append(_get_value(inside, "strategy", ""))
             strategy, bounds = repr(parse_strategy(written[-1])), tuple(own.values())
             within = _parse_limits(inside.get("limits", limits), spec.limits)
             budgets += [GateBudget(name, key, strategy, limit, bounds) for limit in within]
     if not budgets:
-        raise SpecError(f"the experiment has no budget; add a table [{name}.NAME] with a strategy")
+        raise SpecError(f"expected a budget, got none; add a table [{name}.NAME] with a strategy")
     used = tuple(dict.fromkeys(budget.limit for budget in budgets))
     strategies = tuple(dict.fromkeys(written))
     only = msgspec.structs.replace(spec, strategies=strategies, limits=used)
@@ -287,7 +287,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
 def _check_budget_keys(table: Mapping[str, Any]) -> None:
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
-        raise SpecError(f"expected a key ({keys}) or a budget; to make it a budget, add strategy")
+        raise SpecError(f"expected one of the keys {keys}, or a budget with the key strategy")
     for key in table:
         require_known("key", key, _BUDGET_KEYS)
 
@@ -297,7 +297,7 @@ def _parse_limits(value: Any, known: tuple[int | float | str, ...]) -> list[int 
     for limit in limits:
         if limit not in known:
             has = ", ".join(map(str, known))
-            raise SpecError(f"limits: expected limits of the experiment ({has}), got {limit}")
+            raise SpecError(f"limits: expected a limit of the experiment ({has}), got {limit}")
     return list(dict.fromkeys(limits))
 
 

@@ -11,7 +11,7 @@ from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
 
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
-"""Outcome of a bound: *ok* meets it, *worse* violates it, *unclear* is not statistically decided."""
+"""Outcome of a bound: *ok* if it is met, *worse* if it is violated, *unclear* if neither is certain."""
 
 _SCORE_LABELS = {
     "recall_far": "far recall",
@@ -30,7 +30,7 @@ _SCORE_LABELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Outcome of one bound of one budget."""
+    """Outcome of checking one bound of one budget of a gate file."""
 
     budget: GateBudget
     "budget that the bound belongs to"
@@ -49,7 +49,7 @@ class Finding:
     high: float = math.nan
     "upper bound of the interval; nan if there is no interval"
     clusters: int = 0
-    "number of clusters that the interval is computed from, or that were too few for an interval"
+    "number of clusters with data, even if they are too few for an interval"
 
     @property
     def score(self) -> Score:
@@ -68,7 +68,7 @@ class Finding:
 
     @property
     def bound_text(self) -> str:
-        """Bound as text for a table, such as ``≤ 6000`` or ``margin 2 %``."""
+        """Bound as a string for a table, such as ``≤ 6000`` or ``margin 2 %``."""
         if self.bound.relative:
             return f"margin {self.bound.value * 100:.3g} %"
         sign = {"max": "≤", "min": "≥", "margin": "margin"}[self.bound.kind]
@@ -119,13 +119,13 @@ class Finding:
 
     @property
     def _interval_note(self) -> str:
-        """Interval for the sentence, or the reason why there is no interval."""
+        """Last words of the sentence: the interval, or the reason why there is no interval."""
         if not math.isnan(self.low):
             return f", 95 % {self._interval}"
         if self.score.how == "max":
             why = "a maximum has no interval"
         elif self.clusters >= MIN_CLUSTERS:
-            why = f"all {self.clusters} clusters agree"
+            why = f"all {self.clusters} clusters have the same difference"
         else:
             why = f"too few clusters for an interval ({self.clusters})"
         return f"; {why}, so the difference alone decides"
@@ -204,7 +204,7 @@ def format_score_value(
 def decimal_places(score: Score, one: float, other: float) -> int:
     """Choose how many decimal places to print so that two values of a score look different.
 
-    The number is never below the usual one of the score's unit.
+    The result is at least the usual number of decimal places of the score's unit.
 
     Parameters
     ----------

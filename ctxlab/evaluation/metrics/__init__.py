@@ -1,4 +1,4 @@
-"""Metrics of an evaluation, by name; a new one needs a file and an entry in ``_MODULES``."""
+"""Metrics of an evaluation, by name. To add a metric to ctxlab, add its module to ``_MODULES``."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ _MODULES = {
     "probes": "probes",
     "canaries": "canaries",
 }
-"""Module of each metric, by metric name."""
+"""Name of the module that defines each metric, by metric name."""
 
 METRICS: dict[str, Metric] = {
     name: getattr(import_module(f"{__name__}.{module}"), name) for name, module in _MODULES.items()
 }
-"""All metrics by name. They use the prices and rules of each recording's model."""
+"""All metrics, by name. They use the prices and API rules of each recording's model."""
 
 
 def register_metric(name: str, metric: Metric) -> None:
-    """Add a metric under a name.
+    """Register a metric, so that ``evaluate`` and experiment files can refer to it by name.
 
     Parameters
     ----------
     name : str
-        Name of the metric, as ``evaluate`` and experiment files use it.
+        Name of the metric. It must not be registered yet.
     metric : Metric
-        The metric.
+        Metric to register.
 
     Raises
     ------
     SpecError
-        If the name is taken.
+        If a metric with this name is already registered.
     """
     if name in METRICS:
-        raise SpecError(f"metric {name!r} exists already; choose another name")
+        raise SpecError(f"metric {name!r} is already registered; choose another name")
     METRICS[name] = metric

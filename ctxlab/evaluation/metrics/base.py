@@ -1,9 +1,10 @@
 """Base types of metrics: columns, scores and the base class ``Metric``.
 
-A metric declares its columns and scores as data and computes the columns from the traces of a
-recording. ``measure`` gets all configurations of one recording at once, so that shared work is done
-once and the rest with arrays. Use ``per_request_metric`` for a metric that inspects each request as
-it would be sent.
+A metric declares its columns and scores as class attributes, and computes the columns from the
+traces of a recording. A trace is the result of replaying the recording under one configuration: a
+strategy and a limit. ``measure`` receives the traces of all configurations together, so that shared
+work is done only once. To write a metric that inspects each request separately, use
+``per_request_metric``.
 """
 
 from __future__ import annotations
@@ -23,57 +24,61 @@ from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace
 
 FloatArray = npt.NDArray[np.float64]
 Figures = Mapping[str, FloatArray]
-"""Arrays of shape ``(traces, requests)`` by column name."""
+"""Values of the columns of a metric: arrays of shape ``(traces, requests)``, by column name."""
 Better = Literal["higher", "lower", ""]
-"""Which direction of a score is better; empty if it depends."""
+"""Direction in which a score improves; an empty string if neither direction is better."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of each request."""
+    """A quantity that a metric measures for each request."""
 
     name: str
-    "column name in ``Results.requests``"
+    "name of the column in ``Results.requests``"
     meaning: str
-    "description for readers"
+    "description for the documentation and for lists of metrics"
     unit: str
-    "such as ``tokens``, ``USD`` or ``0 or 1``"
+    "unit of the values, such as ``tokens``, ``USD`` or ``0 or 1``"
 
 
 @dataclass(frozen=True)
 class Score:
-    """A figure of a run or a configuration, computed from columns of its requests.
+    """A number that summarizes a strategy under a limit, for one recording or for all recordings.
 
-    Scores are computed from sums, not as a mean of means: longer recordings weigh more. The class
-    methods make the usual ones.
+    A score aggregates the values of a column over requests. A ratio is the quotient of two sums over
+    all requests and not a mean over recordings, so longer recordings weigh more. The class methods
+    ``share``, ``rate``, ``mean`` and ``total`` create the usual scores.
     """
 
     name: str
-    "column name in ``Results.runs`` and the leaderboard"
+    "name of the column in ``Results.runs`` and in the leaderboard"
     meaning: str
-    "description for readers"
+    "description for the documentation and for lists of metrics"
     unit: str
-    "such as ``share``, ``tokens`` or ``USD``"
+    "unit of the score, such as ``share``, ``tokens`` or ``USD``"
     how: Literal["sum", "max", "ratio"]
-    "``sum``, ``max``, or ``ratio``: the sum of ``column`` divided by the sum of ``per``"
+    "``sum`` or ``max`` of ``column``, or ``ratio``: sum of ``column`` divided by sum of ``per``"
     column: str
-    "the column that is aggregated"
+    "name of the column that is aggregated"
     per: str = ""
-    "the denominator of a ratio; empty: the number of requests"
+    "name of the denominator column of a ratio; empty to divide by the number of requests"
     interval: bool = False
     "True if the leaderboard shows a bootstrap interval"
     better: Better = ""
-    "which direction is better; empty if it depends"
+    "direction in which the score improves; empty if neither direction is better"
     heading: str = ""
-    """heading in the printed leaderboard, in two lines; a score without one is not printed there.
-    With ``(95 %)`` in the second line a share is printed with its interval, with another ``%`` as a
-    percentage."""
+    """heading in the printed leaderboard, in two lines. If it is empty, the score is not printed. A
+    share is printed with its interval if the heading contains ``(95 %)``, and as a percentage if it
+    contains another ``%``."""
     legend: str = ""
     "explanation of the heading, printed below the leaderboard"
 
     @property
     def run_columns(self) -> tuple[str, ...]:
-        """Columns of ``Results.runs`` with the score's numerator and denominator, or with its value.
+        """Columns of ``Results.runs`` that are needed to compute the score over several rows.
+
+        They are the numerator and denominator of a ratio, the column of a sum, or the column of the
+        score itself for a maximum.
 
         >>> Score("tokens_mean", "", "tokens", "ratio", "tokens").run_columns
         ('tokens', 'requests')
@@ -83,41 +88,42 @@ class Score:
         return (self.column,) if self.how == "sum" else (self.column, self.per or "requests")
 
     def compute(self, numerators: FloatArray, denominators: FloatArray) -> FloatArray:
-        """Compute a score that is a sum or a ratio from sums; nan where nothing counts for a ratio.
+        """Compute the score from sums of its columns. The score must be a sum or a ratio.
 
         Parameters
         ----------
         numerators : numpy.ndarray
-            Sums of ``column``.
+            Sums of ``column``, for example one element per configuration.
         denominators : numpy.ndarray
-            Sums of ``per``; not used for a sum.
+            Sums of ``per``, of the same shape; not used if the score is a sum.
 
         Returns
         -------
         numpy.ndarray
-            One value per sum.
+            Scores, of the same shape. A ratio is nan if its denominator is 0.
         """
         return numerators if self.how == "sum" else divide_sums(numerators, denominators)
 
     @classmethod
     def share(cls, name: str, meaning: str, ratio: str) -> Score:
-        """Create a share with an interval; more is better.
+        """Create a score that is a share, has an interval and is better if it is higher.
 
         Parameters
         ----------
         name, meaning : str
             Name and description of the score.
         ratio : str
-            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+            Columns as ``"numerator / denominator"``. A single column is divided by the number of
+            requests.
 
         Returns
         -------
         Score
-            The score.
+            Ratio with the unit ``share`` and an interval.
 
         Examples
         --------
-        >>> recall = Score.share("recall", "share of what the agent used next", "seen / arguments")
+        >>> recall = Score.share("recall", "share of needs in view", "seen / arguments")
         >>> recall.column, recall.per, recall.better
         ('seen', 'arguments', 'higher')
         """
@@ -125,21 +131,22 @@ class Score:
 
     @classmethod
     def rate(cls, name: str, meaning: str, ratio: str, better: Better = "lower") -> Score:
-        """Create a share without an interval.
+        """Create a score that is a share without an interval.
 
         Parameters
         ----------
         name, meaning : str
             Name and description of the score.
         ratio : str
-            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+            Columns as ``"numerator / denominator"``. A single column is divided by the number of
+            requests.
         better : {"lower", "higher", ""}
-            Which direction is better.
+            Direction in which the score improves; empty if neither direction is better.
 
         Returns
         -------
         Score
-            The score.
+            Ratio with the unit ``share``.
         """
         return cls.mean(name, meaning, "share", ratio, better)
 
@@ -147,21 +154,22 @@ class Score:
     def mean(
         cls, name: str, meaning: str, unit: str, ratio: str, better: Better = "lower"
     ) -> Score:
-        """Create a mean.
+        """Create a score that is a mean: the sum of one column divided by the sum of another.
 
         Parameters
         ----------
         name, meaning, unit : str
             Name, description and unit of the score.
         ratio : str
-            Columns as ``"numerator / denominator"``; one column alone is divided by the requests.
+            Columns as ``"numerator / denominator"``. A single column is divided by the number of
+            requests.
         better : {"lower", "higher", ""}
-            Which direction is better.
+            Direction in which the score improves; empty if neither direction is better.
 
         Returns
         -------
         Score
-            The score.
+            Ratio without an interval.
         """
         column, _, per = ratio.partition(" / ")
         return cls(name, meaning, unit, "ratio", column, per, better=better)
@@ -170,54 +178,54 @@ class Score:
     def total(
         cls, name: str, meaning: str, unit: str, column: str = "", better: Better = "lower"
     ) -> Score:
-        """Create a sum.
+        """Create a score that is the sum of a column over all requests.
 
         Parameters
         ----------
         name, meaning, unit : str
             Name, description and unit of the score.
         column : str, optional
-            The column that is summed; the one with the name of the score if left out.
+            Name of the column to sum. By default, it is the name of the score.
         better : {"lower", "higher", ""}
-            Which direction is better.
+            Direction in which the score improves; empty if neither direction is better.
 
         Returns
         -------
         Score
-            The score.
+            Sum without an interval.
         """
         return cls(name, meaning, unit, "sum", column or name, better=better)
 
     def printed(self, heading: str, legend: str = "") -> Score:
-        """Return the score with a column in the printed leaderboard.
+        """Return a copy of the score that is shown in the printed leaderboard.
 
         Parameters
         ----------
         heading : str
-            See ``Score.heading``.
+            Heading of the score's column, in two lines; see ``Score.heading``.
         legend : str, optional
-            Explanation of the heading.
+            Explanation of the heading, printed below the leaderboard.
 
         Returns
         -------
         Score
-            A copy.
+            Copy with this heading and legend.
         """
         return replace(self, heading=heading, legend=legend)
 
 
 def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
-    """Divide sums; the result is nan where a denominator is not positive.
+    """Divide arrays of sums elementwise. The result is nan where a denominator is not positive.
 
     Parameters
     ----------
     numerators, denominators : numpy.ndarray
-        The sums.
+        Sums, as arrays of the same shape.
 
     Returns
     -------
     numpy.ndarray
-        The ratios.
+        Quotients, as an array of the same shape.
 
     Examples
     --------
@@ -230,49 +238,51 @@ def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:
 
 
 class Metric(ABC):
-    """Base class of metrics, which measure each request and sum up a strategy."""
+    """Base class of metrics. A metric measures each request and summarizes each configuration."""
 
     columns: tuple[Column, ...]
-    "the figures of each request"
+    "quantities that the metric measures for each request"
     scores: tuple[Score, ...]
-    "the figures of a run and of the leaderboard"
+    "scores that are computed from the columns, for each recording and for the leaderboard"
     observers: Mapping[str, RequestObserver] = MappingProxyType({})
-    "functions, by name, that are called with each request as it is sent; often none"
+    "functions that the replay calls with each request, by name; most metrics have none"
     uses_probes: bool = False
-    "True if the probes of a recording must be previewed"
+    "True if the replay must also build the requests that ask the probes of a recording"
 
     @abstractmethod
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
-        """Compute the columns for each trace.
+        """Compute the columns of the metric for each trace of a recording.
 
         Parameters
         ----------
         prepared : PreparedRecording
-            The recording that was replayed.
+            Recording that was replayed.
         traces : sequence of Trace
-            One trace per configuration.
+            Traces of the recording, one per configuration.
 
         Returns
         -------
         mapping of str to numpy.ndarray of shape (traces, requests)
-            Figures by column name.
+            Values of each column, by column name.
         """
 
 
 class PerRequestMetric(Metric):
-    """A metric computed by a function of each request; its score is the mean.
+    """Metric with one column that a function computes. Its only score is the mean of the column.
 
     Parameters
     ----------
     column : Column
-        The figure that the function computes.
+        Quantity that the function measures.
     function : callable
-        Computes the figure from the context that is sent.
+        Function that returns the value for a request. It is called with the context that is sent.
     """
 
     def __init__(self, column: Column, function: Callable[[Context], float]) -> None:
         name, meaning = column.name, column.meaning
-        score = Score.mean(f"{name}_mean", f"mean of: {meaning}", column.unit, name, better="")
+        score = Score.mean(
+            f"{name}_mean", f"mean per request: {meaning}", column.unit, name, better=""
+        )
         self.columns = (column,)
         self.scores = (score.printed(f"{name}\nmean", f"{name}: {meaning}"),)
         self.observers = {name: function}
@@ -284,21 +294,21 @@ class PerRequestMetric(Metric):
 
 
 def per_request_metric(name: str, meaning: str, unit: str) -> Callable[..., PerRequestMetric]:
-    """Make a metric from a function of the context.
+    """Return a decorator that makes a metric from a function that measures one request.
 
     Parameters
     ----------
     name : str
-        Column name of the figure.
+        Name of the column.
     meaning : str
-        Description for readers.
+        Description of the column.
     unit : str
-        Unit of the figure.
+        Unit of the values.
 
     Returns
     -------
     callable
-        A decorator that turns a function from ``Context`` to ``float`` into a ``PerRequestMetric``.
+        Decorator that turns a function from ``Context`` to ``float`` into a ``PerRequestMetric``.
 
     Examples
     --------

@@ -1,11 +1,12 @@
-"""Visibility of planted canaries in each request, and of old values that outlive the new ones.
+"""Visibility of canaries: facts inserted into a recording to test if a strategy keeps them.
 
-A canary is in view if a message of the request contains its value as whole words. It therefore
-survives in a summary that kept the words but lost their meaning. A canary with a superseded value
-is *stale* if the old value is in view and the new one is not.
+A canary is *in view* if a message of the request contains its value as whole words. A summary that
+kept these words but lost their meaning counts too. Some canaries replace an older value. Such a
+canary is *stale* if the older value is in view and the new value is not.
 
-Algorithm: a value is in one message only, so it is in view until that message is edited, and after
-that in any edited text that still contains it. Each edited text is searched once.
+Algorithm: each value was inserted into one message. It is in view until this message is edited or
+dropped, and also while an edited message or a summary contains it. Each edited message is searched
+only once.
 """
 
 from __future__ import annotations
@@ -28,56 +29,77 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class CanaryVisibility(NamedTuple):
-    """Visibility of each canary of a recording in each trace and request."""
+    """Visibility of each canary of a recording, by trace and request."""
 
     canaries: tuple[Canary, ...]
     "the canaries of the recording"
     said_before: _Bools
-    "True if the canary precedes the request: shape ``(canaries, requests)``"
+    "True if the canary precedes the request; array of shape ``(canaries, requests)``"
     in_view: _Bools
-    "True if its value is in view: shape ``(traces, canaries, requests)``"
+    "True if the value of the canary is in view; shape ``(traces, canaries, requests)``"
     stale: _Bools
-    "True if only its old value is in view: same shape as ``in_view``"
+    "True if the older value is in view and the new value is not; same shape as ``in_view``"
     both_in_view: _Bools
-    "True if both values are in view: same shape as ``in_view``"
+    "True if both the older and the new value are in view; same shape as ``in_view``"
 
 
 class CanaryMetric(Metric):
-    """Share of canaries in view, over all requests after each one, and at the last request.
+    """Share of canaries in view, over all requests after each canary, and at the last request.
 
-    Requests soon after a canary flatter every strategy, because recent values are in view under all
-    of them.
+    The share over all requests is usually higher than the share at the last request, because the
+    requests soon after a canary contain its value under almost every strategy.
     """
 
     columns = (
-        Column("canaries", "canaries planted before the request", "canaries"),
+        Column("canaries", "canaries inserted before the request", "canaries"),
         Column("canaries_kept", "canaries in view", "canaries"),
-        Column("canaries_end", "canaries at the last request", "canaries"),
-        Column("canaries_end_kept", "canaries in view at the last request", "canaries"),
+        Column(
+            "canaries_end",
+            "canaries inserted before the request; 0 except at the last request",
+            "canaries",
+        ),
+        Column("canaries_end_kept", "canaries in view; 0 except at the last request", "canaries"),
         Column("canaries_superseded", "canaries that replace an older value", "canaries"),
         Column("canaries_stale", "canaries with only the older value in view", "canaries"),
-        Column("canaries_both", "canaries with both values in view", "canaries"),
-        Column("canaries_superseded_end", "superseding canaries at the last request", "canaries"),
-        Column("canaries_stale_end", "stale canaries at the last request", "canaries"),
+        Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
+        Column(
+            "canaries_superseded_end",
+            "canaries that replace an older value; 0 except at the last request",
+            "canaries",
+        ),
+        Column(
+            "canaries_stale_end",
+            "canaries with only the older value in view; 0 except at the last request",
+            "canaries",
+        ),
     )
     scores = (
-        Score.share("survival", "canaries in view, request by request", "canaries_kept / canaries"),
         Score.share(
-            "survival_end", "canaries in view at the end", "canaries_end_kept / canaries_end"
+            "survival", "share of canaries in view, over all requests", "canaries_kept / canaries"
+        ),
+        Score.share(
+            "survival_end",
+            "share of canaries in view at the last request",
+            "canaries_end_kept / canaries_end",
         ).printed(
             "canaries kept\n(95 %)",
-            "canaries kept: share of canaries in view at the end of each recording",
+            "canaries kept: share of canaries in the last request of each recording",
         ),
         Score.rate(
-            "stale_rate", "only the older value in view", "canaries_stale / canaries_superseded"
+            "stale_rate",
+            "among canaries that replace an older value: share with only the older value in view",
+            "canaries_stale / canaries_superseded",
         ),
         Score.rate(
             "stale_rate_end",
-            "only the older value in view at the end",
+            "stale_rate at the last request",
             "canaries_stale_end / canaries_superseded_end",
         ),
         Score.rate(
-            "both_rate", "both values in view", "canaries_both / canaries_superseded", better=""
+            "both_rate",
+            "among canaries that replace an older value: share with both values in view",
+            "canaries_both / canaries_superseded",
+            better="",
         ),
     )
 
@@ -112,19 +134,19 @@ canaries = CanaryMetric()
 def measure_canary_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> CanaryVisibility:
-    """Find which canaries of a recording are in view in each request of each trace.
+    """Find out which canaries of a recording are in view in each request of each trace.
 
     Parameters
     ----------
     prepared : PreparedRecording
-        The recording that was replayed.
+        Recording that was replayed.
     traces : sequence of Trace
-        One trace per configuration.
+        Traces of the recording, one per configuration.
 
     Returns
     -------
     CanaryVisibility
-        Arrays by canary and request.
+        Canaries of the recording, and arrays with their visibility.
     """
     canaries = read_canaries(prepared.recording)
     requests = np.array(prepared.request_positions, dtype=np.int64)
@@ -155,20 +177,20 @@ class _PlantedValue(NamedTuple):
 
 
 class _EditedTextIndex:
-    """Values in edited texts, shared by the traces of one recording."""
+    """Index of the canary values in edited messages, shared by the traces of one recording."""
 
     def __init__(self, values: Sequence[_PlantedValue], requests: npt.NDArray[np.int64]) -> None:
         self.positions = np.array([value.position for value in values], dtype=np.int64)
         self.first_requests = np.searchsorted(requests, self.positions, side="right")
-        "the first request after each value"
+        "number of the first request after the message with each value"
         self.numbers = np.arange(len(requests))
         self.row_by_position = {value.position: row for row, value in enumerate(values)}
-        # Search for a value's last word first: most texts contain none.
+        # Search for the last word of each value first: most messages contain none of these words.
         self.search_terms = [(r, t.split()[-1], padded_words(t)) for r, (t, _) in enumerate(values)]
         self.cache: dict[int, tuple[Message, list[int]]] = {}
 
     def values_in_view(self, trace: Trace) -> _Bools:
-        """Return whether each value is in view in each request: shape ``(search_terms, requests)``."""
+        """Return an array of shape ``(values, requests)`` that is True where a value is in view."""
         died = np.array(trace.context.dropped_at)[self.positions]
         seen = (self.numbers >= self.first_requests[:, None]) & (self.numbers < died[:, None])
         for entry in trace.context.edited_entries:
@@ -183,7 +205,7 @@ class _EditedTextIndex:
         return seen
 
     def values_in_message(self, message: Message) -> list[int]:
-        """Return the values that an edited message contains."""
+        """Return the indices of the values that an edited message contains."""
         known = self.cache.get(id(message))
         if known is None:
             text = message_text(message)

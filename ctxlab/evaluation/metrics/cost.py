@@ -1,14 +1,16 @@
-"""Input cost of the requests if the provider caches their unchanged prefix.
+"""Input cost of the requests, at the provider's prices and with prompt caching.
 
-The messages at the beginning of a request that equal those of the previous request are read from
-the cache if the prefix is long enough for the provider and the previous request is recent enough.
-The other tokens cost the full price, or the price of a cache write if the provider charges one.
-Some caches, such as Anthropic's, serve only up to breakpoints set by the client. These are assumed
-where agents set them: after the system prompt and after the last two messages.
+A prompt cache serves the leading messages of a request that are unchanged since the previous
+request, if they are long enough for the provider and the previous request is recent enough. All
+other tokens cost the input price, or the price of a cache write if the provider charges one. Some
+caches, such as Anthropic's, serve prefixes only up to breakpoints that the client sets. ctxlab
+assumes the breakpoints that agents usually set: after the system prompt and after the last two
+messages.
 
-Caching is counted in whole messages and from the previous request only. If long prompts cost more,
-all tokens of a request are billed by the size of its prompt. Output is not counted, because it is
-the same under every strategy. If the price of a model is unknown, the cost is nan, not 0.
+Only whole messages are cached, and only those of the previous request. If a provider charges more
+for long prompts, the size of a prompt determines the price of all its tokens. Output tokens are not
+counted, because they are the same under every strategy. If the price of a model is unknown, the
+cost is nan.
 """
 
 from __future__ import annotations
@@ -33,17 +35,22 @@ class CostMetric(Metric):
 
     columns = (
         Column("cached", "tokens read from the provider's prompt cache", "tokens"),
-        Column("cost_usd", "input cost of the request, including the strategy's own calls", "USD"),
-        Column("strategy_usd", "part of it for the strategy's own model calls", "USD"),
+        Column("cost_usd", "input cost of the request and of the strategy's own calls", "USD"),
+        Column("strategy_usd", "cost of the strategy's own model calls", "USD"),
     )
     scores = (
-        Score.total("cost_usd", "input cost with the strategy's calls", "USD").printed("cost\n$"),
+        Score.total(
+            "cost_usd", "input cost of all requests and of the strategy's own model calls", "USD"
+        ).printed("cost\n$"),
         Score.total("strategy_usd", "cost of the strategy's own model calls", "USD").printed(
-            "strategy\n$", "strategy $: the strategy's own model calls (included in cost)"
+            "strategy\n$", "strategy $: cost of the strategy's own model calls (included in cost)"
         ),
-        Score.rate("cached_share", "tokens read from cache", "cached / tokens", "higher").printed(
-            "cached\n%", "cached: tokens read from the prompt cache"
-        ),
+        Score.rate(
+            "cached_share",
+            "share of tokens read from the provider's prompt cache",
+            "cached / tokens",
+            "higher",
+        ).printed("cached\n%", "cached: share of tokens read from the prompt cache"),
     )
 
     @override
@@ -72,7 +79,7 @@ cost = CostMetric()
 
 
 def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray]:
-    """Return the prices of input, cache reads and cache writes for each request's size."""
+    """Return the prices of input, cache reads and cache writes that apply to each request."""
     starts = [tier.start for tier in prices.above]
     tier = np.searchsorted(starts, tokens, side="right") if starts else 0
     names = ("input", "cache_read", "cache_write")
@@ -80,7 +87,10 @@ def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> list[FloatArray
 
 
 def _reachable_prefix(cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]) -> FloatArray:
-    """Return the tokens of each request's prefix that the cache can serve from the previous request."""
+    """Return the number of leading tokens of each request that a warm cache can serve.
+
+    ``whole`` contains the total number of tokens of the messages of each request.
+    """
     unchanged, opening, newest = (
         np.array([getattr(trace, name) for trace in traces], dtype=np.float64)
         for name in ("unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
@@ -91,7 +101,10 @@ def _reachable_prefix(cache: CachePolicy, whole: FloatArray, traces: Sequence[Tr
 
 
 def _is_cache_warm(prepared: PreparedRecording, cache: CachePolicy) -> npt.NDArray[np.bool_]:
-    """Return which requests find the previous one in the cache; unknown times count as recent."""
+    """Check for each request if the previous request is still in the provider's cache.
+
+    Requests at unknown times are assumed to be in the cache. The first element is False.
+    """
     messages = prepared.recording.messages
     times = [messages[position].time for position in prepared.request_positions]
     stamps = np.array([np.nan if time is None else time for time in times], dtype=np.float64)

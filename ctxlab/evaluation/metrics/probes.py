@@ -1,28 +1,29 @@
 """Evidence recall and answer containment of a recording's probes.
 
-No model is called, so this is availability: an upper bound on what a model can answer. Each
-question is asked at its position, usually after the last message, and the request that would be
-sent is measured.
+No model is called. The metric measures which information a request contains, which is an upper
+bound on what a model can answer. Each question is asked at its position in the recording, usually
+after the last message. The measured request is the one that would ask the question.
 
 - **Evidence recall** is the share of a question's evidence messages that are in view, averaged over
-  the questions that name evidence. LoCoMo's script measures retrieval in the same way. A message is
-  *in view* if it is sent verbatim, or if a summary, a table of contents or an inserted quote
-  contains all of its text. A message that was shortened or rewritten is in view if it contained an
-  acceptable answer and still does. A stub or a line of contents that replaces it makes it
-  *fetchable*.
-- **Answer containment** is the share of questions whose answer is in the request as whole words
-  (``ctxlab.evaluation.answer_matching``). The question itself does not count. An answer that must
-  be derived is in no message, so full history is below 1. A short answer ("two", "yes") may occur
-  by chance: ``answer_chance`` is the same share over the questions without any evidence in view.
-  Compare it with the control ``nothing``.
-- A question without an answer (adversarial, abstention) is asked and its evidence counts, but it
-  has no answer containment.
+  the questions with evidence. LoCoMo's script measures retrieval in the same way. A message is *in
+  view* if it is sent verbatim, or if a summary, a table of contents or an inserted message contains
+  all of its text. A shortened or rewritten message is also in view if both the original and the new
+  version contain an accepted answer. A message is *fetchable* if a stub or a line of a table of
+  contents replaces it.
+- **Answer containment** is the share of questions whose request contains an accepted answer as
+  whole words (see ``ctxlab.evaluation.answer_matching``). The text of the question itself is not
+  searched. An answer that must be derived from several facts is in no message, so the score of full
+  history is below 1. A short answer ("two", "yes") can occur in a request by chance.
+  ``answer_chance`` estimates how often: it is the answer containment of the questions without any
+  evidence in view. The answer containment of the control ``nothing`` is another estimate.
+- A question without an accepted answer (adversarial, abstention) counts for evidence recall, and
+  does not count for answer containment.
 
 References
 ----------
 - LoCoMo: Maharana et al., 2024; ``task_eval/evaluation.py``.
-- LongMemEval: Wu et al., 2024; its retrieval is measured by the same share of evidence sessions or
-  turns.
+- LongMemEval: Wu et al., 2024. Its retrieval score is also the share of evidence that was found,
+  counted in sessions or turns.
 """
 
 from __future__ import annotations
@@ -50,78 +51,115 @@ class ProbeVisibility(NamedTuple):
     """Visibility of each probe in each trace: arrays of shape ``(traces, probes)``."""
 
     evidence_in_view: FloatArray
-    "share of its evidence that is in view; 0 if it names none"
+    "share of the probe's evidence messages that are in view; 0 if the probe has no evidence"
     evidence_fetchable: FloatArray
-    "share of its evidence that is not in view but can be fetched"
+    "share of the probe's evidence messages that are not in view but can be fetched again"
     answer_in_view: npt.NDArray[np.bool_]
-    "True if an acceptable answer is in the request"
+    "True if the request contains an accepted answer"
     request_tokens: FloatArray
-    "tokens of the request, including the question"
+    "number of tokens of the request, including the question"
 
 
 class ProbeMetric(Metric):
-    """Whether the evidence and answers of a recording's probes are in view."""
+    """Share of the evidence and of the answers of a recording's probes that are in view."""
 
     columns = (
-        Column("questions", "questions asked at this request", "questions"),
-        Column("evidenced", "questions that name evidence", "questions"),
-        Column("evidence_seen", "evidence in view (a question counts in parts)", "questions"),
-        Column("evidence_pointed", "evidence not in view but fetchable", "questions"),
-        Column("answerable", "questions that have an answer", "questions"),
-        Column("answer_seen", "answerable questions with an answer in the request", "questions"),
-        Column("unseen", "answerable questions with none of their evidence in view", "questions"),
-        Column("unseen_answer", "unseen questions with an answer in the request", "questions"),
-        Column("question_tokens", "tokens of the requests that ask questions", "tokens"),
-        Column("question_over", "questions whose request is too large", "questions"),
-        Column("question_own", "tokens of the strategy's own model calls for them", "tokens"),
+        Column(
+            "questions",
+            "questions asked since the previous request, or after the last request",
+            "questions",
+        ),
+        Column("evidenced", "questions with evidence messages", "questions"),
+        Column(
+            "evidence_seen",
+            "sum over the questions of the share of evidence messages in view",
+            "questions",
+        ),
+        Column(
+            "evidence_pointed",
+            "sum over the questions of the share of evidence messages not in view but fetchable",
+            "questions",
+        ),
+        Column("answerable", "questions with an accepted answer", "questions"),
+        Column("answer_seen", "questions whose request contains an accepted answer", "questions"),
+        Column(
+            "unseen",
+            "questions with an accepted answer whose evidence messages are all out of view",
+            "questions",
+        ),
+        Column(
+            "unseen_answer",
+            "questions of the column unseen whose request contains an accepted answer",
+            "questions",
+        ),
+        Column("question_tokens", "tokens of the requests that ask the questions", "tokens"),
+        Column("question_over", "questions whose request exceeds the budget", "questions"),
+        Column(
+            "question_own", "tokens of the strategy's own model calls for the questions", "tokens"
+        ),
     )
     scores = (
-        Score.total("questions", "questions that were asked", "questions", better=""),
+        Score.total("questions", "number of questions asked", "questions", better=""),
         Score.share(
-            "evidence_recall", "evidence of questions that is in view", "evidence_seen / evidenced"
+            "evidence_recall",
+            "share of a question's evidence messages in view, averaged over questions",
+            "evidence_seen / evidenced",
         ).printed(
             "evidence\nrecall (95 %)",
-            "evidence recall: share of a question's evidence messages that is in view",
+            "evidence recall: share of a question's evidence messages that are in the request",
         ),
         Score.rate(
             "evidence_pointer_rate",
-            "evidence of questions that is not in view but can be fetched",
+            "share of evidence messages that are not in view but can be fetched again",
             "evidence_pointed / evidenced",
             better="",
         ).printed(
             "evidence\npointer %",
-            "evidence pointer: evidence that is not in view but can be fetched again",
+            "evidence pointer: share of evidence messages that are not in the request but can be "
+            "fetched again",
         ),
         Score.share(
-            "answer_containment", "questions with an answer in view", "answer_seen / answerable"
+            "answer_containment",
+            "share of questions whose request contains an accepted answer",
+            "answer_seen / answerable",
         ).printed(
-            "answer in\nview (95 %)", "answer in view: questions with an answer in the request"
+            "answer in\nview (95 %)",
+            "answer in view: share of questions whose request contains an accepted answer",
         ),
         Score.rate(
-            "answer_chance", "answers in view without evidence", "unseen_answer / unseen", better=""
+            "answer_chance",
+            "answer_containment of the questions without any evidence in view",
+            "unseen_answer / unseen",
+            better="",
         ).printed(
-            "chance\nanswer %", "chance answer: the same for questions without evidence in view"
+            "chance\nanswer %",
+            "chance answer: answer in view for questions without any evidence in the request",
         ),
         Score.mean(
             "question_tokens_mean",
-            "mean tokens of a question request",
+            "mean number of tokens of a request that asks a question",
             "tokens",
             "question_tokens / questions",
         ).printed(
-            "question\ntokens", "question tokens: mean tokens of requests that ask a question"
+            "question\ntokens", "question tokens: mean tokens of a request that asks a question"
         ),
         Score.rate(
-            "question_overflow_rate", "question requests too large", "question_over / questions"
+            "question_overflow_rate",
+            "share of questions whose request exceeds the budget",
+            "question_over / questions",
         ).printed(
-            "question\nover %", "question over: requests that ask a question and are too large"
+            "question\nover %",
+            "question over: share of questions whose request exceeds the budget",
         ),
-        Score.total("question_own", "tokens of own model calls for questions", "tokens"),
+        Score.total(
+            "question_own", "tokens of the strategy's own model calls for questions", "tokens"
+        ),
     )
     uses_probes = True
 
     @override
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
-        # A question counts at the request after it, or at the last request.
+        # A question is counted in the row of the next request, or of the last one if there is none.
         probes, seen = prepared.probes, measure_probe_visibility(prepared, traces)
         every = np.ones((len(traces), len(probes)))
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
@@ -158,14 +196,14 @@ def _count_call_tokens(ledger: Ledger) -> int:
 def measure_probe_visibility(
     prepared: PreparedRecording, traces: Sequence[Trace]
 ) -> ProbeVisibility:
-    """Find which evidence and answers of a recording's probes are in view in each trace.
+    """Measure for each trace and probe how much evidence is in view, and if an answer is in view.
 
     Parameters
     ----------
     prepared : PreparedRecording
-        The recording that was replayed.
+        Recording that was replayed.
     traces : sequence of Trace
-        One trace per configuration.
+        Traces of the recording, one per configuration.
 
     Returns
     -------
@@ -187,7 +225,7 @@ def measure_probe_visibility(
 
 
 class _AnswerIndex:
-    """Answers in messages, shared by the traces of one recording."""
+    """Index of the probes' answers in messages, shared by the traces of one recording."""
 
     def __init__(self, prepared: PreparedRecording) -> None:
         self.prepared = prepared
@@ -201,12 +239,11 @@ class _AnswerIndex:
             [place for place, text in enumerate(said) if any(words in text for words in wanted)]
             for wanted in self.answers
         ]
-        """``answer_positions[i]``: positions of the messages that contain an answer to question
-        ``i``"""
+        """for each probe: positions of the recorded messages that contain an accepted answer"""
         self._padded_words: dict[int, tuple[Message, str]] = {}
 
     def holds_answer(self, number: int, message: Message) -> bool:
-        """Check if a message that a strategy made contains an answer to a question."""
+        """Check if an edited message contains an accepted answer to probe ``number``."""
         if id(message) not in self._padded_words:
             # Keep the message alive, so that its id is not reused.
             self._padded_words[id(message)] = message, padded_words(message_text(message))
@@ -214,11 +251,15 @@ class _AnswerIndex:
         return any(words in said for words in self.answers[number])
 
     def shows_answer(self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]) -> bool:
-        """Check if an answer is in the request, outside of the question."""
+        """Check if the request, without its question, contains an answer to probe ``number``.
+
+        ``entries`` are all messages of the request. ``edited`` are the messages among them that are
+        not sent verbatim.
+        """
         end = self.prepared.probe_position(number)
-        # Newest first: recent messages are the most likely to be sent.
+        # Start with the newest message, because recent messages are the most likely to be sent.
         places = (p for p in reversed(self.answer_positions[number]) if p < end)
-        # Skip the question itself, but not messages inserted before it.
+        # Skip the question itself, and search messages that were inserted before it.
         others = (e.message for e in edited if e.start < end or e.start == e.stop)
         return any(_is_sent_verbatim(entries, p) for p in places) or any(
             self.holds_answer(number, message) for message in others
@@ -227,7 +268,7 @@ class _AnswerIndex:
     def evidence_shares(
         self, number: int, entries: Sequence[Entry], edited: Sequence[Entry]
     ) -> tuple[float, float]:
-        """Return the shares of a question's evidence that are in view, and that are only fetchable."""
+        """Return two shares of a probe's evidence: in view, and not in view but fetchable."""
         places = self.prepared.probes[number].evidence
         seen = pointed = 0
         for place in places:
@@ -240,7 +281,11 @@ class _AnswerIndex:
         return (seen / len(places), pointed / len(places)) if places else (0.0, 0.0)
 
     def _is_restated(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
-        """Check if an edited message contains the text, or the answer, of the message at ``place``."""
+        """Check if an edited message or a summary still contains the evidence in message ``place``.
+
+        The evidence is the whole text of the message. In an edited version of the message itself, an
+        accepted answer that the message contained is enough.
+        """
         said = message_text(self.prepared.history[place]).strip()
         had_answer = place in self.answer_positions[number]
         return any(
@@ -252,7 +297,7 @@ class _AnswerIndex:
 
 
 def _is_sent_verbatim(entries: Sequence[Entry], place: int) -> bool:
-    """Check if the message at a position of the history is sent verbatim."""
+    """Check if the message at position ``place`` of the history is sent verbatim."""
     index = bisect_right(entries, place, key=_START) - 1
     # An inserted entry starts at the same position as the message after it.
     return index >= 0 and entries[index].form is Form.VERBATIM and entries[index].start == place

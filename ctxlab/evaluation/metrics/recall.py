@@ -1,14 +1,17 @@
-"""Reference recall: the share of what the agent used next that was still in view.
+"""Recall: the share of needs that are in view when the agent uses them.
 
-A need is *in view* if a message of the request still contains the entity. It is a *pointer* if a
-stub or a line of a table of contents replaces a message that contained it, so that it can be
-fetched again. Otherwise it is *lost*. Needs are averaged within an argument first, then over
-arguments, so that writing one long file does not outweigh a hundred short arguments. Recall is
-availability: an upper bound on what a model can recall.
+A need is an entity (such as a path, an identifier or a number) that the agent's next action uses
+and that an earlier message mentioned. It is *in view* if a message of the request contains the
+entity. It is a *pointer* if a stub or a line of a table of contents replaces a message that
+contained the entity, so that the agent can fetch it again. Otherwise it is *lost*. The share is
+computed for each argument of a tool call and then averaged over arguments, so that an argument with
+many needs, such as the content of a long file, has the same weight as a short one. Recall measures
+availability: it is an upper bound on what a model can recall.
 
-Algorithm: an entity leaves the view only by an edit, so each mention has a request from which on it
-is gone. A need is in view if any earlier mention outlives the request that uses it. A running
-maximum over mentions answers this for all needs at once.
+Algorithm: only an edit removes a mention of an entity from the context, so each mention has a first
+request without it. A need is in view if, for any of the earlier mentions, this first request comes
+after the request whose reply uses the entity. A running maximum over the mentions decides this for
+all needs at once.
 """
 
 from __future__ import annotations
@@ -32,8 +35,7 @@ from ctxlab.messages.entities import contains_entity
 from ctxlab.messages.types import message_text
 
 FAR_TOKENS = 4000
-"""A need is far if more than this many tokens lie between the last mention of an entity and its
-use."""
+"""A need is far if it was last mentioned more than this many tokens before its use."""
 
 _START = attrgetter("start")
 
@@ -47,49 +49,82 @@ class NeedVisibility(NamedTuple):
     in_view: _Bools
     "True if the need is in view"
     fetchable: _Bools
-    "True if the need is not in view but its message can be fetched again"
+    "True if the need is not in view but a message that mentioned it can be fetched again"
 
 
 @dataclass(frozen=True)
 class RecallMetric(Metric):
-    """Share of what the next action uses that is in view, near and far."""
+    """Share of needs that are in view, over all needs, near needs and far needs."""
 
     far_tokens: int = FAR_TOKENS
-    "tokens beyond which a need is far"
+    "a need is far if it was last mentioned more than this many tokens before its use"
 
     columns = (
-        Column("arguments", "arguments that use something mentioned before", "arguments"),
-        Column("seen", "arguments in view (an argument counts in parts)", "arguments"),
-        Column("pointed", "arguments not in view but fetchable", "arguments"),
-        Column("far_arguments", "arguments that use something mentioned long before", "arguments"),
-        Column("far_seen", "far arguments in view", "arguments"),
-        Column("far_pointed", "far arguments not in view but fetchable", "arguments"),
-        Column("near_arguments", "arguments that use something mentioned recently", "arguments"),
-        Column("near_seen", "near arguments in view", "arguments"),
-        Column("lost", "arguments whose needs are neither in view nor fetchable", "arguments"),
+        Column(
+            "arguments",
+            "tool-call arguments with needs: names or values that were mentioned earlier",
+            "arguments",
+        ),
+        Column("seen", "sum over arguments of the share of needs in view", "arguments"),
+        Column(
+            "pointed",
+            "sum over arguments of the share of needs not in view but fetchable",
+            "arguments",
+        ),
+        Column(
+            "far_arguments",
+            f"arguments with far needs, last mentioned more than {FAR_TOKENS:,} tokens earlier",
+            "arguments",
+        ),
+        Column("far_seen", "sum over arguments of the share of far needs in view", "arguments"),
+        Column(
+            "far_pointed",
+            "sum over arguments of the share of far needs not in view but fetchable",
+            "arguments",
+        ),
+        Column("near_arguments", "arguments with needs that are not far", "arguments"),
+        Column("near_seen", "sum over arguments of the share of near needs in view", "arguments"),
+        Column(
+            "lost",
+            "sum over arguments of the share of needs neither in view nor fetchable",
+            "arguments",
+        ),
     )
     scores = (
-        Score.share("recall", "what was used next that is in view", "seen / arguments").printed(
+        Score.share("recall", "share of needs that are in view", "seen / arguments").printed(
             "recall\n",
-            "recall: what the agent used next that was still in view (availability: an upper bound)",
+            "recall: share of the names and values in the agent's next action that are still in the "
+            "request (availability: an upper bound on what a model recalls)",
         ),
-        Score.share("recall_near", "recall of recent mentions", "near_seen / near_arguments"),
+        Score.share(
+            "recall_near", "recall of needs that are not far", "near_seen / near_arguments"
+        ),
         Score.share(
             "recall_far",
-            f"recall of what was last mentioned more than {FAR_TOKENS:,} tokens before",
+            f"recall of far needs, last mentioned more than {FAR_TOKENS:,} tokens earlier",
             "far_seen / far_arguments",
         ).printed(
             "far recall\n(95 %)",
-            f"far recall: recall of what was last mentioned over {FAR_TOKENS:,} tokens before, "
-            "with its interval over clusters",
+            "far recall: recall of names and values that were last mentioned more than "
+            f"{FAR_TOKENS:,} tokens earlier, with a 95 % interval if there are enough clusters",
         ),
         Score.rate(
-            "pointer_rate", "used next, not in view but fetchable", "pointed / arguments", better=""
-        ).printed("pointer\n%", "pointer: not in view but can be fetched again"),
-        Score.rate("lost_rate", "used next, not in view or fetchable", "lost / arguments").printed(
-            "lost\n%", "lost: neither in view nor fetchable"
+            "pointer_rate",
+            "share of needs that are not in view but can be fetched again",
+            "pointed / arguments",
+            better="",
+        ).printed(
+            "pointer\n%",
+            "pointer: share of names and values that are not in the request but can be fetched again",
         ),
-        Score.total("far_arguments", "arguments behind recall_far", "arguments", better=""),
+        Score.rate(
+            "lost_rate",
+            "share of needs that are neither in view nor can be fetched again",
+            "lost / arguments",
+        ).printed(
+            "lost\n%", "lost: share of names and values neither in the request nor fetchable"
+        ),
+        Score.total("far_arguments", "number of arguments with far needs", "arguments", better=""),
     )
 
     @override
@@ -117,7 +152,11 @@ recall = RecallMetric()
 
 
 def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bools) -> FloatArray:
-    """Return the arguments that are hit, in parts, by request; only chosen needs count."""
+    """Add up the share of hits of each argument of a tool call, for each trace and request.
+
+    An argument with four needs, three of which are hits, counts as 0.75. ``chosen`` is True for the
+    needs to consider. ``hit`` has one row per trace and one column per need.
+    """
     result = np.zeros((len(hit), requests))
     if chosen.any():
         counts = np.bincount(needs.argument[chosen], minlength=len(needs.arguments))
@@ -128,14 +167,14 @@ def _argument_shares(needs: NeedIndex, requests: int, chosen: _Bools, hit: _Bool
 
 
 def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
-    """Find which needs are in view, and which can be fetched, in each trace of one recording.
+    """Find out which needs of a recording are in view or can be fetched again, in each trace.
 
     Parameters
     ----------
     needs : NeedIndex
         Needs of the recording.
     traces : sequence of Trace
-        One trace per configuration.
+        Traces of the recording, one per configuration.
 
     Returns
     -------
@@ -164,16 +203,20 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
 
 
 def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
-    """Return for each need the last request in which an earlier mention of it is present."""
-    # Offset each entity's mentions above those of the previous entity, so that one running maximum
-    # over all of them restarts at each entity.
+    """Return, for each need, the number of the first request that contains no earlier mention of it.
+
+    The request before this one is the last request in which the need is visible. ``life`` has one row
+    per trace and contains, for each mention, the first request without this mention.
+    """
+    # Add a larger offset for each entity, so that one running maximum over the mentions of all
+    # entities restarts at the first mention of each entity.
     lift = needs.mention_entity * (requests + 1)
     running = np.maximum.accumulate(life + lift, axis=1)
     return (running[:, needs.last_mention_row] - lift[needs.last_mention_row]).astype(np.int64)
 
 
 class _EditedEntityIndex:
-    """Entities of edited messages, shared by the traces of one recording."""
+    """Index of the entities in edited messages, shared by the traces of one recording."""
 
     def __init__(self, needs: NeedIndex) -> None:
         self.needs = needs
@@ -190,9 +233,9 @@ class _EditedEntityIndex:
         self.request_offsets: list[int] = needs.request_offsets.tolist()
 
     def entities_in_entry(self, entry: Entry) -> frozenset[int]:
-        """Return the entities that an edited message still contains."""
+        """Return the indices of the entities that an edited message contains."""
         among = None
-        if not entry.is_aggregate:  # it can only contain what its original mentioned
+        if not entry.is_aggregate:  # search only for the entities of the original message
             rows = self.rows_by_position.get(entry.start)
             if not rows:
                 return frozenset()
@@ -203,7 +246,10 @@ class _EditedEntityIndex:
         return self.entities_cache[key][1]
 
     def extend_lifetimes(self, life: _Ints, trace: Trace) -> None:
-        """Extend a mention's life if the message that replaced its own still contains it."""
+        """Extend the lifetime of mentions that the edited version of a message still contains.
+
+        ``life`` contains, for each mention, the first request without it, and is changed in place.
+        """
         requests = len(self.needs.request_positions)
         for entry in trace.context.edited_entries:
             if not entry.is_aggregate and (kept := self.entities_in_entry(entry)):
@@ -212,7 +258,7 @@ class _EditedEntityIndex:
                         life[row] = min(entry.until, requests)
 
     def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
-        """Mark the needs that a summary keeps in view while it is present."""
+        """Mark needs as in view in the requests that include a summary with the needed entity."""
         if kept := self.entities_in_entry(entry):
             rows = self.need_rows(entry)
             known = np.zeros(len(self.needs.entities), dtype=bool)
@@ -220,7 +266,7 @@ class _EditedEntityIndex:
             seen[rows] |= known[self.needs.entity[rows]]
 
     def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
-        """Mark the needs whose messages a stub or a table of contents points to."""
+        """Mark needs as fetchable if a stub or a table of contents replaces one of their mentions."""
         needs, requests = self.needs, len(self.needs.request_positions)
         died = np.array(trace.context.dropped_at)
         until = np.zeros(len(died), dtype=np.int64)
@@ -229,10 +275,10 @@ class _EditedEntityIndex:
             if not entry.form.fetchable:
                 continue
             span = slice(entry.start, entry.stop)
-            # It replaced the message itself, or the pointer to it.
+            # The entry replaced the message itself, or an earlier pointer to the message.
             direct = (died[span] == entry.since) | (until[span] >= max(entry.since, 1))
             until[span][direct] = min(entry.until, requests)
-            # Otherwise the message was dropped before, and there is a gap between.
+            # Otherwise the message was dropped earlier, so some requests have no pointer to it.
             late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
             life = until[needs.mentions][None]
@@ -244,7 +290,7 @@ class _EditedEntityIndex:
                 pointer[rows] |= same & (needs.last_mention_row[rows] >= row)
 
     def need_rows(self, entry: Entry) -> slice:
-        """Return the rows of the needs of the requests in which an entry is present."""
+        """Return the index range of the needs of all requests that include ``entry``."""
         last = len(self.request_offsets) - 1
         since, until = (self.request_offsets[min(r, last)] for r in (entry.since, entry.until))
         return slice(since, until)
@@ -252,7 +298,7 @@ class _EditedEntityIndex:
     def mark_forked_request(
         self, seen: _Bools, pointer: _Bools, request: int, entries: Sequence[Entry]
     ) -> None:
-        """Mark the needs of a request that was built on a fork, one by one."""
+        """Mark needs as seen or fetchable, in one request built on a copy of the context (a fork)."""
         rows = range(self.request_offsets[request], self.request_offsets[request + 1])
         if not rows:
             return

@@ -1,7 +1,8 @@
-"""Model calls of strategies, and the texts that these calls wrote or failed to write.
+"""Model calls of strategies, and the texts that strategies requested from models.
 
-A strategy reports ``summary fallback: reason`` (or ``contents``, ``retrieval``, …) if it had to do
-without its model, and ``summary`` when the text is ready.
+A strategy reports the event ``summary`` or ``contents`` when such a text is ready. If the text was
+made partly or fully without the model, the strategy first reports ``summary fallback: REASON`` (or
+``contents fallback: REASON``). A failed retrieval is reported as ``retrieval fallback: REASON``.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ _NO_CALLS = {"calls": 0, "cached": 0, "attempts": 0, "tokens": 0, "usd": 0.0}
 
 
 class GeneratedText(NamedTuple):
-    """A text that a model should write, or find, for a strategy."""
+    """A text that a strategy requested from a model, such as a summary."""
 
     request: int
-    "the request before which it was needed"
+    "number of the request before which the strategy needed the text"
     kind: str
-    "``summary``, ``contents`` or ``retrieval``; empty if the strategy did not report it"
+    "``summary``, ``contents`` or ``retrieval``; empty if the strategy reported no event"
     reason: str = ""
-    "why it was made partly or fully without the model; empty if the model made it"
+    "reason why the text was made partly or fully without the model; empty if the model made it"
 
 
 def list_generated_texts(context: Ledger) -> list[GeneratedText]:
-    """List the texts that models should write in a replay, as the strategy reported them.
+    """List the texts that a strategy requested from models during a replay.
 
-    Summaries of strategies that call no model are left out.
+    Extractive summaries of strategies that use no model are not included.
 
     Parameters
     ----------
     context : Ledger
-        Events and model calls of a replay.
+        Events and model calls of the replay.
 
     Returns
     -------
     list of GeneratedText
-        The texts.
+        Requested texts, including those that the model failed to write.
 
     Examples
     --------
@@ -79,18 +80,18 @@ def list_generated_texts(context: Ledger) -> list[GeneratedText]:
 
 
 class StrategyCalls(NamedTuple):
-    """Model calls of the strategies over one recording, and the texts they wrote."""
+    """Model calls of all strategies over one recording, and the texts requested by the strategies."""
 
     calls: list[ModelCall]
-    "the model calls"
+    "model calls of all strategies"
     texts_by_strategy: dict[str, list[GeneratedText]]
-    "the texts, by strategy as text"
+    "requested texts of each strategy; the keys are the strategies as strings"
 
 
 def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
-    """Collect the model calls of the traces of one recording, those for probes included.
+    """Collect the model calls of the traces of one recording, including the calls for probes.
 
-    A replay that several budgets share counts once.
+    If several traces share one replay, its calls are counted once.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
     Returns
     -------
     StrategyCalls
-        The calls and the texts.
+        Model calls and requested texts.
     """
     spent: list[ModelCall] = []
     made: dict[str, list[GeneratedText]] = {}
@@ -113,7 +114,7 @@ def collect_strategy_calls(traces: Iterable[Trace]) -> StrategyCalls:
 
 
 class StrategyCallTotals:
-    """Totals of the model calls of a run, recording by recording."""
+    """Running totals of the model calls of an evaluation."""
 
     def __init__(self) -> None:
         self._calls: dict[str, dict[str, Any]] = {}
@@ -121,12 +122,12 @@ class StrategyCallTotals:
         self._wordings: dict[str, str] = {}
 
     def add(self, made: StrategyCalls) -> None:
-        """Add the calls of one recording.
+        """Add the model calls of one recording to the totals.
 
         Parameters
         ----------
         made : StrategyCalls
-            Calls and texts of the recording.
+            Model calls and requested texts of the recording.
         """
         for call in made.calls:
             totals = self._calls.setdefault(call.model, _NO_CALLS.copy())
@@ -140,30 +141,35 @@ class StrategyCallTotals:
             self._texts.setdefault(strategy, []).extend(map(self._merge_reason, texts))
 
     def add_replies(self, model: str, replies: Iterable[Reply | ModelUnavailable]) -> None:
-        """Add the replies of a model that is asked about a recording.
+        """Add calls that no strategy made, such as those of a judge that grades answers to probes.
 
         Parameters
         ----------
         model : str
             Name of the model.
         replies : iterable of Reply or ModelUnavailable
-            Its replies.
+            Reply to each call, or the error if the call failed.
         """
         self.add(StrategyCalls([ModelCall.from_reply(0, model, reply) for reply in replies], {}))
 
     def _merge_reason(self, text: GeneratedText) -> GeneratedText:
-        """Count reasons such as "(512 of 400)" and "(90 of 80)" as one, in the words of the first."""
+        """Replace the reason of a text by an earlier reason that differs only in its numbers.
+
+        For example, "too long (512 of 400)" replaces a later "too long (90 of 80)", so that both are
+        counted as the same reason.
+        """
         alike = _NUMBERS.sub("#", text.reason)
         return text._replace(reason=self._wordings.setdefault(alike, text.reason))
 
     def manifest(self) -> dict[str, Any]:
-        """Return the totals for the manifest.
+        """Return the totals as they are stored in the manifest.
 
         Returns
         -------
         dict
-            ``calls`` by model: tokens and dollars exclude cached calls, and ``usd`` is None if a
-            price is unknown. ``fallbacks`` by strategy if there are any.
+            ``calls`` contains totals for each model. ``tokens`` and ``usd`` exclude cached calls, and
+            ``usd`` is None if a price is unknown. ``fallbacks`` contains, for each strategy with at
+            least one text that was made without the model, the number of these texts and the reasons.
         """
         fallbacks = {}
         for strategy, texts in self._texts.items():

@@ -1,4 +1,4 @@
-"""Size of the requests, overflows, and the strategy's own model calls."""
+"""Number of tokens of each request, overflows, and the strategy's own model calls."""
 
 from __future__ import annotations
 
@@ -13,43 +13,55 @@ from ctxlab.evaluation.metrics.strategy_calls import list_generated_texts
 
 
 class UsageMetric(Metric):
-    """Tokens of each request, compared with the limit minus the reserve."""
+    """Size of each request, compared with the budget, and the strategy's own model calls."""
 
     columns = (
-        Column("tokens", "tokens of messages, their overhead and tool definitions", "tokens"),
-        Column("messages", "messages of the request", "messages"),
-        Column("over", "tokens beyond the limit minus the reserve", "tokens"),
-        Column("overflow", "1 if the request is too large", "0 or 1"),
-        Column("panicked", "1 if panic had to shorten the request to fit", "0 or 1"),
-        Column("stuck", "1 if the messages that are never dropped are too large", "0 or 1"),
+        Column("tokens", "tokens of the request, including its tool definitions", "tokens"),
+        Column("messages", "number of messages in the request", "messages"),
+        Column("over", "tokens above the budget (the limit minus the reserve)", "tokens"),
+        Column("overflow", "1 if the request exceeds the budget", "0 or 1"),
+        Column("panicked", "1 if panic truncation shortened the request", "0 or 1"),
+        Column("stuck", "1 if the request exceeds the budget after panic truncation", "0 or 1"),
         Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
-        Column("strategy_calls", "the strategy's own model calls", "calls"),
-        Column("written", "texts, such as summaries, that a model should write", "texts"),
-        Column("fallbacks", "those of them that were written partly or fully without it", "texts"),
+        Column("strategy_calls", "number of the strategy's own model calls", "calls"),
+        Column("written", "texts requested from a model, such as summaries", "texts"),
+        Column("fallbacks", "requested texts made partly or fully without the model", "texts"),
     )
     scores = (
-        Score.mean("tokens_mean", "mean tokens per request", "tokens", "tokens").printed(
+        Score.mean("tokens_mean", "mean number of tokens per request", "tokens", "tokens").printed(
             "tokens\nmean"
         ),
         Score(
             "tokens_peak",
-            "tokens of the largest request",
+            "number of tokens of the largest request",
             "tokens",
             "max",
             "tokens",
             better="lower",
         ).printed("tokens\npeak"),
-        Score.total("tokens_total", "tokens of all requests", "tokens", "tokens"),
-        Score.mean("messages_mean", "mean messages per request", "messages", "messages", better=""),
-        Score.rate("overflow_rate", "requests that are too large", "overflow").printed(
-            "over\n%", "over: requests larger than the limit minus the reserve"
+        Score.total("tokens_total", "number of tokens of all requests", "tokens", "tokens"),
+        Score.mean(
+            "messages_mean",
+            "mean number of messages per request",
+            "messages",
+            "messages",
+            better="",
         ),
-        Score.rate("panic_rate", "requests that panic had to shorten", "panicked"),
-        Score.rate("stuck_rate", "requests that cannot be made to fit", "stuck"),
+        Score.rate("overflow_rate", "share of requests that exceed the budget", "overflow").printed(
+            "over\n%", "over: share of requests that exceed the budget (limit minus reserve)"
+        ),
+        Score.rate("panic_rate", "share of requests shortened by panic truncation", "panicked"),
+        Score.rate(
+            "stuck_rate", "share of requests that exceed the budget after panic truncation", "stuck"
+        ),
         Score.total("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
-        Score.total("strategy_calls", "the strategy's own model calls", "calls"),
-        Score.total("fallbacks", "the strategy's texts written without its model", "texts"),
-        Score.rate("fallback_rate", "texts written without its model", "fallbacks / written"),
+        Score.total("strategy_calls", "number of the strategy's own model calls", "calls"),
+        Score.total("fallbacks", "requested texts made partly or fully without a model", "texts"),
+        Score.rate(
+            "fallback_rate",
+            "share of requested texts made partly or fully without a model",
+            "fallbacks / written",
+        ),
     )
 
     @override

@@ -1,8 +1,8 @@
-"""Validity of the requests: whether the provider would accept them. Nothing is repaired.
+"""Validity of the requests: whether the provider would accept them as they are.
 
-If a valid recording is edited in place and no edit separates a tool call from its results, its
-requests are valid by construction, except for the rule about the first speaker. Any other request
-is checked message by message (``ctxlab.messages.validation``).
+If the recording is valid and a strategy keeps each tool call together with its results, a request
+can violate only one rule: the first message must have the right role. In this case only that rule
+is checked. Any other request is checked message by message (``ctxlab.messages.validation``).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 
 
 class ValidityMetric(Metric):
-    """Requests that violate the rules of the recording's provider (``PreparedRecording.provider``)."""
+    """Share of requests that violate the provider's API rules (``PreparedRecording.provider``)."""
 
     columns = (
         Column("faults", "violations of the provider's API rules in the request", "faults"),
         Column("invalid", "1 if the provider would reject the request", "0 or 1"),
     )
     scores = (
-        Score.rate("invalid_rate", "requests that the provider would reject", "invalid").printed(
-            "invalid\n%", "invalid: requests that the provider would reject"
-        ),
+        Score.rate(
+            "invalid_rate", "share of requests that the provider would reject", "invalid"
+        ).printed("invalid\n%", "invalid: share of requests that the provider would reject"),
     )
 
     @override

@@ -1,4 +1,4 @@
-"""Plots of results. Each function returns the axes it drew on; matplotlib is imported on first use."""
+"""Plots of evaluation results. Each function imports matplotlib and returns the axes of the plot."""
 
 from ctxlab.evaluation.plots.context_map import plot_context_map
 from ctxlab.evaluation.plots.frontier import plot_frontier

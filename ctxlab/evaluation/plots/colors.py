@@ -13,16 +13,16 @@ _ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 _BLUE, _VERMILION, _PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 
 TEXT_COLOR = "#222222"
-"""Colour of text and marks."""
+"""Colour of text and of markers without a category."""
 
 GRAY = "#777777"
 """Colour of controls and captions."""
 
 LIGHT_GRAY = "#D9D9D9"
-"""Colour of guides and dropped messages."""
+"""Colour of guide lines and of dropped messages."""
 
 COLOR_CYCLE: tuple[str, ...] = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY)
-"""Colours of categories, in order; yellow is left out because it is too faint for a point."""
+"""Colours of categories, in order of use. Yellow is not used, because it is too faint for a point."""
 
 STATE_COLORS: dict[str, str] = {
     "absent": "#FFFFFF",
@@ -37,7 +37,7 @@ STATE_COLORS: dict[str, str] = {
 """Colour of each state of a message; the keys are ``ctxlab.evaluation.replay.MESSAGE_STATES``."""
 
 LEGEND_STYLE: dict[str, Any] = {"frameon": False, "fontsize": 8, "borderaxespad": 0}
-"""Arguments of each legend that stands outside its axes."""
+"""Keyword arguments of ``Axes.legend`` for legends outside the axes."""
 
 ROLE_COLORS: dict[str, str] = {
     "system": TEXT_COLOR,
@@ -45,4 +45,4 @@ ROLE_COLORS: dict[str, str] = {
     "assistant": "#FFFFFF",
     "tool": "#A6A6A6",
 }
-"""Colour of each role."""
+"""Colour of each message role."""

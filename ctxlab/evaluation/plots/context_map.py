@@ -1,7 +1,9 @@
 """Context map: the state of every message in every request of a replay.
 
-A row is a request, and a column is a message of the recording. A mark shows where something that
-the agent used next was last mentioned, if the request no longer contained it.
+Each row is a request, and each column is a message of the recording. A marker shows a need that was
+not in view: a name or value that the agent used in its reply although the request did not contain
+it. The row of the marker is this request, and the column is the last message that mentioned the
+name or value.
 """
 
 from __future__ import annotations
@@ -19,35 +21,35 @@ if TYPE_CHECKING:
 
 
 def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
-    """Plot requests (downwards) × messages (to the right), coloured by each message's state.
+    """Plot the state of each message in each request: one row per request, one column per message.
 
-    A cross marks a need that was lost, and a ring one that can be fetched (``Replay.needs``). Both
-    are at the request that used the entity and the message that mentioned it last. The strip at the
-    top shows the role of each message.
+    A cross marks a need that was lost, and a ring marks a need that can be fetched again (see
+    ``Replay.needs``). The marker is in the row of the request and in the column of the last message
+    that mentioned the needed name or value. The strip above the map shows the role of each message.
 
     Parameters
     ----------
     replay : Replay
-        The replay of one recording.
+        Replay of one recording.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
+        Axes with the plot.
 
     Raises
     ------
     SpecError
-        If the recording has no model call.
+        If the recording contains no model call.
     """
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
     name, positions = replay.prepared.recording.id, replay.prepared.request_positions
     if not positions:
-        raise SpecError(f"{name} contains no model call, so there is no request to plot")
+        raise SpecError(f"recording {name!r} contains no model call to plot; choose another one")
     messages = positions[-1]
     if ax is None:
         # Wide enough for one pixel per message at matplotlib's default resolution.
@@ -69,7 +71,7 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
 
 
 def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
-    """Mark each message with a missed need; return the meaning and handle of each kind of mark."""
+    """Draw markers for the needs that were not in view. Return labels and handles for the legend."""
     from matplotlib.patheffects import withStroke
 
     needs = replay.needs
@@ -80,7 +82,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
         "lost": ("needed and lost", {"marker": "x", "lw": 1.4, "path_effects": halo}),
     }
     for tier, (meaning, look) in looks.items():
-        # Needs that miss the same message in the same request share a mark.
+        # Needs with the same last message and the same request share a marker.
         places = needs.loc[needs["tier"] == tier, ["last", "request"]].drop_duplicates()
         if len(places):
             x, y = places.to_numpy().T
@@ -90,7 +92,10 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
 
 
 def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> None:
-    """Draw the legend in the empty corner above the diagonal."""
+    """Draw the legend in the upper right corner.
+
+    The corner is empty, because early requests do not contain late messages.
+    """
     from matplotlib.patches import Patch
 
     shown = [state for state in states if state != "absent"]
@@ -101,7 +106,7 @@ def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> 
 
 
 def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
-    """Draw a strip above the map with the role of each message."""
+    """Draw a strip above the map that shows the role of each message."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 

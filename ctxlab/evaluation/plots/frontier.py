@@ -1,7 +1,7 @@
-"""Frontier plot: the cost of each strategy against what it keeps, with intervals.
+"""Frontier plot: the cost of each strategy and its recall, with intervals.
 
-A point is a strategy under a limit. A step line joins the Pareto front: strategies for which no
-other one is both cheaper and better.
+Each point is a strategy under a limit. A step line connects the frontier: the strategies for which
+no other strategy is both cheaper and better.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _AXIS_LABELS = {
-    "tokens_mean": "tokens a request (mean)",
+    "tokens_mean": "tokens per request (mean)",
     "tokens_peak": "tokens of the largest request",
     "cost_usd": "input cost of all requests (USD)",
     "recall": "recall (availability)",
@@ -32,7 +32,7 @@ _AXIS_LABELS = {
     "recall_far": "far recall (availability)",
 }
 _WIDE_NAME_CHARS = 56
-"length of a strategy's text from which on the key has one column"
+"the key has one column instead of two if a strategy has at least this many characters"
 
 _CONTROL_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
 
@@ -47,36 +47,37 @@ def plot_frontier(
 ) -> Axes:
     """Plot the leaderboard with cost on the x-axis and recall on the y-axis.
 
-    Hollow points cannot be used as they are: some of their requests overflow, or more are invalid
-    than in full history. The step line leaves them out. Controls are grey. The key is outside the
-    axes, so create your own figure with ``layout="constrained"``.
+    A hollow point is a strategy that cannot be used as it is: some of its requests overflow, or more
+    of its requests are invalid than with full history. The step line ignores these strategies.
+    Controls are grey. The key with the names of the strategies is below the axes. If you pass
+    ``ax``, create its figure with ``layout="constrained"``, so that the key is not cut off.
 
     Parameters
     ----------
     results : Results
         Results of ``evaluate``.
     limit : float or iterable of float, optional
-        Limits to show. None shows all.
+        Limits to show. None shows all limits.
     x : str, default "tokens_mean"
         Column of the leaderboard on the x-axis.
     y : str, default "recall_far"
-        Column of the leaderboard on the y-axis; its interval is drawn if it has one.
+        Column of the leaderboard on the y-axis. If the column has an interval, it is drawn.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
+        Axes with the plot.
 
     Raises
     ------
     SpecError
-        If a column or limit is not in the results.
+        If a column or a limit is not in the results, or no strategy has a value in both columns.
     """
     if not isinstance(results, Results):
         raise SpecError(
-            f"expected the Results of evaluate, got {type(results).__name__}"
+            f"expected Results as returned by evaluate, got {type(results).__name__}"
             + ("; pass its attribute .results" if hasattr(results, "results") else "")
         )
     import matplotlib.pyplot as plt
@@ -98,7 +99,7 @@ def plot_frontier(
 
 
 def _rows(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:
-    """Return the rows to show, with control, fit and colour."""
+    """Return the leaderboard rows to show, with the columns ``control``, ``fits`` and ``color``."""
     board = results.leaderboard()
     for column in (x, y):
         require_known("column of the leaderboard", column, board.columns)
@@ -111,15 +112,15 @@ def _rows(results: Results, limit: float | Iterable[float] | None, x: str, y: st
     board = board.assign(control=control_names(board), fits=usable_rows(board))
     board = board.dropna(subset=[x, y])
     if board.empty:
-        raise SpecError(f"{y} is unknown for every strategy: no recording has data for it")
-    # A point that is the same under several limits gets no limit's colour.
+        raise SpecError(f"no strategy has both a known {x} and a known {y}; choose other columns")
+    # A point that is the same under several limits gets the text colour.
     shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
     color = board["limit"].map(_limit_colors(board)).mask(shared, TEXT_COLOR)
     return board.assign(color=color.mask(board["control"] != "", GRAY))
 
 
 def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
-    """Draw markers and intervals; return the intervals."""
+    """Draw the markers and the intervals. Return each interval as ``(x, low, high)``."""
     bars = []
     for row in board.sort_values("fits", kind="stable").to_dict("records"):
         color = row["color"]
@@ -138,14 +139,17 @@ def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[fl
 def _make_labels(
     board: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
 ) -> list[Label]:
-    """Label strategies by number and controls by name; points that coincide share a label."""
+    """Return the labels of all points: numbers for strategies, and names for controls.
+
+    Points at the same position share a label.
+    """
     several = board["limit"].nunique() > 1
     labels: list[Label] = []
     for (is_control, *_), rows in board.groupby([board["control"] != "", x, y], sort=False):
         first, limits = rows.iloc[0], rows["limit"].unique()
         names = rows["control"] if is_control else rows["strategy"].map(numbers).map(str)
         name = ", ".join(dict.fromkeys(names))
-        # A control that is the same under every limit is labelled without one.
+        # Add the limit to a control's label, unless the point is the same under several limits.
         if is_control and several and len(limits) == 1:
             name += f" {_format_limit(limits[0])}"
         weight = "bold" if rows.index.isin(best.index).any() else "normal"
@@ -162,7 +166,8 @@ def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str
     ax.set_ylabel(_AXIS_LABELS.get(y, meaning.get(y, y)))
     ax.margins(x=0.08, y=0.08)
     if (board[x] > 0).all():
-        # A log scale: equal distances are equal savings, and full history does not squeeze the rest.
+        # On a log scale, equal distances are equal relative savings, and the high cost of full
+        # history does not squeeze the other points together.
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_minor_locator(NullLocator())
@@ -175,7 +180,7 @@ def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str
 
 
 def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
-    """Draw the legend of colours, hollow points and bold numbers above the axes."""
+    """Draw the legend above the axes. It explains colours, hollow points and bold numbers."""
     from matplotlib.lines import Line2D
 
     colors = _limit_colors(board).items()
@@ -184,24 +189,24 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     if (used["color"] == TEXT_COLOR).any():
         looks.append(("several limits", TEXT_COLOR, TEXT_COLOR, "o"))
     if not used["fits"].all():
-        looks.append(("overflows or is invalid", TEXT_COLOR, "white", "o"))
+        looks.append(("overflow or invalid requests", TEXT_COLOR, "white", "o"))
     if len(used) < len(board):
         looks.append(("control", GRAY, GRAY, "D"))
     names = [name for name, *_ in looks]
     handles = [Line2D([], [], marker=m, ls="", mec=e, mfc=f) for _, e, f, m in looks]
     if steps:
-        names.append("bold: none is cheaper and better")
+        names.append("bold: on the frontier")
         handles.append(Line2D([], [], color=LIGHT_GRAY, lw=1.6))
     look = {**LEGEND_STYLE, "loc": "lower left", "bbox_to_anchor": (0, 1.01), "borderpad": 0}
     look |= {"handlelength": 1.0, "handletextpad": 0.5, "columnspacing": 1.4}
-    columns = 4 if len(names) <= 4 else 3  # six columns would be wider than the figure
+    columns = 4 if len(names) <= 4 else 3  # more columns would be wider than the figure
     legend = ax.legend(handles, names, ncols=columns, **look)
     ax.add_artist(legend)
     legend.set_clip_on(False)  # a clipped artist gets no space in the layout
 
 
 def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
-    """Draw the caption and the numbered strategies below the axes."""
+    """Draw the caption and the key, a list of numbered strategies, below the axes."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -218,7 +223,7 @@ def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
 
 
 def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
-    """Return a caption with the number of recordings and the caveats."""
+    """Return the caption: the size of the data and notes on how to read the plot."""
     recordings = results.requests["recording"].nunique()
     requests = int(board["requests"].max())
     clusters = results.cluster_count
@@ -234,7 +239,7 @@ def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
 
 
 def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
-    """Return a colour for each limit; a colour map if there are more limits than colours."""
+    """Return a colour for each limit, from a colour map if there are more limits than colours."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -1,7 +1,8 @@
 """Place labels next to their points so that they cover as little as possible.
 
-Labels are placed one after another. Each one tries positions around its point, near ones first, and
-takes the best. A label that is far from its point is connected to it by a thin line.
+Labels are placed one after another. Each label is tried at several positions around its point and
+placed where it overlaps least; near positions are preferred. A thin line connects a label to its
+point if they are far apart.
 """
 
 from __future__ import annotations
@@ -20,47 +21,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Annotation
 
-# Distances in points, angles in radians from the right; right and left are the most readable.
+# Distances in points; angles in radians, counted from the right. Right and left come first, because
+# labels in these directions are the easiest to read.
 _DISTANCES = np.array([7.0, 11.0, 17.0, 25.0, 36.0, 50.0])[:, None, None]
 _ANGLES = np.pi / 8 * np.array([0, 8, 2, 14, 6, 10, 4, 12, 1, 15, 7, 9, 3, 13, 5, 11])
 _DIRECTIONS = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 _MIN_LEADER_DISTANCE = 11.0
 
 _Array = npt.NDArray[np.float64]
-"""Pixels: points as x and y; boxes as left, bottom, right and top."""
+"""Coordinates in pixels: x and y of points, or left, bottom, right and top of boxes."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """The label of a point, in data coordinates."""
+    """Label of a point in a plot."""
 
     x: float
-    "x of the point"
+    "x of the point, in data coordinates"
     y: float
-    "y of the point"
+    "y of the point, in data coordinates"
     text: str
-    "the text"
+    "text of the label"
     color: str = GRAY
     "colour of the text"
     weight: str = "normal"
     "font weight of the text"
     is_control: bool = False
-    "True for controls, which are placed last"
+    "True if the point is a control; labels of controls are placed last"
 
 
 def place_labels(
     ax: Axes, labels: Sequence[Label], bars: Sequence[tuple[float, float, float]]
 ) -> None:
-    """Draw labels on axes whose limits and layout are final.
+    """Draw labels next to their points. Call this function when the rest of the plot is complete.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-        The axes.
+        Axes to draw on.
     labels : sequence of Label
-        The labels; earlier ones choose their position first, and those of controls last.
+        Labels to place, in this order. The labels of controls are placed after all others.
     bars : sequence of (float, float, float)
-        Vertical lines ``(x, low, high)`` in data coordinates that labels should avoid.
+        Vertical lines ``(x, low, high)`` in data coordinates that labels should not cover.
     """
     from matplotlib.patheffects import withStroke
 
@@ -85,7 +87,7 @@ def place_labels(
         text = _annotate(ax, label, label.text, **look)
         extent = text.get_window_extent()
         size = np.array([extent.width + 2 * pixel, extent.height + pixel])
-        # The label touches an ellipse around its point.
+        # The possible centres of the label lie on ellipses around the point.
         offsets = (_DIRECTIONS * (_DISTANCES * pixel + size / 2)).reshape(-1, 2)
         corners = point + offsets - size / 2
         boxes = np.concatenate([corners, corners + size], axis=1)
@@ -101,14 +103,17 @@ def place_labels(
 def _annotate(
     ax: Axes, label: Label, text: str, offset: tuple[float, float] = (0, 0), **look: Any
 ) -> Annotation:
-    """Write a text at an offset from a point, in points, without an effect on the layout."""
+    """Draw a string next to the label's point, at an offset in typographic points.
+
+    The string has no effect on the layout of the figure.
+    """
     drawn = ax.annotate(text, (label.x, label.y), offset, textcoords="offset points", **look)
     drawn.set_in_layout(False)
     return drawn
 
 
 def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> None:
-    """Draw a thin line from a point to the nearest edge of its label, unless it is adjacent."""
+    """Draw a thin line from a point to the nearest edge of its label, unless the edge is close."""
     end = offset - np.clip(offset, -size / 2, size / 2)
     if np.hypot(*end) > _MIN_LEADER_DISTANCE:
         line = {"arrowstyle": "-", "lw": 0.6, "color": GRAY, "shrinkA": 0, "shrinkB": 3}
@@ -116,7 +121,7 @@ def _draw_leader_line(ax: Axes, label: Label, offset: _Array, size: _Array) -> N
 
 
 def _overlap_areas(boxes: _Array, others: _Array) -> _Array:
-    """Return the total area that each box shares with others, in square pixels."""
+    """Return, for each box, the total area of its overlaps with ``others``, in square pixels."""
     low = np.maximum(boxes[:, None, :2], others[:, :2])
     high = np.minimum(boxes[:, None, 2:], others[:, 2:])
     total: _Array = np.clip(high - low, 0, None).prod(axis=2).sum(axis=1)

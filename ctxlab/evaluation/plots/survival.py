@@ -1,4 +1,4 @@
-"""Plot the share of planted canaries in view after each round of compaction."""
+"""Survival plot: the share of inserted canaries in view, for example by rounds of compaction."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _AXIS_LABELS = {
-    "round": "rounds of compaction since it was planted",
-    "distance": "tokens since it was planted",
-    "depth": "depth at which it was planted (share of the text)",
+    "round": "rounds of compaction since the canary was inserted",
+    "distance": "tokens since the canary was inserted",
+    "depth": "depth at which the canary was inserted (share of the text)",
 }
 _LINE_STYLES = ("-", "--", ":")
 _MARKERS = ("o", "s", "^", "D")
@@ -31,32 +31,35 @@ def plot_survival(
     limit: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the share of canaries in view with intervals, one line per strategy.
+    """Plot the share of canaries in view, with intervals and one line per strategy.
 
-    A hollow point has fewer than five clusters and therefore no interval. Controls are grey.
+    A hollow point is based on fewer than five clusters and therefore has no interval. Controls are
+    grey.
 
     Parameters
     ----------
     survival : SurvivalResults
         Results of ``measure_survival``.
     by : str, default "round"
-        The x-axis: ``round``, ``distance``, or ``depth`` (at the end of each recording).
+        Quantity on the x-axis. ``round``: rounds of compaction since the canary was inserted.
+        ``distance``: number of tokens since then. ``depth``: position of the canary as a share of the
+        text. With ``depth``, only the last request of each recording counts.
     limit : float, optional
-        The limit to show; required if several were evaluated.
+        Limit to show. Required if several limits were evaluated.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes.
+        Axes with the plot.
 
     Raises
     ------
     SpecError
-        If the limit was not evaluated, or must be chosen.
+        If ``limit`` was not evaluated, or is None although several limits were evaluated.
     UnknownName
-        If ``by`` is not a known axis.
+        If ``by`` is not one of the three quantities.
     """
     if not isinstance(survival, SurvivalResults):
         raise SpecError(
@@ -64,12 +67,12 @@ def plot_survival(
         )
     import matplotlib.pyplot as plt
 
-    require_known("axis of survival", by, _AXIS_LABELS)
+    require_known("x-axis", by, _AXIS_LABELS)
     board = survival.breakdown(by)
     known = list(dict.fromkeys(board["limit"]))
     if limit not in known and (limit is not None or len(known) > 1):
         told = ", ".join(f"{value:g}" for value in known)
-        raise SpecError(f"limit: choose one of {told}")
+        raise SpecError(f"limit: expected an evaluated limit, got {limit}; choose one of {told}")
     chosen = known[0] if limit is None else limit
     board = board[board["limit"] == chosen]
     if ax is None:
@@ -101,7 +104,7 @@ def plot_survival(
 def _draw_strategy(
     ax: Axes, strategy: str, rows: pd.DataFrame, places: list[int], figure: str, number: int | None
 ) -> None:
-    """Draw the line, points and intervals of one strategy."""
+    """Draw the line, the points and the intervals of one strategy."""
     look: dict[str, Any] = {"color": GRAY, "ls": ":", "lw": 1.0}
     mark = "."
     if number is not None:
@@ -115,7 +118,7 @@ def _draw_strategy(
         fill = "white" if hollow else look["color"]
         ax.plot(place, value, mark, ms=5, mfc=fill, mec=look["color"], zorder=3)
     if number is not None:
-        # Shift intervals sideways so that those of different strategies do not overlap.
+        # Shift the intervals sideways, so that intervals of different strategies do not overlap.
         beside = [place + 0.05 * (number % 6 - 2.5) for place in places]
         low, high = rows[f"{figure}_low"].to_numpy(), rows[f"{figure}_high"].to_numpy()
         ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)

@@ -1,9 +1,10 @@
 """Compare a model's tool calls with the recorded ones: by name, by arguments, and by both.
 
-The order of calls within a message is ignored, because they are made at once. A recorded call is
-paired with one call of the model or with none. The number of pairs is divided by the larger of the
-two numbers of calls, so that missing and extra calls both lower the agreement. In the usual case of
-one recorded call and one call of the model, all shares except ``leaves`` and ``entities`` are 0 or 1.
+The order of calls within a message is ignored, because all of them are made at once. A recorded call
+is paired with at most one call of the model. The number of pairs is divided by the number of recorded
+calls or of the model's calls, whichever is larger, so that missing and extra calls both lower the
+agreement. In the usual case of one recorded call and one call of the model, all shares except
+``leaves`` and ``entities`` are 0 or 1.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class CallMatch(NamedTuple):
     """Agreement of a model's tool calls with the recorded ones, as shares from 0 to 1."""
 
     name: float
-    "share of calls of the same tool"
+    "share of calls that call the same tool"
     arguments: float
-    "share of calls with equal arguments, whatever the tool"
+    "share of calls with equal arguments, even if the tools differ"
     both: float
-    "share of calls of the same tool with equal arguments"
+    "share of calls that call the same tool with equal arguments"
     leaves: float
-    "share of argument values that are equal and have the same path in a call of the same tool"
+    "share of argument values that are equal and at the same JSON path in a call of the same tool"
     entities: float
     """share of the paths, ids, numbers and other entities in the recorded arguments that occur in the
     model's arguments; nan if the recorded arguments contain no entity"""
@@ -84,9 +85,9 @@ def match_calls(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> 
 def same_arguments(one: str, other: str) -> bool:
     """Check if two JSON strings contain the same arguments of a tool call.
 
-    The order of keys is ignored, white space around values is ignored, and ``1`` equals ``1.0``. All
-    other differences count, such as upper and lower case, ``./a`` and ``a``, or a null and a missing
-    key. Strings that are not valid JSON are compared as they are. An empty string equals ``{}``.
+    The order of keys and whitespace around strings are ignored, and ``1`` equals ``1.0``. All other
+    differences count, such as those of upper and lower case, of ``./a`` and ``a``, or of a null and a
+    missing key. Strings that are not valid JSON are compared as they are. An empty string equals ``{}``.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def same_arguments(one: str, other: str) -> bool:
     Returns
     -------
     bool
-        True if the arguments are the same.
+        True if the arguments are equal in this sense.
 
     Examples
     --------
@@ -110,12 +111,12 @@ def same_arguments(one: str, other: str) -> bool:
 
 
 def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
-    """Count the elements that two collections have in common; duplicates count separately."""
+    """Count the elements that two collections have in common, including duplicates."""
     return (Counter(ours) & Counter(theirs)).total()
 
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    """Sum the similarity of paired calls, where the most similar calls of a tool are paired first."""
+    """Pair the most similar calls of the same tool, and sum the similarities of the pairs."""
     ours, theirs = (
         [(_count_leaves(call), _normalize_arguments(call)) for call in calls]
         for calls in (recorded, predicted)
@@ -172,7 +173,7 @@ def _parse_arguments(call: ToolCall) -> Any:
 
 
 def _freeze(value: Any) -> Hashable:
-    """Convert a JSON value to a hashable one that compares equal for equivalent values."""
+    """Convert a JSON value to a hashable value, equal for arguments that count as the same."""
     if isinstance(value, dict):
         return "object", frozenset((key, _freeze(inner)) for key, inner in value.items())
     if isinstance(value, list):

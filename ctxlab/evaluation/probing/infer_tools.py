@@ -1,9 +1,9 @@
 """Derive tool definitions from the tool calls of a recording that contains no definitions.
 
-A model cannot call tools without definitions. The derived definitions contain the information in the
-calls: names of tools, names of arguments, and types of values. An argument is required if every call
-of the tool has it. There are no descriptions, and tools that were never called are missing. The model
-therefore has an easier choice of tools than the recorded agent had.
+A model cannot call tools without definitions. The derived definitions contain what the calls show:
+names of tools, names of arguments, and types of values. An argument is required if every recorded
+call of the tool has it. There are no descriptions, and tools that were never called are missing. The
+model therefore has an easier choice of tools than the recorded agent had.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _JSON_TYPES |= {type(None): "null", bool: "boolean", int: "integer", float: "num
 _MAX_DEPTH = 4
 "maximum depth of nested values in a schema; deeper values may have any type"
 _MAX_KEYS = 32
-"maximum number of keys of a nested object; if there are more, they are taken for data, not field names"
+"maximum number of keys of a nested object whose keys are taken for field names and not for data"
 
 
 def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
@@ -48,7 +48,7 @@ def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any],
     seen: dict[str, list[dict[str, Any]]] = {}
     for message in messages:
         for call in message.tool_calls:
-            found = call.parse_arguments()  # anything but a JSON object counts as no arguments
+            found = call.parse_arguments()  # other JSON values count as no arguments
             seen.setdefault(call.name, []).append(found if isinstance(found, dict) else {})
     return tuple(
         {

@@ -2,8 +2,8 @@
 
 The rubric is the prompt ``prompts/judge.md``. A judge receives a question, the reference answers and
 a reply, and returns a verdict with a reason. It receives neither the conversation nor the strategy.
-The output is parsed strictly: if it contains no JSON object with a verdict, the reply has no verdict
-from this judge, and the score of the judge excludes it.
+If the output contains no JSON object with a verdict, the judge has no verdict on the reply, and its
+score excludes the reply.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class JudgeVerdict(NamedTuple):
 
 
 def judge_key(number: int) -> str:
-    """Return the name of the column with a judge's verdicts, which is also the name of its score.
+    """Return the name of the column with a judge's verdicts, which is also the name of the score.
 
     Parameters
     ----------
@@ -167,8 +167,8 @@ class JudgeAgreement(NamedTuple):
     kappa: float
     "Cohen's kappa"
     low: float
-    """lower bound of kappa's interval; nan with fewer than five clusters, and if kappa is undefined in
-    more than 5 % of the resamples or the same in all of them"""
+    """lower bound of kappa's interval; nan with fewer than five clusters, or if kappa is undefined in
+    more than 5 % of the resamples or has the same value in all of them"""
     high: float
     "upper bound of kappa's interval; nan if there is no lower bound"
 
@@ -184,7 +184,7 @@ def judge_agreement(
 ) -> JudgeAgreement:
     """Compute the agreement and Cohen's kappa of two judges, with an interval for kappa.
 
-    The interval is a percentile bootstrap over clusters. With few clusters it is too short: in
+    The interval is a percentile bootstrap over clusters. With few clusters it is too narrow: in
     simulations the 95 % interval contains the true kappa in 84 % of cases with five clusters, and in
     93 % with thirty.
 

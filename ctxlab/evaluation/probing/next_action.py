@@ -4,8 +4,8 @@ At sampled requests, a model continues the context of each strategy. Its tool ca
 the recorded ones by name, by arguments and by both. Like any replay this is off-policy: the earlier
 conversation is always the recorded one. A different call is not necessarily an error, because it may
 be as good as the recorded one. In addition, the model may differ from the recorded agent's model, and
-its answers vary between repetitions. A single score therefore says little. The difference to ``full``
-on the same requests shows the effect of a strategy.
+its answers vary between repetitions. A single score therefore says little. The difference from the
+control ``full`` on the same requests shows the effect of a strategy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DEFAULT_NEXT_ACTION_STRATEGIES: tuple[str, ...] = (
     "sliding_window()",
     "nothing",
 )
-"""Strategies compared by default: full history as the ceiling, two strategies, and the floor."""
+"""Strategies compared by default: two strategies, and the controls ``full`` and ``nothing``."""
 
 _DEFAULT_MAX_TOKENS = 4096
 "default maximum tokens of a reply; it is high because a call that writes a file is long"
@@ -97,11 +97,11 @@ def evaluate_next_action(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     seed: int = 0,
 ) -> NextActionResults:
-    """Ask a model for the next action with each strategy's context and compare it with the recorded one.
+    """Ask a model for the next action with each strategy's context, and compare it with the recording.
 
     The conversation is divided into stretches, and one request at which the recorded agent called a
-    tool is sampled from each. The sample is the same for every configuration. Identical requests are
-    sent only once. Requests that the provider would reject are not sent and count in
+    tool is sampled from each. The sample is the same for every configuration. Identical requests
+    are sent only once. Requests that the provider would reject are not sent and are counted in
     ``invalid_rate``. Calls are compared by ``ctxlab.evaluation.probing.call_matching``. The score
     ``agrees_self``, the agreement between replicates, shows how much answers vary by chance.
 
@@ -119,17 +119,17 @@ def evaluate_next_action(
     answer_model : str
         Model that is asked for the next action.
     requests : int, default 20
-        Number of requests sampled from each recording. 0 takes all.
+        Number of requests sampled from each recording. 0 takes all requests.
     replicates : int, default 1
         Number of times that each request is sent.
     tools : sequence of mapping, optional
-        Tool definitions in OpenAI's format, sent with every request. None uses those of the
-        recording. If it has none, definitions are derived from its tool calls.
+        Tool definitions in OpenAI's format, sent with every request. None uses the definitions of
+        the recording. If it has none, definitions are derived from its tool calls.
     include_text_only : bool, default False
         Also sample requests at which the recorded agent called no tool. The score ``agrees_text``
-        is the share of these at which the model calls no tool either.
+        is the share of these requests at which the model calls no tool either.
     only_changed : bool, default False
-        Sample only requests that at least one configuration changes.
+        Sample only requests that differ from the recorded ones in at least one configuration.
     max_tokens : int, optional
         Maximum tokens of a reply, 4096 by default. None sets no limit.
     max_cost : float, optional
@@ -144,7 +144,7 @@ def evaluate_next_action(
     progress : bool, optional
         Show a progress bar. None shows it only on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts, one per model family.
+        Calibrations of token counts, one per model family.
     seed : int, default 0
         Seed for sampling requests.
 
@@ -191,7 +191,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
     answer_model: str
     "model that is asked for the next action"
     requests: int = 20
-    "number of requests sampled from each recording; 0 takes all"
+    "number of requests sampled from each recording; 0 takes all requests"
     replicates: int = 1
     "number of times that each request is sent"
     tools: tuple[dict[str, Any], ...] | None = None
@@ -199,7 +199,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
     include_text_only: bool = False
     "also sample requests at which the recorded agent called no tool"
     only_changed: bool = False
-    "sample only requests that at least one configuration changes"
+    "sample only requests that differ from the recorded ones in at least one configuration"
     max_tokens: int | None = _DEFAULT_MAX_TOKENS
     "maximum tokens of a reply; None sets no limit"
     seed: int = 0
@@ -212,7 +212,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         """Raise ``SpecError`` if a setting is out of range."""
         super().__post_init__()
         if self.requests < 0:
-            raise SpecError(f"requests must be at least 0, got {self.requests}")
+            raise SpecError(f"requests: expected at least 0, got {self.requests}")
 
     @property
     @override
@@ -247,7 +247,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 
         def observe(context: Context) -> SentMessages | None:
-            """Return the messages to send; None if they equal the recorded ones or are not needed."""
+            """Return the messages to send; None if they are as recorded or cannot be sampled."""
             if context.history_length not in wanted:
                 return None
             sent = tuple(context.messages)
@@ -322,7 +322,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         question = np.array(batch.request_index)
         count, starts = self.replicates, range(0, len(replies), self.replicates)
         alike = [_count_equal_pairs(replies[start : start + count]) for start in starts]
-        # The last pair belongs to index -1, which marks requests that were not sent.
+        # Index -1 marks requests that were not sent. It selects the last element, which is zero.
         pairs = np.array([*alike, (0.0, 0.0)])[question]
         found["pairs"], found["alike"] = pairs[..., 0], pairs[..., 1]
         found["invalid"] = (question < 0).astype(np.float64)
@@ -340,7 +340,8 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
     candidates : sequence of int
         Positions to draw from, in ascending order.
     count : int
-        Number of stretches. All candidates are returned if it is 0, or not below their number.
+        Number of stretches. If it is 0, or at least the number of candidates, all candidates are
+        returned.
     seed : sequence of int
         Seed of the random number generator.
 
@@ -362,7 +363,7 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
 
 
 def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[str, Any]:
-    """Compare a model's answer with the recorded calls, and return columns of ``answers``."""
+    """Compare a model's answer with the recorded calls, and return the columns of its row."""
     found: dict[str, Any] = dict.fromkeys(_COUNTED, math.nan)
     counts = ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd")
     found |= dict.fromkeys(counts, 0.0)
@@ -392,7 +393,7 @@ def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[
 
 
 def _count_equal_pairs(replies: Sequence[Answer]) -> tuple[float, float]:
-    """Count the pairs of replies, and the pairs in which both replies make the same calls."""
+    """Count all pairs of replies to one request, and the pairs that make the same calls."""
     said = [reply.message.tool_calls for reply in replies if isinstance(reply, Reply)]
     found = [match_calls(one, other).both for one, other in combinations(said, 2)]
     return float(len(found)), sum(found)

@@ -1,9 +1,9 @@
 """Base class of plans, which ask a model about recordings and score its replies.
 
-A recording is replayed as in ``evaluate``. Each configuration (a strategy and a limit) needs one
-request per question. Identical requests are sent only once. A subclass of ``ProbingPlan`` builds the
-requests and scores the replies. The base class estimates the cost, sends the requests and collects the
-results.
+A recording is replayed as in ``evaluate``. A plan then sends one request to a model for each
+configuration (a strategy and a limit) and question. Identical requests are sent only once. A
+subclass of ``ProbingPlan`` builds the requests and scores the replies. The base class estimates the
+cost, sends the requests and collects the results.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProbingRequests:
     """one replay per configuration, in the order of ``ExperimentGrid.configurations``; empty if the
     recording has no question"""
     positions: Sequence[int]
-    "one number per question: position of the recorded message to predict, or index of the probe"
+    "for each question: position of the recorded message to predict, or index of the probe to ask"
     sent: Sequence[Sequence[SentMessages]]
     "messages of the request for each configuration and question"
     tools: Callable[[SentMessages], tuple[dict[str, Any], ...]]
@@ -70,7 +70,7 @@ class ProbingRequests:
 
     @cached_property
     def _numbers(self) -> dict[SentMessages, int]:
-        """Consecutive numbers of the distinct sequences of messages that the provider accepts."""
+        """Number of each distinct sequence of messages that the provider accepts, from 0."""
         provider = rules_provider(self.plan.answer_model)
         distinct = dict.fromkeys(messages for row in self.sent for messages in row)
         valid = (messages for messages in distinct if is_valid(messages, provider))
@@ -80,13 +80,17 @@ class ProbingRequests:
     def request_index(self) -> list[list[int]]:
         """Number of the request for each configuration and question.
 
-        Replicates share a number. It is -1 for a request that the provider would reject.
+        All replicates of a request have the same number. A request that the provider would reject
+        has the number -1.
         """
         return [[self._numbers.get(messages, -1) for messages in row] for row in self.sent]
 
     @cached_property
     def requests(self) -> list[Request]:
-        """Distinct requests to send, with the replicates of a request next to each other."""
+        """Requests to send. Equal requests of several configurations are sent once.
+
+        The copies of a request that measure the variation of replies (replicates) are adjacent.
+        """
         model, max_tokens = self.plan.answer_model, self.plan.max_tokens
         return [
             Request(model, messages, tools, max_tokens, replicate=replicate)
@@ -156,7 +160,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
             raise SpecError("answer_model: expected the name of a model, got an empty string")
         for name in ("replicates", "max_tokens"):
             if (value := getattr(self, name)) is not None and value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value}")
+                raise SpecError(f"{name}: expected at least 1, got {value}")
 
     @property
     @abstractmethod
@@ -180,7 +184,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
 
     @abstractmethod
     def make_requests(self, recording: Recording, client: Client | None = None) -> ProbingRequests:
-        """Replay one recording and build the requests about it.
+        """Replay one recording, and build the requests that ask about it.
 
         Parameters
         ----------
@@ -239,9 +243,9 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     def judge_requests(
         self, batch: ProbingRequests, replies: Sequence[Answer]
     ) -> list[dict[Any, Request]]:
-        """Build the requests to the judges, if the plan has any.
+        """Build the requests to the judges.
 
-        The judges are the models of ``models`` after the first.
+        The judges are all models of ``models`` except the first one. The base class has no judges.
 
         Parameters
         ----------
@@ -253,7 +257,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         Returns
         -------
         list of dict
-            One mapping of requests per judge. The plan chooses the keys.
+            One mapping per judge, from keys that the plan chooses to requests.
         """
         return []
 
@@ -319,8 +323,8 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         client : Client
             Client of the run, whose cache is read.
         seen : set of str
-            Cache keys of the requests counted so far, which are not counted again. The keys of this
-            batch are added to it.
+            Cache keys of the requests counted so far, which are not counted again. The method adds
+            the keys of this batch.
 
         Returns
         -------
@@ -387,7 +391,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         table: ResultsBuilder,
         answers: list[Row],
     ) -> Generator[None, None, None]:
-        """Ask about each recording, add the results to ``table`` and ``answers``.
+        """Ask about each recording, and add the results to ``table`` and ``answers``.
 
         Yield after each reply, for a progress bar.
         """

@@ -2,9 +2,9 @@
 
 Each question has a position in its recording. The context that a strategy would send at this position
 is extended by a user message with the question. The reply is compared with the reference answers by
-exact match, F1, containment and judges. Like any replay this is off-policy. The scores measure both
-the model and the context, so compare strategies with the same model, and with ``full``. Replies are
-cached on disk, so a repeated run costs nothing and gives the same results.
+exact match, F1, containment and judges. Like any replay this is off-policy. The scores depend on
+both the model and the context. Therefore compare strategies for the same model only, and with the
+control ``full``. Replies are cached on disk, so a repeated run costs nothing and has the same results.
 
 Messages are changed only where providers require it. Names of speakers are written into the text,
 because many providers ignore the field ``name``. Tool definitions are sent if the messages contain
@@ -48,10 +48,10 @@ _ABSTENTION_PHRASES = (
 )
 
 DEFAULT_QA_STRATEGIES: tuple[str, ...] = ("full", "sliding_window()", "nothing")
-"""Strategies compared by default: full history as the ceiling, a window, and the floor."""
+"""Strategies compared by default: a sliding window, and the controls ``full`` and ``nothing``."""
 
 DEFAULT_MAX_TOKENS = 1024
-"""Default maximum tokens of a reply: about twenty for an answer, and several hundred for reasoning."""
+"""Default maximum tokens of a reply: about 20 for the answer, and the rest for hidden reasoning."""
 
 
 _REPLY_COLUMNS = (*GRADED_SCORES, "abstained", "prompt", "completion", "usd")
@@ -105,9 +105,9 @@ def run_qa(
 ) -> QAResults:
     """Ask a model the questions of recordings, with the context of each strategy under each limit.
 
-    Recordings are processed one at a time, so they need not fit into memory together. Questions
-    without a reply are excluded from the scores of replies and counted in ``unanswered_rate``.
-    Requests that the provider would reject are not sent; their questions count as unanswered.
+    Recordings are processed one at a time and need not fit into memory together. Questions without a
+    reply are excluded from the scores of replies and counted in ``unanswered_rate``. Requests that
+    the provider would reject are not sent, and their questions count as unanswered.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class QAPlan(ProbingPlan[QAResults]):
     results = QAResults
 
     def __post_init__(self) -> None:
-        """Raise ``SpecError`` if a setting is not valid or a model is named twice as a judge."""
+        """Raise ``SpecError`` if a setting is not valid or two judges are the same model."""
         super().__post_init__()
         if len(set(self.judges)) < len(self.judges):
             raise SpecError(f"judges: expected different models, got {', '.join(self.judges)}")
@@ -197,7 +197,7 @@ class QAPlan(ProbingPlan[QAResults]):
 
     @property
     def columns(self) -> list[str]:
-        """Column names of a question: ``QA_COLUMNS`` and two columns per judge."""
+        """Names of the columns of each question: ``QA_COLUMNS`` and two columns per judge."""
         numbers = range(1, len(self.judges) + 1)
         return [*QA_COLUMNS, *(f"{name}_{n}" for n in numbers for name in ("passed", "verdicts"))]
 
@@ -299,7 +299,7 @@ class QAPlan(ProbingPlan[QAResults]):
         return rows, self._sum_replicates(batch, rows)
 
     def _sum_replicates(self, batch: ProbingRequests, rows: Sequence[Row]) -> Figures:
-        """Compute the columns of each question; most are sums over the answered replicates."""
+        """Compute the columns of each question. Most columns are sums over the answered replicates."""
         probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
         scores = {name: batch.stack(rows, name) for name in _REPLY_COLUMNS}
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
@@ -386,8 +386,9 @@ def format_question(probe: Probe) -> Message:
 def is_abstention(reply: str) -> bool:
     """Check if a reply says that the conversation does not contain the answer.
 
-    The function looks for the phrase that the model was told to use, for that of LoCoMo's scoring
-    script, and for a few similar ones. It misses other wordings, which a judge would understand.
+    The function looks for the phrase that the model was told to use, for the phrase of LoCoMo's
+    scoring script, and for a few similar phrases. It misses other wordings, which a judge would
+    understand.
 
     Parameters
     ----------
@@ -425,7 +426,7 @@ def inline_speaker_names(
     Returns
     -------
     tuple of Message
-        Converted messages, in the same order.
+        Messages in the same order, with names written into the text.
 
     Examples
     --------

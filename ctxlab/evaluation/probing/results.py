@@ -28,7 +28,7 @@ _EVALUATION = ("evaluation", "ctxlab.Results.load")
 class AnsweredResults(Results):
     """Base class of results that include the answers of a model.
 
-    A subclass is a kind of run, such as question answering.
+    There is one subclass for each kind of run, such as question answering.
     """
 
     answers: pd.DataFrame
@@ -117,7 +117,7 @@ class QAResults(AnsweredResults):
     """
 
     kind = "exam"
-    note = "Off-policy replay. Scores depend on both model and context: compare them with those of full."
+    note = "Off-policy replay. Scores depend on both model and context; compare them with those of full."
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
         """Compute the leaderboard, with a ``…_sd`` column per score if there are replicates."""
@@ -130,8 +130,8 @@ class QAResults(AnsweredResults):
     def replicate_std(self) -> pd.DataFrame:
         """Compute the standard deviation of each score over replicates.
 
-        It measures how much scores vary when the same questions are asked again. Variation between
-        recordings is not included.
+        It shows how much the scores vary when the same questions are asked again. It does not
+        include the variation between recordings.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class QAResults(AnsweredResults):
 
 
 FULL_HISTORY = "full()"
-"""Name in results of the strategy that keeps the full history, the ceiling of a comparison."""
+"""Name of the control ``full`` in results, with which all strategies are compared."""
 
 
 class NextActionResults(AnsweredResults):
@@ -191,7 +191,7 @@ class NextActionResults(AnsweredResults):
     note = "Off-policy replay. A different call may be as good: compare scores with those of full."
 
     def difference_to_full(self, score: str = "agrees_both") -> pd.DataFrame:
-        """Compare each strategy with the full history (``full``) at every limit.
+        """Compare each strategy with the control ``full`` under every limit.
 
         Parameters
         ----------

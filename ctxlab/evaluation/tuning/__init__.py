@@ -1,4 +1,4 @@
-"""Search of strategy parameters for low cost and high recall, reported on held-out recordings."""
+"""Search for strategy parameters with low cost and high recall, tested on held-out recordings."""
 
 from __future__ import annotations
 

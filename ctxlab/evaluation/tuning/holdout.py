@@ -1,7 +1,7 @@
-"""Split recordings into a tuning part and a held-out part, by whole clusters.
+"""Split recordings into a tuning set and a held-out set, by whole clusters.
 
-Recordings of one task share a cluster. If one of them was used for tuning, the others are not
-unseen.
+Recordings that depend on each other, such as trials of one task, form a cluster. All recordings of
+a cluster are in the same set, so that no task is used both for tuning and for the evaluation.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.messages.types import Recording
 
 _MIN_TUNING_CLUSTERS = 2
-"minimum number of clusters to tune on"
+"minimum number of clusters in the tuning set"
 
 
 def cluster_name(recording: Recording) -> str:
-    """Return the cluster of a recording, or its id if it names no cluster.
+    """Return the name of the cluster that a recording belongs to.
 
     Parameters
     ----------
     recording : Recording
-        The recording.
+        Recording with or without a cluster.
 
     Returns
     -------
     str
-        Name of the cluster.
+        Name of the cluster; the recording's id if the recording has no cluster.
     """
     return recording.cluster or recording.id
 
@@ -40,30 +40,30 @@ def split_holdout(
 ) -> tuple[list[Recording], list[Recording]]:
     """Split recordings into a tuning set and a held-out set.
 
-    The split is stratified by format and length. A format with two or more clusters is in both
-    sets, and clusters of similar length are distributed over both. The tuning set is ordered so that
-    its first recordings, however many are used, contain the formats in the proportion of the whole.
+    The split is stratified by format and length. Each format with two or more clusters is in both
+    sets, and so are short and long recordings. The tuning set is ordered so that any number of its
+    first recordings contains the formats in about the same proportions as the whole tuning set.
 
     Parameters
     ----------
     recordings : sequence of Recording
-        All recordings.
+        Recordings to split.
     holdout : float
-        Share of the clusters to hold out, at least 0 and below 1; 0 holds out nothing.
+        Share of the clusters to hold out, from 0 to below 1. With 0, the held-out set is empty.
     seed : int, default 0
-        Seed of the split and the order.
+        Seed of the split and of the order of the tuning set.
 
     Returns
     -------
     tuned : list of Recording
-        Recordings to tune on, in the order in which to use them.
+        Tuning set, in the order in which its recordings are to be used.
     held : list of Recording
-        Recordings that are held out.
+        Held-out set, in the order of ``recordings``.
 
     Raises
     ------
     SpecError
-        If a part would have too few clusters.
+        If ``holdout`` is out of range, or a set would have too few clusters.
     """
     if not 0 <= holdout < 1:
         raise SpecError(f"holdout must be at least 0 and below 1, got {holdout:g}")
@@ -75,7 +75,7 @@ def split_holdout(
     held: set[str] = set()
     passed = 0
     for names in strata:
-        # Round cumulatively: the total is exact, each stratum as close as possible.
+        # Round the cumulative number: the total is right, and each stratum is close to its share.
         count = floor((passed + len(names)) * holdout + 0.5) - floor(passed * holdout + 0.5)
         if holdout > 0 and len(names) > 1:
             count = min(max(count, 1), len(names) - 1)
@@ -89,7 +89,10 @@ def split_holdout(
 
 
 def _strata_by_format(groups: dict[str, list[Recording]]) -> list[list[str]]:
-    """Group clusters by format, in order of length; formats with one cluster are pooled."""
+    """Group clusters by format and sort each group by length.
+
+    The last group contains the clusters of all formats with only one cluster.
+    """
     length = {name: sum(len(r.messages) for r in some) for name, some in groups.items()}
     formats: dict[str, list[str]] = {}
     for name in sorted(groups, key=lambda name: (length[name], name)):
@@ -99,7 +102,7 @@ def _strata_by_format(groups: dict[str, list[Recording]]) -> list[list[str]]:
 
 
 def _draw_spread(names: list[str], count: int, chance: random.Random) -> list[str]:
-    """Draw ``count`` names, spread evenly over their order."""
+    """Draw ``count`` names at random, spread evenly over the list."""
     fewer = min(count, len(names) - count)
     edges = [place * len(names) // fewer for place in range(fewer + 1)] if fewer else [0]
     chosen = [chance.choice(names[start:stop]) for start, stop in pairwise(edges)]
@@ -107,7 +110,7 @@ def _draw_spread(names: list[str], count: int, chance: random.Random) -> list[st
 
 
 def _interleave(strata: list[list[str]], chance: random.Random) -> list[str]:
-    """Merge all names, each stratum shuffled and spread evenly over the result."""
+    """Merge the strata into one list. The names of each stratum are shuffled and spread evenly."""
     spread: list[tuple[float, str]] = []
     for names in strata:
         mixed = chance.sample(names, len(names))
@@ -119,12 +122,12 @@ def _check_cluster_counts(clusters: int, held: int, holdout: float) -> None:
     if held >= MIN_CLUSTERS and clusters - held >= _MIN_TUNING_CLUSTERS:
         return
     least = MIN_CLUSTERS + _MIN_TUNING_CLUSTERS
-    remedy = f"provide at least {least}"
+    remedy = f"provide at least {least} clusters"
     if clusters >= least:
         enough = ceil(100 * MIN_CLUSTERS / clusters) / 100
         remedy = f"use a holdout of {enough:g}" if held < MIN_CLUSTERS else "use a smaller holdout"
     raise SpecError(
-        f"too few clusters: of {clusters}, a holdout of {holdout:g} leaves {clusters - held} to tune on "
-        f"and {held} to report on, and an interval needs {MIN_CLUSTERS}; {remedy}, add recordings, or "
-        "use a holdout of 0 to report on the tuning part"
+        f"too few clusters: with a holdout of {holdout:g}, {clusters - held} of {clusters} are used for "
+        f"tuning (at least {_MIN_TUNING_CLUSTERS} are needed) and {held} for the evaluation (at least "
+        f"{MIN_CLUSTERS} are needed); {remedy}, or use a holdout of 0 to evaluate on the tuning set"
     )

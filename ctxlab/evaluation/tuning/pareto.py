@@ -1,7 +1,8 @@
-"""Pareto fronts: the points that no other point beats in both cost and gain.
+"""Pareto fronts of points with a cost and a gain, such as configurations with a cost and a recall.
 
-Removing the first front leaves a second one, and so on; the rank of a point is the number of its
-front (non-dominated sorting). With two objectives each front is found by one sweep.
+The first front contains the points that no other point dominates. The second front is the first
+front of the remaining points, and so on. The rank of a point is the number of its front. This is
+known as non-dominated sorting. With two objectives, one pass over the sorted points finds a front.
 
 References
 ----------
@@ -19,8 +20,8 @@ _Values = npt.ArrayLike
 def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
     """Find the points that no other point dominates.
 
-    A point dominates another if it costs no more and gains no less, and is better in at least one.
-    Equal points do not dominate each other.
+    A point dominates another point if it is at least as good in both cost and gain, and better in
+    one of them. Equal points do not dominate each other.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
     Returns
     -------
     numpy.ndarray of bool, shape (n,)
-        True for points of the front; False for points with nan.
+        True for the points of the front. A point with a nan is never on the front.
 
     Examples
     --------
@@ -42,7 +43,7 @@ def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
     points = np.column_stack([np.asarray(cost, dtype=float), -np.asarray(gain, dtype=float)])
     best = np.zeros(len(points), dtype=bool)
     known = np.flatnonzero(~np.isnan(points).any(axis=1))
-    # Distinct points, cheapest first; at equal cost the highest gain first.
+    # Sort the distinct points by cost, and points of equal cost by falling gain.
     unique, which = np.unique(points[known], axis=0, return_inverse=True)
     before = np.minimum.accumulate(np.concatenate([[np.inf], unique[:, 1]]))[:-1]
     best[known] = (unique[:, 1] < before)[which.reshape(-1)]
@@ -50,7 +51,7 @@ def pareto_front(cost: _Values, gain: _Values) -> npt.NDArray[np.bool_]:
 
 
 def pareto_ranks(cost: _Values, gain: _Values) -> npt.NDArray[np.int64]:
-    """Return the number of each point's front, starting from 0.
+    """Return the number of the Pareto front of each point. The first front has the number 0.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def pareto_ranks(cost: _Values, gain: _Values) -> npt.NDArray[np.int64]:
     Returns
     -------
     numpy.ndarray of int, shape (n,)
-        Rank of each point; -1 for points with nan.
+        Number of the front of each point; -1 for points with a nan.
 
     Examples
     --------

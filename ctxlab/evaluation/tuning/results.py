@@ -1,7 +1,8 @@
-"""Results of a search: the frontier on held-out recordings, and its optimism on the tuning part.
+"""Results of a search: the frontier on the held-out recordings, and the optimism of the search.
 
-The best of many configurations is partly best by luck, so it looks better on the recordings that
-selected it. This difference is the optimism of the search; it is reported for each figure.
+The best of many configurations was selected partly by chance. Its scores are therefore usually
+better on the tuning set, which was used to select it, than on other recordings. The difference is the
+optimism of the search. It is reported for the cost and for the gain.
 """
 
 from __future__ import annotations
@@ -29,50 +30,58 @@ from ctxlab.evaluation.tuning.pareto import pareto_front
 from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialSums
 
 _ConfigurationKey: TypeAlias = tuple[float, str]
-"a limit, and a strategy as text"
+"key of a configuration: the limit, and the strategy as a string"
 _Ratio: TypeAlias = tuple[FloatArray, FloatArray]
 "numerators and denominators of a ratio, each of shape ``(clusters, configurations)``"
 
 
 @dataclass
 class TuningResults:
-    """Results of a search; a notebook displays them as the frontier."""
+    """Results of a search. A notebook displays them as a table of the frontier."""
 
     results: Results
-    """evaluation of the frontier and of controls on the held-out recordings; it can be compared,
-    gated, plotted and saved like any other"""
+    """evaluation of the frontier and of controls on the held-out recordings, or on all recordings if
+    ``holdout`` was 0. It is an ordinary result of ``evaluate``"""
     trial_sums: TrialSums
-    "every trial on the tuning part, as sums by cluster"
+    "sums of the scores of all trials on the tuning set, by cluster"
 
     @property
     def heldout_clusters(self) -> tuple[str, ...]:
-        """Clusters that the search did not use; empty if nothing was held out."""
+        """Names of the clusters that the search did not use; empty if ``holdout`` was 0."""
         return tuple(self.results.manifest["tuning"]["held_out"])
 
     @property
     def tuning_clusters(self) -> tuple[str, ...]:
-        """Clusters on which the frontier was found."""
+        """Names of the clusters that the search used to find the frontier."""
         return tuple(self.trial_sums.clusters)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per configuration: its scores on the clusters it was replayed over.
+        """Table of all trials: one row per configuration, with its scores on the tuning set.
 
-        ``rounds`` and ``clusters`` are the numbers of those it was replayed in. ``left`` says why it
-        was dropped; it is empty for the frontier. Full history under each limit comes first.
+        The scores cover only the clusters over which the configuration was replayed. ``rounds`` and
+        ``clusters`` are the number of rounds and of clusters in which it was replayed. ``left`` is
+        the reason why the search removed it; it is empty for the frontier. The first rows are full
+        history under each limit.
         """
         return self.trial_sums.frame
 
     @cached_property
     def frontier(self) -> pd.DataFrame:
-        """One row per configuration of the frontier, on held-out recordings, in order of cost.
+        """Table of the frontier, cheapest first: one row per configuration, with held-out scores.
 
-        ``cost_share`` is the cost as a share of full history's on the same requests. It and the
-        gain have 95 % intervals over clusters. ``tuned_…`` is the score on the tuning part, and
-        ``…_optimism`` is that score minus the held-out one, with its interval; it is nan if either
-        has no interval. ``fits`` is True if the configuration fits its limit on the held-out part
-        too. ``dominated`` is True if it does not fit, or another one of the frontier gains more for
-        less there.
+        ``cost_share`` is the cost divided by the cost of full history on the same requests. In the
+        following column names, ``SCORE`` stands for ``cost_share`` and for the name of the score that
+        the search maximises (the gain), such as ``recall_far``:
+
+        - ``SCORE``, ``SCORE_low``, ``SCORE_high``: held-out score and its 95 % interval over clusters
+        - ``tuned_SCORE``: score on the tuning set
+        - ``SCORE_optimism``: ``tuned_SCORE`` minus ``SCORE``; nan if one of them has no interval
+        - ``SCORE_optimism_low``, ``SCORE_optimism_high``: 95 % interval of the optimism
+
+        ``fits`` is True if the configuration fits its limit on the held-out set. ``dominated`` is
+        True if it does not fit, or if another configuration of the frontier dominates it on the
+        held-out set (see ``pareto_front``).
         """
         cost, kept = self.trial_sums.scorer.scores[:2]
         here = self.heldout_leaderboard[control_names(self.heldout_leaderboard) == ""]
@@ -86,10 +95,11 @@ class TuningResults:
 
     @cached_property
     def optimism(self) -> pd.DataFrame:
-        """Scores of the whole frontier: on the tuning part, held out, and the difference.
+        """Table of the optimism of the search, with one row for ``cost_share`` and one for the gain.
 
-        There is one row for the cost share and one for the gain. ``low`` and ``high`` bound the
-        difference; it is nan if either part has no interval.
+        ``tuned`` and ``held_out`` are the scores of all configurations of the frontier together, on
+        the tuning set and on the held-out set. ``optimism`` is their difference, and ``low`` and
+        ``high`` are its 95 % interval. All three are nan if one of the scores has no interval.
         """
         keys = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
         rows = {}
@@ -104,7 +114,7 @@ class TuningResults:
 
     @cached_property
     def heldout_leaderboard(self) -> pd.DataFrame:
-        """The leaderboard of the held-out part, limited to the frontier and the controls."""
+        """Leaderboard of the held-out set, with only the frontier and the controls."""
         board = self.results.leaderboard()
         frontier = {(limit, repr(strategy)) for strategy, limit in self.trial_sums.frontier}
         keys = zip(board["limit"], board["strategy"], strict=True)
@@ -112,17 +122,17 @@ class TuningResults:
         return board[kept | (control_names(board) != "")].reset_index(drop=True)
 
     def winner(self, min_recall: float = 0.95) -> tuple[str, float] | None:
-        """Return the configuration that the verdict names.
+        """Return the configuration that ``verdict`` recommends.
 
         Parameters
         ----------
         min_recall : float, default 0.95
-            Far recall to keep, as a share of full history's.
+            Minimum far recall, as a share of the far recall of full history.
 
         Returns
         -------
         (str, float) or None
-            Strategy and limit; None if the verdict names none.
+            Strategy and limit; None if the verdict recommends no configuration.
         """
         if not self._uses_far_recall:
             return None
@@ -130,24 +140,26 @@ class TuningResults:
         return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """Name the cheapest configuration of the frontier that keeps enough far recall.
+        """Recommend the cheapest configuration of the frontier that keeps enough far recall.
 
-        The choice uses the held-out figures. A second sentence follows if the tuning part alone
-        would have chosen another configuration; the held-out figures of that one are unbiased.
+        The choice is based on the held-out set. If the tuning set alone would have led to another
+        choice, a second sentence names that configuration and its far recall on the held-out set.
+        This far recall is unbiased, because the held-out set had no influence on the choice.
 
         Parameters
         ----------
         min_recall : float, default 0.95
-            Far recall to keep, as a share of full history's.
+            Minimum far recall, as a share of the far recall of full history.
 
         Returns
         -------
         str
-            One or two sentences.
+            One or two sentences. If no configuration keeps enough far recall, or if far recall was
+            not part of the objective, they say so.
         """
         if not self._uses_far_recall:
             cost, kept = (score.name for score in self.trial_sums.scorer.scores[:2])
-            return f"A verdict needs far recall; this is the frontier of {cost} against {kept}."
+            return f"A verdict needs far recall, but this is the frontier of {cost} and {kept}."
         said = leaderboard_verdict(self.heldout_leaderboard, min_recall)
         if not self.heldout_clusters:
             return f"Nothing was held out, so these figures are optimistic. {said}"
@@ -163,22 +175,25 @@ class TuningResults:
         low, high = row["recall_far_low"], row["recall_far_high"]
         bounds = "" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"
         return (
-            f"{said} The tuning part alone would have chosen {strategy} at "
-            f"{format_limit(limit)}, which keeps {row['recall_far']:.2f}{bounds} here."
+            f"{said} The tuning set alone would have chosen {strategy} at "
+            f"{format_limit(limit)}; the held-out far recall of that configuration is "
+            f"{row['recall_far']:.2f}{bounds}."
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write the files of ``Results.save``, the frontier and the trials.
+        """Write the files of ``Results.save``, the frontier and all trials to a folder.
+
+        The frontier is written to ``frontier.parquet``, and the trials to ``trials.parquet``.
 
         Parameters
         ----------
         folder : str or Path
-            The folder; it is created if missing.
+            Folder to write to. It is created if it does not exist.
 
         Returns
         -------
         Path
-            The folder.
+            Folder with the saved files.
         """
         with replace_run_files(Path(folder)) as beside:
             self.results.write_files(beside)
@@ -198,7 +213,10 @@ class TuningResults:
     def _iter_objective_sums(
         self, keys: Sequence[_ConfigurationKey]
     ) -> Iterator[tuple[str, _Ratio, _Ratio]]:
-        """Yield each objective's name and its sums for the keys, held out and on the tuning part."""
+        """Yield the name of each objective, its sums on the held-out set and on the tuning set.
+
+        ``keys`` are the configurations for which the sums are computed.
+        """
         cost, kept = self.trial_sums.scorer.scores[:2]
         whole: list[_ConfigurationKey] = [(limit, "full()") for limit, _ in keys]
         now, before = self.results.cluster_sums, self._tuning_sums
@@ -208,15 +226,19 @@ class TuningResults:
         yield kept.name, held, (before(1, 0, keys), before(1, 1, keys))
 
     def _tuning_sums(self, score: int, side: int, keys: Sequence[_ConfigurationKey]) -> FloatArray:
-        """Return a score's numerators (side 0) or denominators (1) by cluster of the tuning part."""
+        """Return the sums of the score with index ``score``, by cluster of the tuning set.
+
+        ``side`` is 0 for numerators and 1 for denominators.
+        """
         every = [(float(limit), repr(s)) for s, limit in self.trial_sums.configurations]
         return self.trial_sums.sums[:, side, score, [every.index(key) for key in keys]]
 
     def _optimism_columns(self, name: str, now: _Ratio, before: _Ratio) -> dict[str, FloatArray]:
-        """Return a score held out and on the tuning part, and the difference, with intervals.
+        """Return the columns of ``frontier`` for one score.
 
-        The two parts share no cluster, so the interval of the difference follows from theirs (Zou
-        and Donner, Statistics in Medicine 27, 2008).
+        ``now`` has the sums of the held-out set, and ``before`` those of the tuning set. The two
+        sets have no cluster in common, so the interval of the optimism can be computed from the
+        intervals on both sets (Zou and Donner, Statistics in Medicine 27, 2008).
         """
         if not self.heldout_clusters:
             before = np.full_like(before[0], np.nan), np.full_like(before[1], np.nan)
@@ -239,6 +261,6 @@ class TuningResults:
 def _ratios_with_intervals(
     numerators: FloatArray, denominators: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the ratio of each configuration, and the bounds of its interval over clusters."""
+    """Return each configuration's ratio, and the lower and upper bound of its 95 % interval."""
     value = divide_sums(numerators.sum(axis=0), denominators.sum(axis=0))
     return value, *ratio_interval(numerators, denominators)

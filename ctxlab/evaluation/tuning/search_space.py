@@ -1,8 +1,9 @@
-"""Search spaces: strategies as text with alternatives in square brackets.
+"""Search spaces: strategies as strings, with alternatives in square brackets.
 
-``observation_mask(keep=[1, 3, 10]) | panic`` stands for three strategies, and so does
-``observation_mask(keep=range(1, 10, 4)) | panic``. A whole step can have alternatives too:
-``[observation_mask(keep=[3, 10]), tool_stubs(keep=3)] | panic`` also stands for three.
+``observation_mask(keep=[1, 3, 10]) | panic`` describes three strategies, one for each value of
+``keep``. A range is another way to write a list: ``keep=range(1, 10, 4)`` is ``keep=[1, 5, 9]``. A
+step of a pipeline can be a list of alternatives too:
+``[observation_mask(keep=[3, 10]), tool_stubs(keep=3)] | panic`` describes three strategies.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ctxlab.strategies import Strategy, parse_strategy
 from ctxlab.strategies.registry import parse_to_ast
 
 CandidateConfiguration: TypeAlias = tuple[Strategy, float]
-"""A strategy, and a limit in tokens or as a fraction of each recording's length."""
+"""Configuration to try: a strategy, and a limit in tokens or as a fraction of each recording."""
 
 _SHRINK_STEPS = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
-"""steps that make a strategy fit that does not read its budget: cut a little each time, or deeply
-and rarely"""
+"""steps for strategies that ignore the budget: they drop either a few messages before each request,
+or many messages at once, but rarely"""
 
 DEFAULT_SPACES: dict[str, str] = {
     "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
@@ -45,19 +46,19 @@ DEFAULT_SPACES: dict[str, str] = {
     ),
     "contents": "contents(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], share=[0.05, 0.1, 0.2]) | panic",
 }
-"""Spaces that ``tune`` searches by default, by name. None of them calls a model."""
+"""Search spaces that ``tune`` uses by default, by name. None of their strategies calls a model."""
 
 _MAX_UNSAMPLED = 10_000
-"maximum number of configurations that are searched without sampling"
+"maximum number of configurations to search if ``trials`` is None"
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The strategies that a text with alternatives stands for; each is created when it is accessed.
+    """Sequence of the strategies that a string with alternatives describes.
 
-    Strategies are numbered like an odometer: the last alternative in the text varies fastest.
-    Raises ``SpecError`` with the position if the text is not a strategy, a list is empty, or a
-    range does not have whole numbers.
+    The order is that of nested loops: the last list of alternatives varies fastest. Each strategy
+    is created when it is accessed. ``SpecError`` is raised if the string is not a valid strategy, a
+    list of alternatives is empty, or a range is empty or has arguments other than integers.
 
     Examples
     --------
@@ -69,34 +70,38 @@ class SearchSpace:
     """
 
     text: str
-    "a strategy as text, with alternatives in square brackets"
+    "strategy as a string, with alternatives in square brackets"
 
     def __post_init__(self) -> None:
-        """Check that the strategies can be counted."""
+        """Raise ``SpecError`` if the strategies cannot be counted, for example if they are too many."""
         try:
             len(self)
         except RecursionError:
-            raise SpecError(f"the space {self.text[:60]!r}… is nested too deeply") from None
+            raise SpecError(
+                f"the search space {self.text[:60]!r}… is nested too deeply; use fewer steps"
+            ) from None
         except OverflowError:
-            raise SpecError(f"the space {self.text!r} has too many configurations") from None
+            raise SpecError(
+                f"the search space {self.text!r} has too many configurations; use shorter lists"
+            ) from None
 
     def __len__(self) -> int:
         """Return the number of strategies."""
         return self._count(self._tree)
 
     def __getitem__(self, index: int) -> Strategy:
-        """Return the strategy at an index. Raises ``SpecError`` if it is not a valid strategy."""
+        """Return the strategy at an index. Raise ``SpecError`` if the strategy is not valid."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         text = ast.unparse(self._select_alternatives(self._tree, index))
         try:
             return parse_strategy(text)
         except SpecError as error:
-            where = "" if len(self) == 1 else f" in the space {self.text!r}"
+            where = "" if len(self) == 1 else f" in the search space {self.text!r}"
             raise SpecError(f"{text}{where}: {error}") from None
 
     def __iter__(self) -> Iterator[Strategy]:
-        """Create the strategies one by one."""
+        """Iterate over the strategies, and create each one when it is reached."""
         return (self[index] for index in range(len(self)))
 
     @cached_property
@@ -109,12 +114,15 @@ class SearchSpace:
         sizes = [self._count(child) for child in _alternative_slots(node)]
         if isinstance(node, ast.List):
             if not sizes:
-                raise self._error_at(node, "empty list of alternatives")
+                raise self._error_at(node, "expected at least one alternative, got []")
             return sum(sizes)
         return prod(sizes)
 
     def _select_alternatives(self, node: ast.expr, index: int) -> ast.expr:
-        """Return a copy of the expression in which one value replaces each list of alternatives."""
+        """Return the expression of a strategy, with one alternative in place of each list.
+
+        ``index`` is the index of the strategy in the search space.
+        """
         if (values := self._range_values(node)) is not None:
             return ast.Constant(values[index])
         children = _alternative_slots(node)
@@ -129,7 +137,7 @@ class SearchSpace:
         return _replace_slots(node, [self._select_alternatives(*each) for each in picked])
 
     def _range_values(self, node: ast.expr) -> range | None:
-        """Return the numbers of ``range(…)``; None for any other expression."""
+        """Return the numbers of an expression ``range(…)``; None for any other expression."""
         if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "range"):
             return None
         try:
@@ -137,32 +145,33 @@ class SearchSpace:
         except (ValueError, TypeError):
             values = range(0)
         if node.keywords or not values:
-            raise self._error_at(node, f"{ast.unparse(node)} contains no whole numbers")
+            raise self._error_at(node, f"expected one or more integers, got {ast.unparse(node)}")
         return values
 
     def _error_at(self, node: ast.expr, what: str) -> SpecError:
         before = len(self.text) - len(self.text.lstrip())
         where = f"character {before + node.col_offset + 1}"
-        return SpecError(f"{what}, at {where} of the space {self.text!r}")
+        return SpecError(f"{what}, at {where} of the search space {self.text!r}")
 
 
 def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> list[SearchSpace]:
-    """Parse one or several search spaces.
+    """Convert names and strings to search spaces.
 
     Parameters
     ----------
     spaces : str, SearchSpace or iterable of them
-        Names of ``DEFAULT_SPACES``, texts, or ``SearchSpace`` objects.
+        Names of ``DEFAULT_SPACES``, strategies as strings with alternatives, or ``SearchSpace``
+        objects.
 
     Returns
     -------
     list of SearchSpace
-        The spaces, without duplicates.
+        Search spaces in the given order, without duplicates.
 
     Raises
     ------
     SpecError
-        If a space is not valid.
+        If an element is not a valid search space.
 
     Examples
     --------
@@ -175,8 +184,8 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
     for each in items:
         if not isinstance(each, (str, SearchSpace)):
             raise SpecError(
-                f"spaces: expected text such as 'tool_stubs(keep=[1, 3]) | panic', got {each!r}; name "
-                "your own strategy by its dotted path, such as 'mine.last_ten'"
+                f"spaces: expected a string such as 'tool_stubs(keep=[1, 3]) | panic', got {each!r}; "
+                "refer to your own strategy by its dotted path, such as 'mine.last_ten'"
             )
         text = each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each)
         found[text] = SearchSpace(text)
@@ -186,21 +195,21 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
 def sample_configurations(
     spaces: Sequence[SearchSpace], limits: Sequence[float], trials: int | None = None, seed: int = 0
 ) -> list[CandidateConfiguration]:
-    """List the configurations of spaces under limits, without duplicates, or a sample of them.
+    """List the configurations of search spaces under limits, or draw some of them at random.
 
-    The sample is divided equally between the spaces. What a small space cannot use goes to larger
-    ones.
+    The draws are divided equally between the search spaces. If a space has fewer configurations
+    than its share, the larger spaces get the remaining draws. Duplicates are removed.
 
     Parameters
     ----------
     spaces : sequence of SearchSpace
-        The search spaces.
+        Search spaces with the strategies.
     limits : sequence of float
-        Tokens, or fractions of each recording's length.
+        Limits in tokens, or as fractions of each recording's length.
     trials : int, optional
-        Number of configurations to draw. None takes all.
+        Number of configurations to draw. None lists all of them.
     seed : int, default 0
-        Seed of the sample.
+        Random seed of the draws.
 
     Returns
     -------
@@ -210,12 +219,15 @@ def sample_configurations(
     Raises
     ------
     SpecError
-        If there are over 10,000 configurations and ``trials`` is None, or ``trials`` is not
-        positive.
+        If ``trials`` is None and there are more than 10,000 configurations, or if ``trials`` is
+        less than 1.
     """
     sizes = [len(space) * len(limits) for space in spaces]
     if trials is None and sum(sizes) > _MAX_UNSAMPLED:
-        raise SpecError(f"the spaces have {sum(sizes):,} configurations; set trials to draw some")
+        raise SpecError(
+            f"expected at most {_MAX_UNSAMPLED:,} configurations, got {sum(sizes):,} configurations; "
+            "set trials to draw some"
+        )
     if trials is not None and trials < 1:
         raise SpecError(f"trials must be at least 1, got {trials}")
     chance = random.Random(seed)
@@ -229,7 +241,7 @@ def sample_configurations(
 
 
 def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
-    """Divide the draws between spaces as equally as their sizes allow."""
+    """Divide the draws between search spaces as equally as the sizes of the spaces allow."""
     shares = list(sizes)
     left = sum(sizes) if trials is None else trials
     for rank, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
@@ -239,7 +251,7 @@ def _allocate_draws(sizes: Sequence[int], trials: int | None) -> list[int]:
 
 
 def _alternative_slots(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of an expression that can have alternatives, in the order of the text."""
+    """Return the subexpressions that can contain alternatives, in the order of the string."""
     match node:
         case ast.List(elts):
             return elts
@@ -251,7 +263,7 @@ def _alternative_slots(node: ast.expr) -> list[ast.expr]:
 
 
 def _replace_slots(node: ast.expr, parts: list[ast.expr]) -> ast.expr:
-    """Return the expression with other parts."""
+    """Return a copy of an expression with ``parts`` in place of its ``_alternative_slots``."""
     match node:
         case ast.Call(func, args, keywords):
             values = zip(keywords, parts[len(args) :], strict=True)

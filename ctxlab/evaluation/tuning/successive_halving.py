@@ -1,16 +1,15 @@
 """Successive halving: replay many configurations on a few recordings, and only the best on all.
 
-Each round replays the remaining configurations on more clusters and ranks them by Pareto fronts:
-the first front has the configurations that no other one beats in both objectives, the second front
-those that only the first one beats, and so on. The round keeps whole fronts, in this order, until it
-has at least one in ``eta`` configurations. A configuration that exceeds its limit, or has more
-invalid requests than the recordings themselves, is removed at once. The sums of each score are
-stored by cluster, so no recording is replayed twice.
+Each round replays the remaining configurations on more clusters and ranks them by Pareto fronts in
+cost and gain (see ``ctxlab.evaluation.tuning.pareto``). It keeps whole fronts, best first, until at
+least one in ``eta`` configurations is kept. A configuration is removed at once if one of its
+requests exceeds the limit, or if more of its requests are invalid than with full history. The sums
+of each score are stored by cluster, so that no configuration is replayed twice over a recording.
 
 References
 ----------
-- Jamieson and Talwalkar, AISTATS 2016. Its rule for one objective is replaced here by non-dominated
-  sorting for two.
+- Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
+  AISTATS 2016. The paper ranks by one objective; ctxlab ranks by two, with non-dominated sorting.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import full
 
-REFERENCE_NOTE = "there to compare with"
-"""Value of ``TrialSums.exclusion_reasons`` for full history."""
+REFERENCE_NOTE = "full history, for comparison only"
+"""Element of ``TrialSums.exclusion_reasons`` for full history, which is not searched."""
 
 _EXTRA_SCORES = (
     "cost_usd",
@@ -48,40 +47,40 @@ _EXTRA_SCORES = (
     "overflow_rate",
     "invalid_rate",
 )
-"""scores measured besides the objective: they decide if a configuration fits, and the verdict reads
-them"""
+"""scores measured in addition to the objective, to check if a configuration fits and for the
+verdict"""
 
 _MIN_FIRST_CLUSTERS = 5
-"minimum number of clusters of the first round; fewer would not separate the configurations"
+"minimum number of clusters in the first round; scores on fewer clusters are too uncertain"
 
 _Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class TrialScorer:
-    """Measures configurations: the two scores of the objective, and those that a verdict needs."""
+    """Replays configurations and measures the scores of the objective and of the verdict."""
 
     grid: ExperimentGrid
-    "provides the models, metrics and client"
+    "settings of the evaluation, such as the models, the metrics and the client"
     scores: tuple[Score, ...]
-    "the scores, cost and gain first; each is a sum or a ratio of sums"
+    "scores to measure; the first two are the cost and the gain. Each is a sum or a ratio of sums"
 
     def measure_sums(
         self, configurations: Sequence[CandidateConfiguration], recording: Recording
     ) -> FloatArray:
-        """Replay configurations over one recording and sum their scores.
+        """Replay configurations over one recording and sum the columns of their scores.
 
         Parameters
         ----------
         configurations : sequence of (Strategy, float)
-            The configurations.
+            Strategy and limit of each configuration.
         recording : Recording
-            The recording to replay.
+            Recording to replay.
 
         Returns
         -------
         numpy.ndarray of shape (2, scores, configurations)
-            Numerators and denominators of each score.
+            Numerators (first row) and denominators (second row) of each score.
         """
         grid = self.grid
         prepared = grid.prepare_recording(recording)
@@ -95,7 +94,7 @@ class TrialScorer:
         requests = float(len(prepared.request_positions))
         found = np.full((2, len(self.scores), len(configurations)), requests)
         for number, score in enumerate(self.scores):
-            # A partial sum of money would be misleading; unknown values of other columns are skipped.
+            # A sum in dollars is unknown if any value is unknown. Other sums skip unknown values.
             add = np.sum if score.unit == "USD" else np.nansum
             found[0, number, places] = add(figures[score.column], axis=1)
             if score.per:
@@ -105,26 +104,28 @@ class TrialScorer:
 
 @dataclass
 class TrialSums:
-    """Sums of all configurations after each round; full history under each limit comes first."""
+    """Sums of the scores of all configurations, which are updated after each round."""
 
     scorer: TrialScorer
-    "measured the configurations"
+    "scorer that measured the configurations"
     configurations: list[CandidateConfiguration]
-    "all configurations; full history under each limit comes first"
+    "all configurations; the first ones are full history under each limit"
     clusters: list[str]
-    "the clusters, in the order in which they were replayed"
+    "names of the clusters, in the order in which they are replayed"
     sums: FloatArray
-    "shape ``(clusters, 2, scores, configurations)``; 0 after a configuration left"
+    "shape ``(clusters, 2, scores, configurations)``; 0 for clusters that were not replayed"
     rounds: list[int]
-    "number of rounds of each configuration"
+    "number of rounds in which each configuration was replayed"
     exclusion_reasons: list[str]
-    "why each configuration left; empty for the frontier"
+    "reason why each configuration was removed; empty for the frontier"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per configuration: its scores over the clusters that it was replayed over.
+        """Table of the configurations, with their scores on the clusters that were replayed.
 
-        The columns are those of a leaderboard, and ``rounds``, ``clusters`` and ``left``.
+        The columns are ``strategy``, ``limit``, the scores, ``rounds`` and ``clusters`` (the number
+        of rounds and clusters in which the configuration was replayed), and ``left`` (the reason
+        why it was removed).
         """
         numerators, denominators = self.sums.sum(axis=0)
         found: dict[str, object] = {
@@ -140,30 +141,30 @@ class TrialSums:
 
     @property
     def frontier(self) -> list[CandidateConfiguration]:
-        """The configurations of the frontier, in the order in which they were drawn."""
+        """Configurations of the frontier, in the order of ``configurations``."""
         pairs = zip(self.configurations, self.exclusion_reasons, strict=True)
         return [configuration for configuration, left in pairs if not left]
 
 
 def make_trial_scorer(grid: ExperimentGrid, objective: tuple[str, str]) -> TrialScorer:
-    """Create the scorer for two scores.
+    """Create a scorer for an objective of two scores.
 
     Parameters
     ----------
     grid : ExperimentGrid
-        Provides the metrics.
+        Settings of the evaluation, with all metrics.
     objective : (str, str)
-        A cost of which lower is better, and a gain of which higher is better.
+        Names of two scores: a cost (lower is better) and a gain (higher is better).
 
     Returns
     -------
     TrialScorer
-        A scorer with the needed metrics only.
+        Scorer with only the metrics that it needs.
 
     Raises
     ------
     SpecError
-        If a score cannot be used as a cost or a gain.
+        If the first score cannot be used as a cost, or the second score as a gain.
     """
     known = {score.name: score for score in grid.scores}
     sums = [score for score in grid.scores if score.how != "max"]
@@ -186,35 +187,36 @@ def run_successive_halving(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> TrialSums:
-    """Replay configurations over growing parts of the recordings, and keep fewer of them each time.
+    """Find the frontier in rounds, each with more recordings and fewer configurations.
 
     Parameters
     ----------
     scorer : TrialScorer
-        Measures the configurations.
+        Scorer that measures the configurations.
     recordings : sequence of Recording
-        The recordings, in the order in which to use them.
+        Recordings, in the order in which the rounds use them.
     configurations : sequence of (Strategy, float)
-        The configurations to search.
+        Strategy and limit of each configuration to search.
     eta : float, default 2
-        One in ``eta`` configurations is kept in each round.
+        Each round keeps at least one in ``eta`` configurations. It must be above 1.
     rounds : int, optional
-        Number of rounds. None takes as many as leave five clusters for the first one; 1 replays
-        every configuration over every recording.
+        Number of rounds. None uses as many rounds as possible with at least five clusters in the
+        first one. With 1, every configuration is replayed over every recording.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
 
     Returns
     -------
     TrialSums
-        Sums of each configuration, and why it left.
+        Sums of the scores of each configuration, and the reason why it was removed.
 
     Raises
     ------
     SpecError
-        If no configuration fits its limit, or an objective is unknown for all of them.
+        If ``eta`` or ``rounds`` is too small, no configuration fits its limit, or a score of the
+        objective is unknown for all configurations.
     """
     groups: dict[str, list[Recording]] = {}
     for recording in recordings:
@@ -245,7 +247,7 @@ def run_successive_halving(
 
 
 def _cluster_counts(clusters: int, trials: int, eta: float, rounds: int | None) -> list[int]:
-    """Return how many clusters have been used after each round; the last number is all of them."""
+    """Return the total number of clusters used after each round. The last round uses all of them."""
     if eta <= 1:
         raise SpecError(f"eta must be above 1, got {eta:g}")
     if rounds is not None and rounds < 1:
@@ -258,20 +260,24 @@ def _cluster_counts(clusters: int, trials: int, eta: float, rounds: int | None) 
 
 
 def _drop_unusable(trials: TrialSums, alive: _Rows, number: int) -> _Rows:
-    """Return the configurations that fit their limit, and record why the others leave."""
+    """Return the rows of the usable configurations, and record why the others are removed.
+
+    A configuration is usable if no request exceeds its limit and if the provider would reject its
+    requests no more often than those of full history.
+    """
     frame = trials.frame
     fit = usable_rows(frame).to_numpy()
     for row in alive[~fit[alive]]:
-        why = "overflows" if frame["overflow_rate"][row] > 0 else "is refused more often"
+        why = "overflows" if frame["overflow_rate"][row] > 0 else "too many invalid requests"
         trials.exclusion_reasons[row] = f"round {number}: {why}"
     kept = alive[fit[alive]]
     if not len(kept):
         rates = ["overflow_rate", "invalid_rate"]
         best = frame.loc[alive].sort_values(rates, kind="stable").iloc[0]
         raise SpecError(
-            f"no configuration fits its limit at every request; {best['strategy']} at {best['limit']:g} "
-            f"overflows at {best['overflow_rate']:.1%} of requests and is rejected at "
-            f"{best['invalid_rate']:.1%}; end the strategy in panic, or set a larger limit"
+            f"no configuration fits its limit in every request; the best one, {best['strategy']} at "
+            f"{best['limit']:g}, exceeds it in {best['overflow_rate']:.1%} of its requests, and "
+            f"{best['invalid_rate']:.1%} are invalid; add '| panic', or set a larger limit"
         )
     return kept
 
@@ -283,21 +289,24 @@ def _objective_values(trials: TrialSums, alive: _Rows) -> tuple[FloatArray, Floa
 
 
 def _keep_best_fronts(trials: TrialSums, alive: _Rows, eta: float, number: int) -> _Rows:
-    """Keep whole fronts, best first, until there are enough; keep all if no figure is known yet."""
+    """Keep whole Pareto fronts, best first, until at least one in ``eta`` configurations is kept.
+
+    All configurations are kept if none of their scores is known yet.
+    """
     of = pareto_ranks(*_objective_values(trials, alive))
     if (of < 0).all():
         return alive
     last = np.sort(of[of >= 0])[min(ceil(len(alive) / eta), (of >= 0).sum()) - 1]
     kept: npt.NDArray[np.bool_] = (of >= 0) & (of <= last)
     for row, rank in zip(alive[~kept], of[~kept], strict=True):
-        why = "its figures are not known" if rank < 0 else "others keep more for less"
+        why = "unknown scores" if rank < 0 else "dominated by another configuration"
         trials.exclusion_reasons[row] = f"round {number}: {why}"
     stay: _Rows = alive[kept]
     return stay
 
 
 def _keep_frontier(trials: TrialSums, alive: _Rows) -> None:
-    """Keep the frontier; of configurations with equal figures keep the first."""
+    """Keep only the frontier. Of several configurations with equal scores, keep the first one."""
     cost, kept = _objective_values(trials, alive)
     best = pareto_front(cost, kept)
     if not best.any():
@@ -308,7 +317,7 @@ def _keep_frontier(trials: TrialSums, alive: _Rows) -> None:
     seen: set[tuple[float, ...]] = set()
     for row, *figures, good in zip(alive.tolist(), cost, kept, best, strict=True):
         if not good:
-            trials.exclusion_reasons[row] = "others keep more for less"
+            trials.exclusion_reasons[row] = "dominated by another configuration"
         elif tuple(figures) in seen:
-            trials.exclusion_reasons[row] = "costs and keeps the same as another"
+            trials.exclusion_reasons[row] = "same cost and gain as another configuration"
         seen.add(tuple(figures))

@@ -1,6 +1,7 @@
-"""Search strategy parameters for the best trade-offs, and report them on held-out recordings.
+"""Search the parameters of strategies for the best trade-offs between cost and recall.
 
-Successive halving finds the frontier on one part of the recordings. The other part measures it.
+Successive halving finds the frontier on a part of the recordings, the tuning set. The frontier is
+then evaluated on the other recordings, the held-out set.
 """
 
 from __future__ import annotations
@@ -50,68 +51,73 @@ def tune(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     client: Client | None = None,
 ) -> TuningResults:
-    """Search parameters of strategies for the frontier of cost and recall.
+    """Search the parameters of strategies for the best trade-offs between cost and recall.
 
-    All recordings are held in memory.
+    All recordings are loaded into memory.
 
     Parameters
     ----------
     recordings : iterable of Recording
-        The recordings; those without a request are ignored.
+        Recordings to replay. Recordings without a model call are ignored.
     spaces : str, SearchSpace or iterable of them, optional
-        Strategies as text with alternatives in ``[…]``, or names of ``DEFAULT_SPACES``.
+        Search spaces: strategies as strings with alternatives in ``[…]``, or names of
+        ``DEFAULT_SPACES``.
     limits : float, str or iterable of them, optional
-        Limits under which each space is searched: tokens, or fractions of each recording's length.
+        Limits under which each search space is searched, in tokens or as fractions of each
+        recording's length.
     model : str, optional
-        Model whose tokenizer, prices and rules apply. None takes the model of each recording.
+        Model that determines the tokenizer, the prices and the API rules. None uses the model of
+        each recording.
     holdout : float, default 0.5
-        Share of the clusters that are held out for the report; 0 reports on the tuning part.
+        Share of the clusters that the search does not use, so that the frontier can be evaluated on
+        them. With 0, the frontier is evaluated on the recordings that were used to find it.
     objective : (str, str), default ("cost_usd", "recall_far")
-        A score of which lower is better, and one of which higher is better.
+        Names of two scores: a cost (lower is better) and a gain (higher is better).
     trials : int, optional
-        Number of configurations to draw. None takes all.
+        Number of configurations to draw at random. None searches all of them.
     eta : float, default 2
-        One in ``eta`` configurations is kept in each round.
+        Each round of the search keeps at least one in ``eta`` configurations.
     rounds : int, optional
         Number of rounds; see ``run_successive_halving``.
     seed : int, default 0
-        Seed of the split, the draw and the order.
+        Seed of the split into two sets, of the order of the recordings and of the random draw.
     reserve : int, default 0
-        Tokens kept for the reply.
+        Number of tokens of each limit that are kept free for the reply.
     data : sequence of str, optional
-        Where the recordings come from, for the manifest.
+        Sources of the recordings, such as their paths, to store in the manifest.
     workers : int, optional
-        Number of processes. None takes every core if that is safe.
+        Number of processes. None uses all cores if forking is safe.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional
-        Calibration of token counts by model family.
+        Calibrations of token counts. Each one applies to one model family.
     client : Client, optional
-        Answers the model calls of strategies; required if a strategy calls a model.
+        Client for the model calls of strategies. Required if a strategy calls a model.
 
     Returns
     -------
     TuningResults
-        The frontier on the held-out recordings, and all trials.
+        Frontier on the held-out recordings, and all trials of the search.
 
     Raises
     ------
     SpecError
-        If too few clusters are left to hold any out, or an argument is not valid.
+        If an argument is not valid, no recording contains a model call, or there are too few
+        clusters.
     StrategyError
-        If a strategy fails.
+        If a strategy fails during a replay.
     """
     check_recordings(recordings)
     telling = [recording for recording in recordings if recording.request_positions]
     if not telling:
-        raise SpecError("nothing to measure: no recording contains a model call")
+        raise SpecError("no recording contains a model call to replay; use other recordings")
     grid = ExperimentGrid.from_arguments("full", limits, model, reserve, tuple(METRICS), profile)
     searched = parse_spaces(spaces)
     configurations = sample_configurations(searched, grid.limits, trials, seed)
     asked = _check_strategies(configurations, client)
     tuned, held = split_holdout(telling, holdout, seed)
     scorer = make_trial_scorer(replace(grid, client=client), objective)
-    several = 1 if asked else workers  # a client may not work across processes
+    several = 1 if asked else workers  # a client may not work in several processes
     found = run_successive_halving(
         scorer, tuned, configurations, eta=eta, rounds=rounds, workers=several, progress=progress
     )
@@ -143,14 +149,18 @@ def tune(
 
 
 def _check_strategies(candidates: Sequence[CandidateConfiguration], client: Client | None) -> bool:
-    """Check that there are strategies and no controls; return whether any of them calls a model."""
+    """Return True if a strategy calls a model.
+
+    Raise ``SpecError`` if there are no strategies, if one of them is a control, or if a strategy calls
+    a model and ``client`` is None.
+    """
     strategies = dict.fromkeys(strategy for strategy, _ in candidates)
     if not strategies:
-        raise SpecError("expected at least one space and one limit")
+        raise SpecError("expected at least one space and one limit, got no configuration to search")
     for strategy in strategies:
         if control_name(repr(strategy)):
-            why = "leave it out (full history and a random drop are always compared)"
-            raise SpecError(f"{strategy!r} is a control and is never recommended; {why}")
+            why = "remove it (full and random_drop are always evaluated)"
+            raise SpecError(f"expected strategies to tune, got the control {strategy!r}; {why}")
     asked = ", ".join(models_used(*strategies))
     if asked and client is None:
         raise SpecError(f"{asked} would be called in every trial; pass a client to allow that")

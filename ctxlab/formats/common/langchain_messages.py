@@ -33,10 +33,10 @@ _ROLES = {**_ALIASES, "developer": "system"} | {role: role for role in ROLES}
 
 
 def is_langchain_message(value: Any) -> bool:
-    """Check whether a value is a LangChain message in one of the three forms.
+    """Return True if a value is a LangChain message.
 
-    A flat object is recognised only by its ``type``, because an object with ``role`` may be a
-    message of another API.
+    The module docstring describes the three forms of a message. A flat object is recognised only by
+    its ``type``, because an object with ``role`` may be a message of another API.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def is_langchain_message(value: Any) -> bool:
 
 
 def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
-    """Parse a LangChain message in one of the three forms.
+    """Parse a LangChain message in one of the three forms that the module docstring describes.
 
     Parameters
     ----------

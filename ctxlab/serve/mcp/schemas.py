@@ -339,12 +339,12 @@ class RecordedTurn:
     "messages of this page"
 
     def to_quoted_text(self) -> str:
-        """Write the page as a heading and quoted messages.
+        """Write this page of the interaction as a heading and quoted messages.
 
         Returns
         -------
         str
-            Number, time and size of the turn, followed by its quoted messages.
+            Number, time and size of the turn, followed by the quoted messages of this page.
         """
         several = f"Turns {self.turn} to {self.last_turn}" if self.last_turn > self.turn else ""
         messages = pluralize(self.total_messages, "message")

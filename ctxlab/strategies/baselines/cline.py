@@ -263,8 +263,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _URL,
         "Works without a model. It keeps all user messages, the agent's newest messages, and a "
         "digest of the agent's other messages. Cline appends the digest to the user message; in "
-        "ctxlab it is a separate user message. The target of 0.5 of the input limit is Cline's "
-        "value for five turns or more. In ctxlab the digest lists up to 50 files and 50 commands. "
-        "All user messages stay, so a long conversation eventually exceeds any window.",
+        "ctxlab it is a separate user message. Messages are removed until the request takes 0.5 of "
+        "the input limit, Cline's value for conversations of five turns or more. In ctxlab the "
+        "digest lists up to 50 files and 50 commands. All user messages stay, so a long "
+        "conversation eventually exceeds any window.",
     ),
 )

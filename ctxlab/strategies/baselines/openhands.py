@@ -35,10 +35,10 @@ def _count_events(message: Message) -> int:
 class openhands_summarizing(BaseStrategy):
     """Summarises older events, except the first few, when there are too many events or tokens.
 
-    Cuts are moved towards the end until they separate no tool call from its result. If a
-    condensation would remove too few events, it is skipped. If there are also too many tokens,
-    everything except the system prompt is summarised instead. Condensation is repeated up to five
-    times, until the request is small enough or no longer gets smaller.
+    The summarised range ends at a position that separates no tool call from its result. If
+    summarising would remove too few events, nothing is summarised. An exception is a request with too
+    many tokens: then everything except the system prompt is summarised. The step is repeated up to
+    five times, until the request is small enough or no longer gets smaller.
 
     Source: OpenHands SDK, ``LLMSummarizingCondenser``.
 
@@ -62,7 +62,7 @@ class openhands_summarizing(BaseStrategy):
     keep_first: int = 4
     "number of first events to keep"
     minimum_progress: float = 0.1
-    "minimum share of the events that a condensation must remove"
+    "minimum share of the events that a summary must replace"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 

@@ -80,12 +80,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         condense(),
         "Roo Code, context-management at 0cc04f4 and condense of a fork at 8400c68",
         "https://github.com/RooCodeInc/Roo-Code/blob/0cc04f43f1a1e340df9a72771c2cb80df6e103b3/src/core/context-management/index.ts",
-        "When the prompt exceeds 0.9 of the window minus the tokens reserved for the reply, one "
-        "summary replaces the conversation. If that fails, half of the messages after the first are "
-        "hidden; each time, another line with their number is inserted. The default percentage of "
-        "100 % has no effect, because the prompt limit is reached before. In a window of less than "
-        "9,100 tokens, no room is left for the prompt, so every request is summarised. Until the "
-        "end of 2025, Roo also kept the first message and the last 3. Not implemented: Roo's "
-        "outlines of files that were read.",
+        "The prompt limit is 0.9 of the window, minus the tokens reserved for the reply. When the "
+        "prompt exceeds it, one summary replaces the conversation. If that fails, half of the "
+        "messages after the first are hidden, and a line with their number is inserted. The setting "
+        "auto_condense_context_percent is 100 by default and then has no effect, because the prompt "
+        "limit is lower. In a window of less than 9,100 tokens, no room is left for the prompt, so "
+        "every request is summarised. Until the end of 2025, Roo also kept the first message and "
+        "the last 3. Not implemented: Roo's outlines of files that were read.",
     ),
 )

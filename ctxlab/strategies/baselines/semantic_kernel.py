@@ -181,9 +181,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "semantic-kernel 1.45.0",
         _SOURCE_URL + "truncation_reducer.py",
         "When there are more messages than target_count and threshold_count together, the oldest "
-        "messages are dropped. A cut moves back to the start of a chain of calls and results, so a "
-        "long turn loses its task and little else. The package has no default for target_count; 40 "
-        "is ctxlab's choice.",
+        "messages are dropped. If the cut is inside a chain of calls and results, it moves back to "
+        "the start of the chain, so little more than the task is dropped from a long turn. The "
+        "package has no default for target_count; 40 is ctxlab's choice.",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),
     Baseline(

@@ -50,13 +50,14 @@ class _Manager(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class sliding(_Manager):
-    """Keeps the newest messages after each turn, and reduces requests that do not fit.
+    """Keeps the newest messages of earlier turns, and reduces requests that do not fit.
 
-    If a request does not fit, the oldest tool results are first cut to their first and last 200
-    characters. If it still does not fit, the oldest messages are dropped until ``window_size``
-    messages remain; if there are no more than ``window_size`` messages, the oldest two are dropped.
-    The cut moves on to the next user message, or to the next tool call with a result if no user
-    message follows.
+    When a user message starts a new turn, only the newest ``window_size`` messages before it are
+    kept. The messages of the new turn are added to them. If a request does not fit, the oldest tool
+    results are first shortened to their first and last 200 characters. If it still does not fit, the
+    oldest messages are dropped until ``window_size`` messages remain; if there are no more than
+    ``window_size`` messages, the oldest two are dropped. In both cases, the first kept message is
+    then a user message, or a tool call with a result if no user message follows.
 
     Source: strands-agents 1.62.0, ``SlidingWindowConversationManager``.
 

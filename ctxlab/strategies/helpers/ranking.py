@@ -86,7 +86,7 @@ class BM25Index(_SlidingIndex):
         except sqlite3.OperationalError as error:
             raise DataMissing(
                 f"retrieval needs SQLite with FTS5 ({error}); use a Python with FTS5 in its sqlite3 "
-                "module, or set the parameter embedding of retrieval"
+                "module, or rank with an embedding model: retrieval(embedding='MODEL')"
             ) from None
 
     def add(self, texts: Iterable[tuple[int, str]]) -> None:
@@ -155,7 +155,7 @@ class BM25Index(_SlidingIndex):
 
     @contextmanager
     def _with_pending_rows(self) -> Iterator[None]:
-        """Apply the changes of a copy to the shared database for one query, then undo them."""
+        """Write the pending rows of a copy to the shared database for one query, then remove them."""
         if self._pending is None:
             yield
             return

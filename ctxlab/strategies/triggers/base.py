@@ -129,8 +129,8 @@ def without_models(strategy: Any) -> Any:
     plain = replace(strategy, **changes)
     if models := models_used(plain):
         raise SpecError(
-            f"{strategy!r} does not support dry runs: it requires {', '.join(models)}; "
-            "wrap it in hysteresis instead"
+            f"this trigger tries {strategy!r} before each request, which would call "
+            f"{', '.join(models)} each time; use the trigger hysteresis instead"
         )
     return plain
 

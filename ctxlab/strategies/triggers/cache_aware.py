@@ -20,27 +20,27 @@ class when_it_pays(DryRunWrapper):
     r"""Runs another strategy when the tokens it saves are worth more than rewriting the prompt cache.
 
     The cached part of a request costs the read price per token, and the rest costs the write price.
-    Let ``S`` be the number of tokens that the strategy removes, and ``T`` the number of tokens that
-    remain. Let ``U`` be the number of leading tokens that are unchanged since the previous request
-    if the strategy does not run, and ``P`` the same number if it runs. Compaction pays if
+    Let ``S`` be the number of tokens that the other strategy removes, and ``T`` the number of tokens
+    that remain. Let ``U`` be the number of leading tokens that are unchanged since the previous request
+    if the other strategy does not run, and ``P`` the same number if it runs. Compaction pays if
 
         remaining × S × read  >  (T − P) × write + P × read − (S + T − U) × write − U × read + own
 
     The left side is the saving in the remaining requests. The right side is the extra cost of the
-    next request. ``own`` is the cost of the model that the strategy calls, estimated as the price
+    next request. ``own`` is the cost of the model that the other strategy calls, estimated as the price
     of reading the ``S`` tokens once. Prices are those of the replayed model. If this model charges
     more for long prompts, the requests with and without compaction are each priced by their own
     size. In a cache with explicit breakpoints, only the system prompt stays valid when older
     messages are edited.
 
     The number of remaining requests is unknown. It is assumed to equal the number of requests since
-    the last compaction. Under this assumption, the strategy compacts when the cost of sending the
-    ``S`` tokens since then has reached the cost of rewriting the cache. This corresponds to the
-    break-even rule of the ski-rental problem: rent until the rent paid equals the price of buying.
+    the last compaction. Under this assumption, the other strategy runs as soon as the requests since
+    the last compaction have paid as much for the ``S`` tokens as rewriting the cache costs. This is
+    the break-even rule of the ski-rental problem: rent until the rent paid equals the price of buying.
 
-    If the budget is exceeded, the strategy runs in any case. A run is reported as the event
+    If the budget is exceeded, the other strategy runs in any case. A run is reported as the event
     ``compacted: pays`` or ``compacted: no room``. Later strategies of a pipeline should wait until
-    the whole budget is used, because otherwise they drop messages that this strategy would compact.
+    the whole budget is used, because otherwise they drop messages that the other strategy would compact.
 
     The saving is determined by a dry run each time the context has grown by a sixteenth. A dry run
     changes nothing and does not call a model.

@@ -12,12 +12,12 @@ from ctxlab.strategies.triggers.base import WrapperStrategy
 
 @dataclass(frozen=True, repr=False)
 class hysteresis(WrapperStrategy):
-    """Runs another strategy only when the context exceeds a trigger, and then with a smaller budget.
+    """Runs another strategy only when the context exceeds a threshold, and then with a smaller budget.
 
     Between two compactions, each request starts with the whole previous request, so a prompt cache
     can serve it. During a compaction, the wrapped strategy gets the budget ``target`` instead of
     the whole budget. This has no effect on a strategy that ignores the budget. If the context is
-    still above the trigger afterwards, an event is reported, and the strategy runs again when half
+    still above the threshold afterwards, an event is reported, and the strategy runs again when half
     of the remaining tokens are used.
 
     Source: ctxlab, modelled on products that compact at a high threshold down to a low one: Letta,

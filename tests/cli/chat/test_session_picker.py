@@ -1,4 +1,4 @@
-"""The picker takes a number, the beginning of an id, or nothing, and asks again for anything else."""
+"""Tests of the session picker: it accepts a number, the start of an id, or nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_list_says_title_time_messages_model_and_id_and_how_many_more() -> N
     assert lines[2].split()[:3] == ["2", "Task", "1"]
     assert lines[2].split()[-3:] == ["1", "gpt-5-mini", SESSIONS[1].id]
     assert len(lines) == MAX_LISTED + 2
-    assert lines[-1] == "and 3 older sessions: type the id, which ctxlab sessions list shows"
+    assert lines[-1].startswith("and 3 older sessions; to resume one, type its id (see ctxlab ")
     assert "older" not in render_to_text(session_choices_table(SESSIONS[:MAX_LISTED]))
 
 

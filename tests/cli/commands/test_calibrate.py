@@ -1,4 +1,4 @@
-"""``ctxlab calibrate`` learns from bills and keeps what it learned where later runs find it."""
+"""Tests of ``ctxlab calibrate``: it fits a profile to billed tokens and saves it for later runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = "claude-opus-4-5"
 
 @pytest.fixture
 def billed(tmp_path: Path) -> Path:
-    """Two sessions that were billed ten tokens a word."""
+    """Return a file with two sessions whose bills have ten tokens per word."""
     folder = tmp_path / "billed"
     folder.mkdir()
     for number in range(2):
@@ -64,4 +64,4 @@ def test_a_dry_run_stores_nothing(
 def test_recordings_without_bills_are_refused_in_a_sentence(run: Run, logs: Path) -> None:
     said = run("calibrate", logs)
     assert said.code == 2
-    assert "provider's usage" in said.err
+    assert "billed usage" in said.err

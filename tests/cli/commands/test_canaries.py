@@ -1,4 +1,4 @@
-"""``ctxlab canaries`` answers with a table, JSON, or the planted recordings themselves."""
+"""Tests of ``ctxlab canaries``, which prints a table, JSON, or the recordings with canaries."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_recordings_without_room_are_named(run: Run, logs: Path) -> None:
         (("--kind", "facts"), "did you mean fact?"),
         (("--depth", "3"), "shares from 0 to 1"),
         (("-s", "nobody"), "unknown strategy"),
-        (("--write", ""), "--write: expected a folder, got an empty text"),
+        (("--write", ""), "--write: expected a folder, got an empty string"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -1,4 +1,4 @@
-"""``ctxlab chat`` in a pipe: the answer on standard output, and nothing that was said is lost."""
+"""Tests of ``ctxlab chat`` in a pipe: the answer is on standard output, and messages are stored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Talker]]:
-    """Answers for the provider, by a script."""
+    """Run a scripted server in place of the provider."""
     from contextlib import ExitStack
 
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Talker]]:
 
 @pytest.fixture
 def chat(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
-    """The command with something in its standard input."""
+    """Return a function that runs the command with text on standard input."""
 
     def call(text: str, *options: object) -> Said:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -164,7 +164,7 @@ def test_a_model_is_named_by_option_or_environment_or_it_is_said(
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     said = run("chat")
     assert (said.code, said.out) == (2, "")
-    assert "no model named: add --model" in said.err
+    assert "no model is set; add --model" in said.err
     assert "CTXLAB_MODEL" in said.err
     assert not (workspace / ".ctxlab").exists()
     monkeypatch.setenv("CTXLAB_MODEL", MODEL)
@@ -234,7 +234,7 @@ def test_the_limit_of_iterations_gives_the_partial_answer(
     assert said.code == 0
     assert said.err.count("list_files") == 2
     assert said.err.endswith(
-        "stopped after 2 calls of the model; raise --max-iterations to allow more\n"
+        "stopped after 2 calls to the model; to allow more, set a larger --max-iterations\n"
     )
 
 

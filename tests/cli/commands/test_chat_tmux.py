@@ -1,4 +1,4 @@
-"""``ctxlab chat`` in a real terminal, from the first word to the evaluation of what was said."""
+"""Tests of ``ctxlab chat`` in a real terminal, from the first message to the evaluation of the chat."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHAT = (*PROGRAM, "chat", "-m", MODEL)
 
 
 def script(call: Call) -> Action:
-    """Does what it is told; what it knows stands in the messages that it gets."""
+    """Scripted model that follows instructions and knows only the messages of the request."""
     last = call.messages[-1]
     if last.role == "tool":
         return f"It said: {last.text.splitlines()[0]}"
@@ -64,7 +64,7 @@ def server() -> Iterator[Talker]:
 
 @pytest.fixture
 def screen(workspace: Path, server: Talker) -> Iterator[Terminal]:
-    """A shell in the workspace that reaches the server."""
+    """Open a terminal in the workspace, in which ctxlab uses the server."""
     addresses = dict.fromkeys(("OPENAI_API_BASE", "OPENAI_BASE_URL"), server.address)
     path = os.environ.get("PYTHONPATH", "")
     with terminal(
@@ -74,7 +74,7 @@ def screen(workspace: Path, server: Talker) -> Iterator[Terminal]:
 
 
 def chats(workspace: Path) -> list[psutil.Process]:
-    """The chats that were begun in a folder."""
+    """Return the processes of ``ctxlab chat`` that were started in a folder."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -147,7 +147,7 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     shown = screen.wait("Number to resume, Enter for a new session:")
     assert re.search(r"1  Harbour work +\d{4}-\d\d-\d\d \d\d:\d\d +\d+ +openai/gpt-4o-mini", shown)
     screen.type("7")
-    screen.wait("is not one of them")
+    screen.wait("matches no session")
     screen.type("1")
     screen.wait("resumed Harbour work (")
     screen.wait_end(">")
@@ -286,7 +286,7 @@ def test_enter_in_the_picker_begins_a_new_session(screen: Terminal, workspace: P
     screen.run(CHAT)
     shown = screen.wait("Number to resume")
     assert "9  Session 2" in shown
-    assert "and 2 older sessions: type the id, which ctxlab sessions list shows" in shown
+    assert "and 2 older sessions; to resume one, type its id (see ctxlab sessions list)" in shown
     screen.press("Enter")
     screen.wait("new session")
     screen.wait_end(">")

@@ -1,4 +1,4 @@
-"""``ctxlab compare`` answers from a saved run, or replays what it is given."""
+"""Tests of ``ctxlab compare``, which reads a saved run or replays recordings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_run_and_a_replay_of_the_same_data_agree(run: Run, logs: Path, tmp_pat
 def test_equal_tokens_says_which_limit_that_takes(run: Run, logs: Path) -> None:
     said = run("compare", logs, "tool_stubs(keep=3)", "sliding_window", *LIMIT, "--equal-tokens",
                "--json")  # fmt: skip
-    assert "sliding_window within" in said.err
+    assert "sliding_window under the limit" in said.err
     rows = {row["score"]: row for row in json.loads(said.out)}
     assert abs(rows["tokens_mean"]["difference"]) < 0.1
     assert rows["tokens_mean"]["limit_b"] != 4000
@@ -74,17 +74,17 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     folder = saved(run, logs, tmp_path)
     for arguments, hint in (
         ((folder, *PAIR, *LIMIT), "so limits cannot be set"),
-        ((logs, "panic", *LIMIT), "name two strategies"),
+        ((logs, "panic", *LIMIT), "or one strategy and two limits"),
         ((logs, *PAIR, *LIMIT, "-l", "3k", "--equal-tokens"), "one limit"),
         ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
-        ((folder, *PAIR, "--margin", "recall=-0.02"), "expected 0 or more for recall, got -0.02"),
+        ((folder, *PAIR, "--margin", "recall=-0.02"), "0 or more for recall, got -0.02"),
         ((folder, *PAIR, "--out", tmp_path / "again"), "so out cannot be set"),
         ((folder, *PAIR, "--resamples", "999"), "--resamples: expected 1,000 or more, got 999"),
-        ((logs, "panic @ 4k", "panic @ 4k"), "name two strategies"),
-        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "each strategy has its own"),
+        ((logs, "panic @ 4k", "panic @ 4k"), "or one strategy and two limits"),
+        ((logs, "panic @ 4k", "sliding_window @ 3k", *LIMIT), "every strategy has an @ LIMIT"),
         (
             (logs, "panic", "sliding_window @ 3k", *LIMIT, "--equal-tokens"),
-            "remove their @ LIMIT",
+            "only the first strategy can have an @ LIMIT",
         ),
         ((folder, *PAIR, "--latex", "--json"), "use only one of them"),
         ((folder, "panic", "tool_stubs"), "unknown strategy of this evaluation"),

@@ -1,4 +1,4 @@
-"""``ctxlab convert`` writes recordings in another format and says what was lost."""
+"""Tests of ``ctxlab convert``: it writes another format and names the data that is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.messages.types import Compaction, Message
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    """One recording with a time in every message and a compaction."""
+    """Write a recording with a time in each message and a compaction."""
     recording = a_recording(0, turns=2)
     messages = tuple(m.replace(time=float(i)) for i, m in enumerate(recording.messages))
     changed = type(recording)("one", messages, compactions=(Compaction(3), Compaction(5)))
@@ -71,7 +71,7 @@ def test_what_was_left_out_while_reading_is_said(run: Run, logs: Path, tmp_path:
         file.write("{broken\n")
     said = run("convert", logs, tmp_path / "all.jsonl", "--on-error", "skip")
     assert said.err.splitlines()[1].startswith(
-        "ctxlab: skipped 1 file (no reader recognises it), 1 row (broken line: not JSON"
+        "ctxlab: skipped 1 file (unknown format), 1 row (broken line: not JSON"
     )
     said = run("convert", logs, tmp_path / "stopped.jsonl")
     assert said.code == 2

@@ -1,4 +1,4 @@
-"""``ctxlab datasets`` asks before it fetches, says what it did, and goes on after a break."""
+"""Tests of ``ctxlab datasets``: it asks before a download, and resumes interrupted downloads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ POSIX = pytest.mark.skipif(os.name == "nt", reason="terminals and signals as POS
 
 @pytest.fixture(autouse=True)
 def alone(home: Path) -> None:
-    """Every test has a folder of data sets of its own."""
+    """Use a separate folder of data sets for each test."""
 
 
 @pytest.fixture
 def tiny(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """A data set of one recording that the server holds, in the table for this test."""
+    """Register a data set of one recording on the server for the duration of the test."""
     write([a_recording(0)], tmp_path / "published.jsonl")
     body = (tmp_path / "published.jsonl").read_bytes()
     server.files["/owner/tiny.jsonl"] = body
@@ -61,7 +61,7 @@ def test_the_list_names_every_set_its_size_its_licence_and_whether_it_is_here(
     lines = {line.split()[0]: " ".join(line.split()) for line in said.out.splitlines() if line}
     for name, dataset in datasets().items():
         assert dataset.licence.name in lines[name]
-        assert lines[name].endswith(" not fetched") == (name != "locomo")
+        assert lines[name].endswith(" not downloaded") == (name != "locomo")
     assert "10 2.81MB CC-BY-NC-4.0" in lines["locomo"]
     assert run("datasets", "list", "--data-dir", home.parent).out.count("/locomo") == 0
 
@@ -114,8 +114,8 @@ def test_without_consent_nothing_is_asked_of_a_server(
     assert tiny.licence.means in shown
     assert "kB" in shown
     assert last == (
-        "ctxlab: nothing was downloaded: add --yes to agree to the license (ctxlab datasets fetch tiny "
-        "--yes)"
+        "ctxlab: nothing was downloaded; to agree to the license, run: ctxlab datasets fetch tiny "
+        "--yes"
     )
     assert server.asked == []
     assert not home.exists()
@@ -173,7 +173,7 @@ def test_a_failure_is_one_sentence(run: Run, server: Server, tiny: Dataset, home
     server.files.clear()
     said = run("datasets", "fetch", "tiny", "--yes")
     assert (said.code, said.out) == (2, "")
-    assert said.err.rstrip("\n").split("\n")[-1].endswith("the server answers 404 Not Found")
+    assert said.err.rstrip("\n").split("\n")[-1].endswith("returned status 404 Not Found")
     assert "Traceback" not in said.err
 
 

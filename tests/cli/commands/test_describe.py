@@ -1,4 +1,4 @@
-"""``ctxlab describe`` says what recordings hold and what was left out."""
+"""Tests of ``ctxlab describe``: it summarises recordings and counts what readers left out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_json_holds_a_row_a_recording_and_nothing_else(run: Run, logs: Path) -> 
 
 def test_the_hints_name_the_limits_that_bite(run: Run, logs: Path) -> None:
     said = " ".join(run("describe", logs).out.split())
-    assert "Of 6 recordings, these exceed a limit: 4,000 in 6" in said
+    assert "Recordings (of 6) with a request above 4,000 tokens: 6" in said
 
 
 def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> No
     with (logs / "0.jsonl").open("a") as file:
         file.write("{broken\n")
     said = run("describe", logs)
-    assert said.err == "ctxlab: skipped 1 file: no reader recognises it: notes.txt\n"
+    assert said.err == "ctxlab: skipped 1 file (unknown format): notes.txt\n"
     assert "Rows skipped inside files: 1 × broken line: not JSON" in said.out
 
 
@@ -61,7 +61,7 @@ def test_names_from_the_data_cannot_steer_the_terminal(run: Run, tmp_path: Path)
 
 
 def billed_log(folder: Path, **meta: str) -> Path:
-    """A session with the provider's usage and a compaction, in a file of its own."""
+    """Write a session with usage data of the provider and a compaction to a file."""
     messages = [Message("user", "Repair it.")]
     for turn in range(40):
         bill = 20_000 + 2 * sum(len(message.text) for message in messages)
@@ -92,8 +92,8 @@ def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_p
     assert "billed" in said
     assert "The recorded product summarised 1 time, at 20.5k tokens" in said
     assert "-s recorded" in said
-    assert "with the provider's usage: counts differ from bills by" in said
-    assert "Context was cleared without a record of it: the bill falls by" in said
+    assert "with billed token counts: ctxlab's counts differ from the bills by" in said
+    assert "Context was probably cleared without an entry in the log: the bill falls by" in said
     assert "before message 31 of billed" in said
 
 
@@ -101,8 +101,8 @@ def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its
     run: Run, tmp_path: Path
 ) -> None:
     said = " ".join(run("describe", billed_log(tmp_path, strategy="panic()")).out.split())
-    assert "1 recording ran with a context strategy: bills are for the tokens that it sent" in said
-    assert "cleared without a record" not in said
+    assert "1 recording ran with a context strategy: the bills are for the tokens that were" in said
+    assert "cleared without an entry" not in said
     assert "counts differ" not in said
 
 
@@ -124,12 +124,12 @@ def test_files_left_out_are_counted_by_reason_unless_all_are_asked_for(
         (logs / f"notes-{number}.txt").write_text("not a recording")
     (logs / "empty.txt").write_text("")
     assert run("describe", logs).err.split("\n")[:-1] == [
-        "ctxlab: skipped 1 file: the file is empty: empty.txt",
-        "ctxlab: skipped 5 files: no reader recognises it: notes-0.txt, notes-1.txt, notes-2.txt "
+        "ctxlab: skipped 1 file (the file is empty): empty.txt",
+        "ctxlab: skipped 5 files (unknown format): notes-0.txt, notes-1.txt, notes-2.txt "
         "and 2 more (--all)",
     ]
     every = run("describe", logs, "--all").err
-    assert [f"notes-{n}.txt: no reader recognises it\n" in every for n in range(5)] == [True] * 5
+    assert [f"notes-{n}.txt: unknown format\n" in every for n in range(5)] == [True] * 5
 
 
 @pytest.mark.e2e

@@ -1,4 +1,4 @@
-"""``ctxlab eval`` with strategies that ask a model says what that took and what came of it."""
+"""Tests of ``ctxlab eval`` with strategies that ask a model: it reports calls, cost and failures."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ASKS = f"rolling_summary(model='{MODEL}') | panic"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are kept in the current folder."""
+    """Use a temporary folder as the current folder, where replies are cached."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
 
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch, run: Run, logs: Path) -> Run:
-    """An evaluation of strategies, with a server that answers for the provider."""
+    """Return a function that runs an evaluation with a scripted server as the provider."""
 
     def call(server: Talker, *strategies: str) -> object:
         for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
@@ -60,7 +60,8 @@ def test_a_run_says_what_it_asked_and_that_what_is_kept_is_not_billed_again(aski
 @pytest.mark.e2e
 def test_the_cost_of_own_calls_is_shown_where_there_is_some(asking: Run) -> None:
     with talking(summary) as server:
-        head, words = "strategy", "strategy $: the strategy's own model calls (included in cost)"
+        head = "strategy"
+        words = "strategy $: cost of the strategy's own model calls (included in cost)"
         said = asking(server, ASKS, "full").out
         assert head in said.split("\n")[0]
         assert words in " ".join(said.split())
@@ -81,7 +82,7 @@ def test_a_run_whose_summaries_are_not_the_models_says_so(
     )
     assert "(the summary repeats itself)." in " ".join(said.out.split())
     assert said.out.rstrip().endswith(
-        "; 100% of its texts are fallbacks, written without its model."
+        "; 100% of its summaries are fallbacks, made without its model."
     )
     assert row["fallback_rate"] == 1
 
@@ -91,7 +92,7 @@ def test_a_model_without_a_price_is_said_before_and_costs_what_is_not_known(aski
     unknown = ASKS.replace("gpt-4o-mini", "my-finetune")
     with talking(summary) as server:
         said = asking(server, unknown, "rolling_summary | panic")
-    before = "openai/my-finetune has no known price; costs that include it are shown as –"
+    before = "openai/my-finetune has no known price; costs that depend on it are shown as –"
     assert before in said.err
     assert "tokens, price unknown" in said.err
     cells = said.out.split("| panic")[0]
@@ -106,5 +107,5 @@ def test_a_provider_that_is_down_stops_the_run_with_one_sentence(asking: Run) ->
     last = said.err.rstrip().split("\n")[-1]
     assert last.startswith(f"ctxlab: {MODEL}: no reply to 5 calls in a row (last error: ")
     assert last.endswith(
-        f"; earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the next run continues from there"
+        f"; earlier replies are cached in {DEFAULT_CACHE_FOLDER} and will not be requested again"
     )

@@ -1,4 +1,4 @@
-"""``ctxlab eval`` and ``evaluate`` count and price recordings by their own models, alike."""
+"""Tests that ``ctxlab eval`` and ``evaluate`` count and price each recording by its own model."""
 
 from __future__ import annotations
 

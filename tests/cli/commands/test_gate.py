@@ -1,4 +1,4 @@
-"""``ctxlab gate`` leaves with 0 where budgets hold, 1 where one is broken and 2 where it cannot say."""
+"""Tests of ``ctxlab gate``: exit status 0 if budgets hold, 1 if one is exceeded, 2 on errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ margin = { tokens_mean = "1 %" }
 
 @pytest.fixture
 def gate(logs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with budgets that hold, their baseline yet to be written; no CI is seen."""
+    """Return a folder with budgets that hold and without a baseline, outside of CI."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(logs.parent)
     folder = logs.parent
@@ -37,7 +37,7 @@ def broken(folder: Path) -> None:
 
 
 def better_then_worse(run: Run, folder: Path) -> None:
-    """A baseline of a strategy that sends less than what the budgets name then."""
+    """Write a baseline for a strategy, then name a strategy in the budgets that sends more tokens."""
     text = (folder / "budgets.toml").read_text()
     (folder / "budgets.toml").write_text(text.replace('"full"', '"tool_stubs(keep=1)"'))
     assert run("gate", "budgets.toml", "--update").code == 0
@@ -48,7 +48,7 @@ def test_it_leaves_with_0_where_all_hold(run: Run, gate: Path) -> None:
     assert run("gate", "budgets.toml", "--update").code == 0
     said = run("gate", "budgets.toml")
     assert (said.code, said.err) == (0, "")
-    assert said.out.rstrip().endswith("2 bounds: all hold.")
+    assert said.out.rstrip().endswith("2 bounds: all met.")
 
 
 def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, gate: Path) -> None:
@@ -61,7 +61,7 @@ def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, ga
         r"all is now full\(\) and was tool_stubs\(keep=1\)\.\n",
         said.out,
     )
-    assert said.out.rstrip().endswith("2 bounds: 1 broken.")
+    assert said.out.rstrip().endswith("2 bounds: 1 violated.")
 
 
 FAULTS = {
@@ -71,7 +71,7 @@ FAULTS = {
     "experiment": (["gate", "budgets.toml", "-e", "lags"], "did you mean logs?"),
     "update and report": (
         ["gate", "budgets.toml", "--update", "--json"],
-        "--update cannot be combined with --markdown, --junit or --json",
+        "--update writes no report; remove --markdown, --junit and --json",
     ),
     "score": (["gate", "score.toml"], "score.toml: logs: a: max: unknown score 'recal'"),
     "strategy that raises": (["gate", "raises.toml"], "getcwd failed at message"),
@@ -151,7 +151,7 @@ def test_markdown_has_the_table_and_the_sentences(run: Run, gate: Path) -> None:
     better_then_worse(run, gate)
     run("gate", "budgets.toml", "--markdown", "out/gate.md")
     lines = (gate / "out" / "gate.md").read_text().split("\n")
-    assert "**2 bounds: 1 broken.**" in lines
+    assert "**2 bounds: 1 violated.**" in lines
     rows = [line for line in lines if line.startswith("| ")]
     assert len(rows) == 4
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
@@ -191,7 +191,7 @@ def test_junit_xml_counts_what_it_holds(run: Run, gate: Path) -> None:
 
 def test_an_update_prints_old_and_new(run: Run, gate: Path) -> None:
     first = run("gate", "budgets.toml", "--update")
-    assert re.search(r"logs / all at 8,000: token mean new → [\d,]+\n", first.out)
+    assert re.search(r"logs / all at 8,000: token mean none → [\d,]+\n", first.out)
     assert run("gate", "budgets.toml", "--update").out == (
         "baseline.json is up to date: nothing changed\n"
     )

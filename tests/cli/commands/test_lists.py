@@ -1,4 +1,4 @@
-"""The name tables are printed whole, with a line on each name."""
+"""Tests of the commands that list names, each with a one-line description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ctxlab next-action`` says what it will cost, asks, and prints a table beside full history."""
+"""Tests of ``ctxlab next-action``: it states the cost, asks, and compares with the full history."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OPTIONS = ("-l", "100k", "-s", "full", "-s", "sliding_window(tokens=3000)", "-s"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are kept in the current folder."""
+    """Use a temporary folder as the current folder, where replies are cached."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
 
 
 @pytest.fixture
 def next_action(monkeypatch: pytest.MonkeyPatch, run: Run, logs: Path) -> Callable[..., Said]:
-    """The command, with a server that answers for the provider."""
+    """Return a function that runs the command with a scripted server as the provider."""
 
     def call(server: Talker, *options: Any, paths: tuple[Any, ...] = ()) -> Said:
         for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
@@ -41,7 +41,7 @@ def next_action(monkeypatch: pytest.MonkeyPatch, run: Run, logs: Path) -> Callab
 
 
 def knowing(logs: Path) -> Callable[[Call], Message]:
-    """A model that makes the recorded call if the path in it was said before in what it reads."""
+    """Return a model that makes the recorded call if its prompt contains the path of the call."""
     after = {}
     for recording in load(logs):
         for position in recording.request_positions:
@@ -110,8 +110,8 @@ def test_the_same_command_once_more_asks_nothing_and_says_the_same(
         replayed = next_action(server, *OPTIONS, "--cache-mode", "replay")
         assert server.attempts == attempts == server.answered
     assert first.out == again.out == replayed.out
-    assert f"cached or repeated: no calls of {MODEL} are needed" in again.err
-    assert f"no model is called: answers are read from {DEFAULT_CACHE_FOLDER}" in replayed.err
+    assert f"cached or repeated: no calls to {MODEL} are needed" in again.err
+    assert f"no model is called; answers are read from {DEFAULT_CACHE_FOLDER}" in replayed.err
     assert "nothing was billed" in again.err
     assert NextActionResults.load("run0").equals(NextActionResults.load("run1"))
     frames = [pd.read_parquet(f"run{i}/answers.parquet") for i in range(2)]
@@ -132,8 +132,8 @@ def test_the_bound_in_dollars_is_not_passed_and_the_next_run_goes_on(
     assert said.code == 2
     assert spent <= 0.01
     assert said.err.rstrip().endswith(
-        f"raise the limit to continue; earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the "
-        "next run continues from there"
+        f"raise the limit to continue; earlier replies are cached in {DEFAULT_CACHE_FOLDER} and "
+        "will not be requested again"
     )
     assert 0 < done < len(texts)
     assert len(texts) == len(set(texts))
@@ -175,7 +175,8 @@ def test_the_board_says_what_is_behind_it_and_what_it_does_not_say(
             next_action(server, "-s", "nothing", "--requests-per-recording", "4").out.split()
         )
     for each in (
-        f"{MODEL} was asked at 24 of 84 recorded calls, in 6 recordings and 3 clusters.",
+        f"{MODEL} was asked for the next action at 24 of 84 recorded calls, "
+        "in 6 recordings and 3 clusters.",
         "Off-policy: a different call may be as good as the recorded one",
         "--replicates measures how often the model agrees with itself",
         "6 recordings without tool definitions: tools are derived from the recorded calls (mean: 1.0",
@@ -201,7 +202,7 @@ def test_definitions_are_read_from_a_file(next_action: Callable[..., Said], logs
     ("content", "words"),
     [
         (None, "No such file"),
-        ("{", "this is not JSON"),
+        ("{", "invalid JSON"),
         ('{"a": 1}', "a JSON list of tool definitions, as objects"),
     ],
 )
@@ -256,7 +257,7 @@ def test_broken_lines_are_left_out_and_said_once(
             server, "-s", "full", "--requests-per-recording", "1", "--on-error", "skip"
         )
     assert stopped.code == 2
-    assert "--on-error skip skips the line" in stopped.err
+    assert "to skip such lines, add --on-error skip" in stopped.err
     assert said.code == 0
     assert said.err.count("skipped ") == 1
 

@@ -1,4 +1,4 @@
-"""``ctxlab probe`` as a user runs it: killed and resumed, stopped before its bound, and read."""
+"""Tests of ``ctxlab probe``: killed and resumed runs, the cost limit, and the printed results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = ("-a", MODEL, "-s", "full", "-l", "1.0")
 
 
 def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Answers are kept in the current folder; ``chats`` holds 1,000 questions, ``few`` 40."""
+    """Change to a folder with recordings: ``chats`` has 1,000 questions, ``few`` has 40."""
     patch.chdir(folder)
     patch.setenv("OPENAI_API_KEY", "sk-test")
     write([with_questions(i, QUESTIONS) for i in range(RECORDINGS)], folder / "chats.jsonl")
@@ -35,7 +35,7 @@ def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def reach(server: Talker, patch: pytest.MonkeyPatch) -> None:
-    """The server answers for the provider."""
+    """Use the server in place of the provider."""
     for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL"):
         patch.setenv(name, server.address)
 
@@ -68,7 +68,7 @@ def whole(out: str) -> QAResults:
 
 
 def soon(call: Call) -> Action:
-    """A moment later, so that some are under way whenever the run is killed."""
+    """Answer after a short delay, so that calls are running whenever the process is killed."""
     return Slow(0.01, honest)
 
 
@@ -78,7 +78,7 @@ def times(server: Talker) -> Counter[str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> QAResults:
-    """What the thousand questions give when nobody interferes."""
+    """Return the results for the 1,000 questions of a run without interruption."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as patch, talking(honest) as server:
         prepare(folder, patch)
@@ -165,7 +165,7 @@ def test_a_second_interruption_leaves_at_once(
         run.send_signal(signal.SIGINT)
         _, told = run.communicate(timeout=40)  # less than an answer is waited for
         assert run.returncode == 130
-    assert f"waiting for {AT_ONCE} running calls; interrupt again to leave now" in told
+    assert f"waiting for {AT_ONCE} running calls; press Ctrl+C again to stop at once" in told
 
 
 def billed(server: Talker) -> float:
@@ -231,9 +231,9 @@ def test_the_board_is_readable_at_100_columns_and_says_what_it_rests_on(
     words = " ".join(said.out.split())
     for part in (
         "Off-policy",
-        "compare with full",
+        "compare them with full",
         "was asked 40 questions under each strategy, each 2 times, in 5 recordings and 5 clusters",
-        "standard deviation of the judge's share over the 2 replicates",
+        "standard deviation of the share graded as correct over the 2 replicates",
         "Cohen's kappa 1.0",
         "availability",
     ):
@@ -256,7 +256,7 @@ def test_what_got_no_answer_is_told_below_the_board(
     with talking(silent) as server:
         reached(server)
         said = " ".join(run("probe", "few.jsonl", *OPTIONS).out.split())
-    assert "1 of 40 requests got no reply and are in no score" in said
+    assert "1 of 40 requests got no reply and are not scored" in said
     assert "5 of 40 replies are empty, which counts as wrong (mostly: stop)" in said
 
 
@@ -268,7 +268,7 @@ def test_strategies_that_ask_are_said_to_come_on_top(
         said = run("probe", "few.jsonl", "-a", MODEL, "-s", f"rolling_summary(model='{MODEL}')",
                    "-l", "50%", "--dry-run", "--max-cost", "1")  # fmt: skip
         assert server.attempts == 0
-    assert "cannot be estimated and is added; it counts towards the same limit" in said.err
+    assert "these calls is not in the estimate, but it counts towards --max-cost" in said.err
     assert "the run stops before it costs more than $1.00" in said.err
 
 
@@ -302,7 +302,7 @@ def test_where_nothing_is_asked_no_price_is_named_but_the_way_to_ask(
 ) -> None:
     said = run("probe", "few.jsonl", *OPTIONS, "--cache-mode", "replay", "--dry-run")
     assert "$" not in said.err
-    assert f"40 have no answer: --cache-mode auto asks {MODEL}" in said.err
+    assert f"40 have no stored answer (--cache-mode auto asks {MODEL})" in said.err
 
 
 @pytest.mark.parametrize(("bound", "said"), [("0.004", "$0.004"), ("5", "$5.00")])
@@ -317,12 +317,12 @@ def test_a_bound_is_said_as_it_was_written(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--replicates", "0"), "replicates must be at least 1"),
+        (("--replicates", "0"), "replicates: expected at least 1"),
         (("--concurrency", "0"), "--concurrency: expected 1 or more, got 0"),
         (("-j", "a", "-j", "a"), "judges: expected different models"),
-        (("--max-cost", "-1"), "Expected a cost limit of 0 USD or more"),
+        (("--max-cost", "-1"), "Expected a finite cost limit of 0 USD or more"),
         (("--cache-mode", "sometimes"), "--cache-mode: "),
-        (("--max-tokens", "0"), "max_tokens must be at least 1"),
+        (("--max-tokens", "0"), "max_tokens: expected at least 1"),
     ],
 )
 def test_what_is_written_wrongly_is_one_sentence(

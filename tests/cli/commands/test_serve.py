@@ -1,4 +1,4 @@
-"""``ctxlab serve`` starts the servers, says where they are, and ends when it is told to."""
+"""Tests of ``ctxlab serve``: servers start, print their address, and stop on a signal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving(*arguments: str, cwd: Path, **variables: str) -> Iterator[str]:
-    """The address that a server says it has; it must end by SIGTERM with 130.
+    """Start a server and yield its address; assert that it exits with 130 after SIGTERM.
 
     Its token is ``TOKEN``, unless ``CTXLAB_TOKEN`` is another one.
     """
@@ -271,7 +271,7 @@ def test_a_chat_without_a_model_says_which_to_name(workspace: Path) -> None:
         (["mcp", "--session", "x"], "no session 'x'"),
         (["http", "--token", "two words"], "printable ASCII"),
         (["http", "--keep-env", "A=1"], "Expected the name of an environment variable, got A=…"),
-        (["http", "--workspace", "nowhere"], "is not a folder"),
+        (["http", "--workspace", "nowhere"], "expected an existing folder, got 'nowhere'"),
         (["http", "-s", "panick", "-m", "gpt-5"], "did you mean panic"),
         (["http", "-l", "x", "-m", "gpt-5"], "limit"),
         (["http", "--port", "70000"], "65535"),

@@ -1,4 +1,4 @@
-"""``ctxlab sessions`` shows what is stored, finds it again, and deletes what it is told to."""
+"""Tests of ``ctxlab sessions``: it lists, shows, searches and deletes stored sessions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill(store: SqliteStore | JsonlStore, topic: str, agent: str | None, turns: 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with three sessions, the first two of an agent called tester."""
+    """Return the current folder with three sessions; the first two belong to the agent "tester"."""
     folder = tmp_path / "project"
     folder.mkdir()
     store = SqliteStore(folder)
@@ -51,13 +51,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ids(workspace: Path) -> dict[str, str]:
-    """The id of each title."""
+    """Return the session ids by title."""
     return {session.title: session.id for session in SqliteStore(workspace).sessions()}
 
 
 @pytest.fixture
 def listed(run: Run) -> Callable[..., list[str]]:
-    """The titles that ``sessions list`` gives."""
+    """Return the titles that ``sessions list`` prints."""
 
     def call(*options: object) -> list[str]:
         said = run("sessions", "list", *options, "--json")
@@ -130,7 +130,7 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(
 ) -> None:
     said = program("sessions", "delete-all", cwd=workspace)
     assert said.code == 2
-    assert said.err == "ctxlab: nothing was deleted: 3 sessions; add --yes to delete them\n"
+    assert said.err == "ctxlab: nothing was deleted; to delete 3 sessions, add --yes\n"
     assert len(listed()) == 3
 
 

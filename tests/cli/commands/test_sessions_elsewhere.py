@@ -1,4 +1,4 @@
-"""``ctxlab sessions`` reads logs, changes none, and makes nothing where there are no sessions."""
+"""Tests of ``ctxlab sessions`` with logs and empty folders, in which it must not write anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_recorded_logs_are_read_and_never_changed(logs: Path, run: Run) -> None:
     for command in (["delete", rows[0]["id"]], ["delete-all", "--yes"], ["archive", rows[0]["id"]]):
         said = run("sessions", *command, "--store", logs)
         assert said.code == 2
-        assert "never changes" in said.err
+        assert "logs, which are read-only" in said.err
     assert {path: path.read_bytes() for path in logs.iterdir()} == before
 
 
@@ -30,7 +30,7 @@ def test_a_folder_without_sessions_is_an_empty_list_and_stays_empty(
     monkeypatch.chdir(tmp_path)
     said = run("sessions", "list")
     assert (said.code, said.out) == (0, "")
-    assert "start one with ctxlab chat" in said.err
+    assert "start a session with ctxlab chat" in said.err
     assert run("sessions", "list", "--json").out == "[]\n"
     for command in (["toc", "a"], ["search", "x"], ["delete-all", "--yes"], ["export", "a"]):
         said = run("sessions", *command)

@@ -1,4 +1,4 @@
-"""``ctxlab tune`` answers with a frontier, JSON or a saved run, and a sentence."""
+"""Tests of ``ctxlab tune``, which prints a frontier or JSON and a summary, or saves a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = ("-s", MASK, "-s", SUMMARY, "-l", "4k", "-l", "8k", "--model", "gpt-4o")
 
 @pytest.fixture
 def trails(tmp_path: Path) -> Path:
-    """A folder of twelve recordings, each a task of its own."""
+    """Return a folder of twelve recordings of twelve different tasks."""
     folder = tmp_path / "trails"
     folder.mkdir()
     for number, recording in enumerate(trips(12)):
@@ -120,7 +120,7 @@ def test_another_objective_is_weighed(run: Run, trails: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("-s", "observation_mask(keep=[])"), "empty list of alternatives, at character 23"),
+        (("-s", "observation_mask(keep=[])"), "at least one alternative, got [], at character 23"),
         (("-s", "observation_mask(kep=[1])"), "unexpected keyword argument 'kep'"),
         (
             ("-s", "rolling_summary(model='gpt-4o') | panic"),
@@ -161,7 +161,7 @@ def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
         for figure in (show.format_usd(row["cost_usd"]), show.format_share(row["tuned_recall_far"]),
                        show.format_share(row["recall_far"])):  # fmt: skip
             assert any(f" {figure}" in line for line in lines)
-    assert "tuning set: the same" in words
+    assert "tuning set: far recall" in words
     assert ("vs full:" in words.lower()) == ("% (95 %)" in words)
     hidden = words.partition("Hidden at this width: ")[2].partition(";")[0].split(", ")
     assert ("optimism" in hidden) == ("optimism (95 %)" not in words)
@@ -176,12 +176,12 @@ def test_what_is_saved_says_what_repeating_it_replays(
     run: Run, trails: Path, tmp_path: Path
 ) -> None:
     said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o", "--out", tmp_path / "run")
-    assert "replays the frontier over all of the data, tuning part included" in said.err
+    assert "replays the frontier on all recordings, including those of the search" in said.err
 
 
 def test_help_teaches_with_examples(run: Run) -> None:
     said = run("tune", "--help").out
     assert "ctxlab tune ~/.claude/projects" in said
     assert "observation_mask(keep=[1, 3, 10" in said
-    names = said.split("unless -s names some:")[1].split(".")[0]
+    names = said.split("Default search spaces:")[1].split(".")[0]
     assert {name.strip() for name in names.split(",")} == set(DEFAULT_SPACES)

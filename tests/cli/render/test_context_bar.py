@@ -1,4 +1,4 @@
-"""The bar of a context window is as long as it should be, and nothing that is there is invisible."""
+"""Tests of the bar of a context window: its length, and that small shares stay visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of ``find_equal_tokens_limit``: the strategy sends the target under the limit, or it says no."""
+"""Tests of ``find_equal_tokens_limit``, which finds the limit at which a strategy sends N tokens."""
 
 from __future__ import annotations
 

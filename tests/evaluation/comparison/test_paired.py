@@ -1,4 +1,4 @@
-"""Rules of ``compare_strategies``: paired, by whole clusters; interval and test bear what is said."""
+"""Tests of ``compare_strategies``: paired differences by cluster, with interval and test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEEN = {"full()": 0.9, "panic()": 0.6, "tool_stubs()": 0.6}
 
 
 def results(copies: int = 1, clusters: int = 12, seed: int = 0, **changes: Any) -> Results:
-    """Strategies over recordings of different sizes, each recorded ``copies`` times in its cluster."""
+    """Return results on recordings of different sizes; each cluster has ``copies`` recordings."""
     random = np.random.default_rng(seed)
     rows, facts = [], []
     for cluster in range(clusters):

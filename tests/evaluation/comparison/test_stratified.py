@@ -1,4 +1,4 @@
-"""Two groups are compared within strata, and what differs between strata explains nothing."""
+"""Tests of stratified comparisons of two groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.evaluation.comparison.stratified import StratifiedDifference, strati
 
 
 def members(*counts: tuple[str, int, int, int, int]) -> pd.DataFrame:
-    """``(cluster, hits of the first group, of how many, hits of the second, of how many)``."""
+    """Return members for rows ``(cluster, hits of group 1, size 1, hits of group 2, size 2)``."""
     rows = []
     for stratum, (cluster, a, n, b, m) in enumerate(counts):
         rows += [(cluster, stratum, True, i < a) for i in range(n)]

@@ -1,4 +1,4 @@
-"""A gate fails what became worse and nothing else, and gives the same answer every time."""
+"""Tests of the gate: it fails only if a score became worse, and its results are deterministic."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ strategy = "observation_mask(keep=14) | panic"
 
 
 def tickets(number: int) -> Recording:
-    """An agent that reads tickets of about 800 tokens and comes back to each 5 to 9 turns later."""
+    """Return a recording of an agent that uses each ticket again after 5 to 9 turns."""
     messages = [Message("user", f"Close all tickets of order {number}.")]
     for turn in range(16 + number % 3):
         back = turn - 5 - turn * (number + 2) % 5
@@ -65,7 +65,7 @@ def tickets(number: int) -> Recording:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with budgets, an experiment and eight recordings of eight tasks."""
+    """Return a folder with budgets, an experiment, and eight recordings of eight tasks."""
     (tmp_path / "logs").mkdir()
     for number in range(8):
         write([tickets(number)], tmp_path / "logs" / f"{number}.jsonl")
@@ -300,16 +300,16 @@ WRONG = {
         'basline = "b"\n[logs.a]\n',
         "unknown key 'basline'; did you mean basel",
     ),
-    "nothing": ("", "no experiment; add a table"),
+    "nothing": ("", "expected an experiment, got none; add a table"),
     "key of an experiment": (
         "[logs]\nmaxi = 3\n",
         "logs: unknown key 'maxi'; did you mean max",
     ),
     "misspelt table": (
         "[logs]\nmargins = { recall = 1 }\n",
-        "logs: margins: expected a key (file, ",
+        "logs: margins: expected one of the keys file, ",
     ),
-    "no budget": ("[logs]\n", "logs: the experiment has no budget; add a table [logs.NAME]"),
+    "no budget": ("[logs]\n", "logs: expected a budget, got none; add a table [logs.NAME]"),
     "no experiment": ("[lags.a]\nstrategy = 'full'\n", "lags: file: "),
     "key of a budget": (
         "[logs.a]\nstrategy = 'full'\nlimit = 3\n",
@@ -322,7 +322,7 @@ WRONG = {
     ),
     "limit": (
         "[logs.a]\nstrategy = 'full'\nlimits = '8k'\nmax = { recall = 1 }\n",
-        "logs: a: limits: expected limits of the experiment (12000, 16000), got 8000",
+        "logs: a: limits: expected a limit of the experiment (12000, 16000), got 8000",
     ),
     "score": (
         "[logs.a]\nstrategy = 'full'\nmin = { recal_far = 0.5 }\n",
@@ -347,7 +347,7 @@ WRONG = {
     ),
     "nothing bounded": (
         "[logs.a]\nstrategy = 'full'\n",
-        "logs: a: the budget has no bounds; add a table max, min or margin",
+        "logs: a: expected a bound, got none; add a table max, min or margin",
     ),
     "baseline": (
         "baseline = 3\n[logs.a]\nstrategy = 'full'\nmax = {recall = 1}\n",
@@ -399,7 +399,7 @@ RECORDINGS = 24
 
 
 def made(hit: Any, size: Any = 100.0, clusters: int = RECORDINGS) -> Results:
-    """A run of one strategy over recordings of one request each."""
+    """Return results of one strategy on recordings with one request each."""
     names = [f"r{n}" for n in range(RECORDINGS)]
     groups = [f"c{n % clusters}" for n in range(RECORDINGS)]
     frame = pd.DataFrame(
@@ -494,7 +494,7 @@ def test_a_change_that_is_the_same_everywhere_is_decided_by_the_figure() -> None
     rows = [found(made(7.0), made(hit), rate=0.05) for hit in (6.0, 6.9)]
     (bad,), (good,) = rows
     assert (bad.outcome, good.outcome) == ("worse", "ok")
-    assert "all 24 clusters agree, so the difference alone decides" in bad.sentence
+    assert "all 24 clusters have the same difference, so" in bad.sentence
 
 
 def test_a_baseline_that_a_merge_has_torn_is_a_fault(project: Path) -> None:

@@ -1,4 +1,4 @@
-"""What ``evals/README.md`` shows works as it stands there."""
+"""Tests of the commands and files that ``evals/README.md`` shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 
 def commands() -> list[str]:
-    """Every ctxlab command of its workflows."""
+    """Return all ctxlab commands in the workflows of the page."""
     github, gitlab = map(yaml.safe_load, blocks("yaml"))
     steps = [step["run"] for step in github["jobs"]["gate"]["steps"] if "run" in step]
     return [line for line in (*steps, *gitlab["gate"]["script"]) if line.startswith("ctxlab")]

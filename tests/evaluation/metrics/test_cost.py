@@ -1,4 +1,4 @@
-"""The cost of a replay is what a loop over its requests adds up to, for every kind of cache."""
+"""Tests that the cost of a replay equals the sum over its requests, for each kind of cache."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TIMES = st.lists(
 
 
 def breakpoints(request: Sent) -> tuple[int, ...]:
-    """Behind how many messages a client lets the provider keep what it sent: see ``CachePolicy``."""
+    """Return the numbers of messages before the cache breakpoints of a request."""
     roles = [message.role for message in request.messages]
     system = next((i for i, role in enumerate(roles) if role != "system"), len(roles))
     return 0, system, max(len(roles) - 1, 0), len(roles)
@@ -64,7 +64,7 @@ def breakpoints(request: Sent) -> tuple[int, ...]:
 def naive(
     prepared: PreparedRecording, sent: list[Sent], model: Model
 ) -> tuple[list[float], list[float]]:
-    """Cached tokens and cost of each request, from the messages of the request and of the one before."""
+    """Compute cached tokens and cost of each request by comparing it with the previous request."""
     cached, cost = [], []
     messages = prepared.recording.messages
     before: Sent | None = None

@@ -1,4 +1,4 @@
-"""What is found of a question is what a reader of the request would find; controls bound it."""
+"""Tests of evidence recall: it equals a plain search of each request, and controls bound it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def judged(spec: str | Strategy, limit: int = 10**6) -> dict[str, list[float]]:
 
 @st.composite
 def probed(draw: st.DrawFn) -> Recording:
-    """A conversation with questions, some of whose answers stand in it by chance."""
+    """A conversation with questions; some answers occur in it by chance."""
     messages = draw(conversations())
     places = st.integers(0, len(messages) - 1)
     probe = st.builds(
@@ -147,7 +147,7 @@ def test_the_question_itself_is_no_answer(counter: TokenCounter) -> None:
 
 @dataclass(frozen=True, repr=False)
 class shows(BaseStrategy):
-    """Puts a text in the place of a message, in the form that is asked for."""
+    """Strategy that replaces a message by a text with a given form."""
 
     text: str
     form: str

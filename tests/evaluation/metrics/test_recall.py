@@ -1,4 +1,4 @@
-"""Reference recall is what a reader finds who looks at every text of every request."""
+"""Tests that recall equals the result of a plain search through the texts of each request."""
 
 from __future__ import annotations
 

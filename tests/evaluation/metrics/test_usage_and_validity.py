@@ -1,4 +1,4 @@
-"""The columns of usage and validity are what a look at each request gives."""
+"""Tests of the columns for usage and validity against a plain look at each request."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_columns_and_scores_explain_themselves_and_have_names_of_their_own(
 
 
 def chat(turns: int = 60) -> Recording:
-    """A long talk, which has to be summarized several times within 600 tokens."""
+    """Return a long chat that needs several summaries to stay within 600 tokens."""
     talk = [Message(r, f"{i} " + "word " * 20) for i in range(turns) for r in ("user", "assistant")]
     return Recording("chat", tuple(talk))
 

@@ -1,4 +1,4 @@
-"""Small recordings in which an agent uses early findings late, and a figure for each test."""
+"""Fixtures: small recordings in which an agent uses early results late, and a figure for each test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxlab.messages.types import Message, Recording, ToolCall
 
 
 def recorded(name: str, reads: int = 12) -> Recording:
-    """An agent that reads files at length, and opens at the end what the first of them named."""
+    """Return a recording of an agent that, after many reads, opens files named in the first one."""
     messages = [
         Message("system", "You mend code."),
         Message("user", f"Mend the {name} importer."),
@@ -39,7 +39,7 @@ def recorded(name: str, reads: int = 12) -> Recording:
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[Recording]:
-    """Five recordings, read from a file as a user's are."""
+    """Return five recordings that were loaded from a file."""
     path = tmp_path_factory.mktemp("recordings") / "made.jsonl"
     names = ("alpha", "beta", "gamma", "delta", "omega")
     write([recorded(name, 9 + i) for i, name in enumerate(names)], path)

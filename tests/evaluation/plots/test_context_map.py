@@ -1,4 +1,4 @@
-"""The context map shows each state of each message, and marks what was missed."""
+"""Tests of the context map, which shows the state of each message and the needs that are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frontier draws what the leaderboard says, once each, and nothing else."""
+"""Tests of the frontier plot, which must show each strategy of the leaderboard once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plot draws what ``SurvivalResults.breakdown`` gives, and no interval that it does not have."""
+"""Tests of the survival plot, which shows the values and intervals of ``breakdown``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_limit_that_is_not_there_or_not_chosen_is_refused(recordings: list[Rec
         plot_survival(survival)
     with pytest.raises(SpecError, match="choose one of"):
         plot_survival(survival, limit=16000)
-    with pytest.raises(UnknownName, match="axis of survival"):
+    with pytest.raises(UnknownName, match="unknown x-axis"):
         plot_survival(survival, "kinds")
 
 

@@ -1,4 +1,4 @@
-"""Calls agree as far as they can be paired, whatever their order and however their JSON is written."""
+"""Tests of the agreement of tool calls, which ignores their order and the formatting of JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALLS = st.lists(
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
-    """The same value with the keys of every object in another order."""
+    """Return a value with the keys of all objects in random order."""
     if isinstance(value, dict):
         keys = list(value)
         chance.shuffle(keys)

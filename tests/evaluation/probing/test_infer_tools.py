@@ -1,4 +1,4 @@
-"""Definitions that are derived from calls admit each of these calls, and say the least."""
+"""Tests of tool definitions inferred from recorded calls: they accept all of these calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TYPES: dict[str, Any] = {
 
 
 def admits(schema: dict[str, Any], value: Any) -> bool:
-    """Whether a schema of the kind that is derived allows a value."""
+    """Return True if an inferred schema accepts a value."""
     types = schema.get("type")
     if types is None:
         return True

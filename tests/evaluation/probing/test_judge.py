@@ -1,4 +1,4 @@
-"""A verdict is read strictly, and two judges are compared as Cohen did."""
+"""Tests of judges: strict parsing of verdicts, and Cohen's kappa of two judges."""
 
 from __future__ import annotations
 

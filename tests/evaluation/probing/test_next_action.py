@@ -1,4 +1,4 @@
-"""What a model calls is compared with what was recorded, on the same requests for every strategy."""
+"""Tests of the next-action evaluation, which compares a model's calls with the recorded ones."""
 
 from __future__ import annotations
 

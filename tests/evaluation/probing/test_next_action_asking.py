@@ -1,4 +1,4 @@
-"""What is asked of a provider for agreement is asked once, within its bound, and is kept."""
+"""Tests of model calls of the next-action evaluation: asked once, within the limit, and kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that reads its prompt is marked by what stands there, and nothing is scored in silence."""
+"""Tests of probe results with a model that answers only from its prompt."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_strategies_that_ask_share_the_cost_limit(tmp_path: Path) -> None:
             client=asked, progress=False,
         )  # fmt: skip
         assert found.manifest["calls"][MODEL]["calls"] > len(found.answers)
-        with pytest.raises(CostLimitExceeded, match="the next run continues from there"):
+        with pytest.raises(CostLimitExceeded, match="will not be requested again"):
             run_qa(
                 RECORDINGS[2:4], f"rolling_summary(model='{MODEL}')", 0.4, answer_model=MODEL,
                 client=asked, max_cost=1e-4, progress=False,
@@ -300,8 +300,8 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
     scripted = ScriptedClient("x")
     bare = Recording("r", (Message("user", "Hi"), Message("assistant", "Hello")))
     for changes, words in (
-        ({"replicates": 0}, "replicates must be at least 1"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"replicates": 0}, "replicates: expected at least 1"),
+        ({"max_tokens": 0}, "max_tokens: expected at least 1"),
         ({"judges": ("a", "a")}, "judges: expected different models"),
         ({"answer_model": ""}, "expected the name of a model"),
     ):
@@ -315,7 +315,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked() -> None:
 @pytest.mark.e2e
 def test_a_refusal_says_that_what_was_answered_is_kept(tmp_path: Path) -> None:
     with talking(lambda call: 401 if call.number > 20 else honest(call)) as server:
-        with pytest.raises(ModelRequestRejected, match="and the next run continues from there"):
+        with pytest.raises(ModelRequestRejected, match="will not be requested again"):
             sat(client(server, tmp_path))
         kept = server.answered
         server.script = honest

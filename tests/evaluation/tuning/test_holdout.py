@@ -1,4 +1,4 @@
-"""Rules of a split: clusters stay whole, nothing is lost, and both parts hold every kind."""
+"""Tests of the split: clusters stay whole, and both parts have all formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTERS = st.lists(
 
 
 def recordings(clusters: list[tuple[str, int, int]]) -> list[Recording]:
-    """Clusters of a format, so many recordings each, so many messages long."""
+    """Return recordings for ``(format, recordings in the cluster, messages of each)``."""
     return [
         Recording(f"{number}.{again}", (Message("user", "hi"),) * long, format=kind,
                   cluster=f"task-{number}" if each > 1 else None)

@@ -1,4 +1,4 @@
-"""Rules of a front: it is what a comparison of every two points leaves."""
+"""Tests of the Pareto front against a comparison of all pairs of points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POINTS = st.lists(st.tuples(FEW | st.floats(0, 3), FEW | st.floats(0, 1)), max_s
 
 
 def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """It costs no more and keeps no less, and one of both is better."""
+    """Return True if ``one`` is not worse in cost and recall, and better in at least one of them."""
     return one != other and one[0] <= other[0] and one[1] >= other[1]
 
 

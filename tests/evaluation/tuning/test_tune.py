@@ -1,4 +1,4 @@
-"""Rules of tuning: what is chosen never saw what it is reported on, and halving loses little."""
+"""Tests of tuning: results are reported on held-out recordings, and halving loses little."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_figures_are_those_of_an_evaluation() -> None:
 @pytest.mark.simulations
 def test_the_frontier_is_what_no_other_trial_that_fits_beats() -> None:
     trials = usual(rounds=1).trials
-    trials = trials[trials["left"] != "there to compare with"]
+    trials = trials[trials["left"] != "full history, for comparison only"]
     fit = trials[(trials["overflow_rate"] == 0) & (trials["invalid_rate"] == 0)]
     beaten = [
         ((fit["cost_usd"] <= row.cost_usd) & (fit["recall_far"] >= row.recall_far)
@@ -215,7 +215,7 @@ def test_the_verdict_goes_by_what_was_held_out() -> None:
 def test_the_verdict_says_what_the_tuned_part_alone_would_have_chosen() -> None:
     floors = np.linspace(0.3, 0.99, 24)
     said = [usual().verdict(float(floor)) for floor in floors]
-    others = [text for text in said if "The tuning part alone would have chosen" in text]
+    others = [text for text in said if "The tuning set alone would have chosen" in text]
     assert 0 < len(others) < len(said)
 
 
@@ -230,7 +230,7 @@ def test_holding_nothing_out_is_said_loudly() -> None:
 
 
 def test_too_few_clusters_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"of 6, a holdout of 0\.5 leaves 3 to tune on"):
+    with pytest.raises(SpecError, match=r"with a holdout of 0\.5, 3 of 6 are used for tuning"):
         tuned(trips(6, each=3))
 
 

@@ -163,5 +163,5 @@ def test_links_that_are_no_text_link_nothing(read: Read, odd: Any) -> None:
 
 
 def message_of(row: tuple[str, str | None, Row]) -> str:
-    """Return the message that a row belongs to."""
+    """Return the id of the message that a row belongs to."""
     return row[2]["message"].get("id") or row[0]

@@ -233,7 +233,7 @@ TALK = tuple(
 
 
 def masked(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Remove all observations except the task and the newest one."""
+    """Replace all observations except the task and the newest one by a note."""
     old = range([m.role for m in messages].index("user") + 1, len(messages) - 1)
     return tuple(
         user("[old output removed]") if i in old and m.role == "user" else m
@@ -254,14 +254,14 @@ def windowed(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def above_a_window(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a fixed summary and a sliding window after it."""
+    """Return the first message, a fixed summary, and a sliding window."""
     if len(messages) < 6:
         return tuple(messages)
     return (messages[0], user("SUMMARY"), *messages[-3:])
 
 
 def summed_up_again(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a summary that changes in every second request."""
+    """Return the first message, a summary that changes every four messages, and the rest."""
     done = len(messages) // 4 * 4
     return (
         (messages[0], user(f"SUMMARY {done}"), *messages[done - 2 :]) if done > 3 else (*messages,)

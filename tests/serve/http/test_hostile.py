@@ -51,7 +51,7 @@ def _goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def refused(response: httpx.Response, *statuses: int) -> str:
-    """Assert that the answer is a problem document with one of the statuses, and return it."""
+    """Assert that the answer is a problem document with one of the statuses; return its detail."""
     assert response.status_code in statuses, response.text
     assert response.headers["content-type"] == "application/problem+json"
     problem = response.json()

@@ -1,4 +1,4 @@
-"""Tests of connections: closing one of them loses no later writes of another."""
+"""Tests of database connections: closing one loses no later writes, and read-only files work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ store.close()
 
 
 def in_a_child(act: Callable[[], None]) -> int:
-    """Run ``act`` in a forked process and return its exit status; the process closes nothing."""
+    """Run ``act`` in a forked process that then kills itself; return its exit code."""
     pid = os.fork()
     if not pid:
         try:

@@ -13,7 +13,7 @@ HEADER = "Summary of previous conversation:"
 
 
 def work(count: int, calls: int = 1, id: str | None = None) -> list[Message]:
-    """Return ``count`` steps of two Pydantic AI messages each, after a message with the task."""
+    """Return a task (one message of Pydantic AI) and ``count`` steps (two messages each)."""
     talk = [Message("system", "You are an agent."), Message("user", "Fix it")]
     for number in range(count):
         made = tuple(ToolCall(id or f"c{number}.{i}", "run") for i in range(calls))

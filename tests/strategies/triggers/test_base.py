@@ -39,7 +39,7 @@ class needs_a_model(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class counts_trials(BaseStrategy):
-    """Strategy that changes no message and counts its calls in its own state."""
+    """Strategy that changes no message and counts its calls in ``ASKED``."""
 
     name: str
 
@@ -106,7 +106,7 @@ def test_a_trial_asks_no_model() -> None:
 
 @pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
 def test_what_cannot_do_without_a_model_is_refused(wrapper: Any) -> None:
-    with pytest.raises(SpecError, match="does not support dry runs: it requires gpt-5-mini"):
+    with pytest.raises(SpecError, match="which would call gpt-5-mini"):
         wrapper(needs_a_model())
 
 
