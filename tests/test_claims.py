@@ -44,7 +44,7 @@ def bounds(cell: str) -> tuple[float, float]:
 
 
 def table(name: str) -> list[list[str]]:
-    return rows(script().written(TEXT)[name])
+    return rows(script().find_tables(TEXT)[name])
 
 
 def test_the_tables_are_what_the_script_gives(

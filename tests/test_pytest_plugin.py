@@ -121,7 +121,7 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
         "expected both margin_SCORE and baseline",
         "at 8,000 has no token mean in the baseline yet; run pytest --ctxlab-update to add it",
         "nowhere: no such file or folder",
-        "give each a different name",
+        "give each marker a different name",
     ):
         assert f"{words}" in said
 

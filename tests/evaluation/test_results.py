@@ -117,7 +117,7 @@ def test_recordings_that_are_invalid_themselves_bar_no_strategy() -> None:
 
 def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
     found = results({**FULL, "far_arguments": 0.0, "far_seen": 0.0})
-    assert "cannot tell the strategies apart" in found.verdict()
+    assert "far recall cannot compare the strategies" in found.verdict()
     unmeasured = Results(found.requests, SCORES[:1], {})
     assert "No recommendation: it needs the metrics" in unmeasured.verdict()
 

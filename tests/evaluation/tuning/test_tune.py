@@ -203,13 +203,13 @@ def test_the_frontier_is_in_order_of_cost_and_says_what_is_beaten_there() -> Non
 def test_the_verdict_goes_by_what_was_held_out() -> None:
     found, floor = usual(), 0.3
     said = found.verdict(floor)
-    assert said.startswith("On 8 held-out clusters: the cheapest strategy that keeps far recall at")
+    assert said.startswith("On 8 held-out clusters: the cheapest strategy with at least 0.3 times")
     frame = found.frontier
     first = frame[frame["fits"] & (frame["recall_far"] >= floor)].iloc[0]
     assert found.winner(floor) == (first["strategy"], first["limit"])
     assert f"is {first['strategy']} at {first['limit']:,.0f} tokens: far recall" in said
     assert found.winner(0.99) is None
-    assert "no strategy keeps far recall" in found.verdict(0.99)
+    assert "no strategy has at least 0.99 times" in found.verdict(0.99)
 
 
 def test_the_verdict_says_what_the_tuned_part_alone_would_have_chosen() -> None:
@@ -250,8 +250,8 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
     [
         ({"spaces": ()}, "at least one space and one limit"),
         ({"limits": ()}, "at least one strategy and one limit"),
-        ({"spaces": "full"}, "full() is a control"),
-        ({"spaces": "oracle | panic(protect=[2, 4])"}, "oracle() | panic(protect=2) is a control"),
+        ({"spaces": "full"}, "got the control full()"),
+        ({"spaces": "oracle | panic(protect=[2, 4])"}, "got the control oracle() | panic(protect=2)"),
         ({"spaces": "observation_mask(keep=[40, 50])"}, "no configuration fits its limit"),
         ({"objective": ("cost", "recall_far")}, "unknown cost 'cost'"),
         ({"objective": ("cost_usd", "tokens_mean")}, "unknown gain 'tokens_mean'"),

@@ -61,7 +61,7 @@ def test_then_the_oldest_messages_go_the_task_among_them() -> None:
 def test_what_cannot_be_reduced_is_sent_and_reported() -> None:
     trace, sent = played("strands.sliding", [Message("user", "word " * 500)], 100)
     assert len(sent[-1].messages) == 1
-    assert "package raises" in trace.context.events[-1][1]
+    assert "package would raise an error" in trace.context.events[-1][1]
 
 
 def test_a_short_result_and_one_that_was_cut_stay() -> None:
