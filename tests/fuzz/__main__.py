@@ -61,6 +61,10 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=10_000, help="files per format [10000]")
     parser.add_argument("--seed", type=int, default=0, help="seed of the mutations [0]")
     asked = parser.parse_args()
+    known = sorted({format_of(sample) for sample in SAMPLES})
+    if unknown := sorted(set(asked.formats) - set(known)):
+        parser.error(f"unknown format {unknown[0]!r}; choose from {', '.join(known)}")
+    asked.formats = asked.formats or known
     outcomes: dict[str, Outcome] = {}
     begun = time.monotonic()
     with get_context("fork").Pool(initializer=_limit, maxtasksperchild=1) as pool:
@@ -84,11 +88,8 @@ def _batches(asked: Any) -> Iterator[tuple[list[Path], int, int]]:
 
     The files of a batch are mutations of the format's samples in turn.
     """
-    names = asked.formats or sorted({format_of(sample) for sample in SAMPLES})
-    for name in names:
+    for name in asked.formats:
         samples = [sample for sample in SAMPLES if format_of(sample) == name]
-        if not samples:
-            raise SystemExit(f"Expected a format of tests/formats/samples, got {name!r}")
         base = (asked.seed << 32) + (zlib.crc32(name.encode()) << 8)
         for first in range(0, asked.inputs, _BATCH):
             yield samples, base + first, min(_BATCH, asked.inputs - first)

@@ -101,7 +101,9 @@ def test_too_few_clusters_are_refused_with_a_remedy_that_helps(
     count: int, share: float, remedy: str
 ) -> None:
     given_ = recordings([("a", 2, 5)] * count)
-    with pytest.raises(SpecError, match=r"at least 5 are needed.*a holdout of 0 to evaluate") as error:
+    with pytest.raises(
+        SpecError, match=r"at least 5 are needed.*a holdout of 0 to evaluate"
+    ) as error:
         split_holdout(given_, share)
     assert remedy in str(error.value)
     if "is enough" in remedy:

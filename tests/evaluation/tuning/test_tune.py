@@ -251,7 +251,10 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
         ({"spaces": ()}, "at least one space and one limit"),
         ({"limits": ()}, "at least one strategy and one limit"),
         ({"spaces": "full"}, "got the control full()"),
-        ({"spaces": "oracle | panic(protect=[2, 4])"}, "got the control oracle() | panic(protect=2)"),
+        (
+            {"spaces": "oracle | panic(protect=[2, 4])"},
+            "got the control oracle() | panic(protect=2)",
+        ),
         ({"spaces": "observation_mask(keep=[40, 50])"}, "no configuration fits its limit"),
         ({"objective": ("cost", "recall_far")}, "unknown cost 'cost'"),
         ({"objective": ("cost_usd", "tokens_mean")}, "unknown gain 'tokens_mean'"),
