@@ -217,7 +217,7 @@ class SessionConflict(SessionError):
 
     def __init__(self, id: str) -> None:
         self.id = id
-        super().__init__(f"session {id!r} was continued elsewhere; resume it to load the new turns")
+        super().__init__(f"session {id!r} has new messages from elsewhere; resume it to load them")
 
 
 class SessionActive(SessionError):

@@ -17,9 +17,9 @@ only when a test uses the fixture or the marker::
         pass
 
 Paths are relative to the root folder of pytest. A baseline file stores the scores of an earlier run;
-``margin_SCORE`` bounds the change since then. ``pytest --ctxlab-update`` overwrites the baselines. If
-a bound cannot be checked, for example because data or a baseline is missing, pytest reports an error
-in the setup of the test instead of a failure.
+``margin_SCORE`` bounds the change since that run. ``pytest --ctxlab-update`` overwrites the baselines.
+If a bound cannot be checked, for example because data or a baseline is missing, the setup of the test
+fails, which pytest reports as an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
-    "margin_SCORE, strict, name): replay recordings and fail if a score exceeds a bound"
+    "margin_SCORE, strict, name): replay recordings and fail if a score violates a bound"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 

@@ -24,8 +24,8 @@ def pluralize(count: int, noun: str) -> str:
 def parse_quantity(text: str) -> tuple[int | float, str] | None:
     """Parse a number with an optional suffix ``k``, ``M`` or ``%``.
 
-    Return the number and its unit, or None if the string is not such a number. The suffixes ``k`` and
-    ``M`` are multiplied into the number, so the unit is ``"%"`` or ``""``.
+    Return the number and its unit, or None if the string is not such a number. The unit is ``"%"`` or
+    ``""``, because the number is multiplied by 1,000 for ``k`` and by 1,000,000 for ``M``.
 
     >>> parse_quantity("16k"), parse_quantity("2.5"), parse_quantity("25 %"), parse_quantity("many")
     ((16000, ''), (2.5, ''), (25, '%'), None)

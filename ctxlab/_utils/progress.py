@@ -1,4 +1,4 @@
-"""Show progress bars on standard error, if it is a terminal, or in a notebook."""
+"""Show progress bars in notebooks, and on standard error if it is a terminal."""
 
 from __future__ import annotations
 

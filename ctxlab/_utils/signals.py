@@ -14,7 +14,7 @@ _SIGNALS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def sigterm_as_keyboard_interrupt() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` if SIGTERM arrives within the block, so that cleanup code runs."""
+    """Raise ``KeyboardInterrupt`` on SIGTERM within the ``with`` block, so that cleanup code runs."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
@@ -27,7 +27,7 @@ def sigterm_as_keyboard_interrupt() -> Iterator[None]:
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Defer Ctrl+C to the end of the block, and also SIGTERM if it has a Python handler.
+    """Defer Ctrl+C to the end of the ``with`` block, and also SIGTERM if it has a Python handler.
 
     A second signal within the block takes effect immediately, so that a block that hangs can still be
     interrupted. The function has no effect in threads other than the main thread, because Python

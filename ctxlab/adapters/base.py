@@ -40,7 +40,7 @@ class OutgoingMessage(NamedTuple, Generic[_Theirs]):
     message: Message
     "message to send, as a ctxlab message"
     original: _Theirs | None
-    "framework's message with the same role; None if ``message`` was made from none or several"
+    "framework's message that ``message`` replaces; None unless it is exactly one with the same role"
     unchanged: bool
     "True if the strategy did not change the message"
 
@@ -65,7 +65,7 @@ class OutgoingMessage(NamedTuple, Generic[_Theirs]):
 
 class _ContinuationPoint(NamedTuple):
     start: int
-    "number of messages at the beginning of the request that are sent unchanged"
+    "number of system messages at the beginning of the request, which are sent unchanged"
     first_new: int
     "index of the first new message in the request"
     is_full_history: bool
@@ -106,7 +106,7 @@ class _Conversation(Generic[_Theirs]):
         return None
 
     def to_outgoing(self, entry: Entry) -> OutgoingMessage[_Theirs]:
-        """Pair an entry of the context with the framework's message that it was made from."""
+        """Return the message of an entry with the framework's message that it was made from."""
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)

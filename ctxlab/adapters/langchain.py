@@ -142,7 +142,7 @@ def _to_message(message: AnyMessage) -> Message:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Convert calls and results of tools that the provider runs to parts of type ``block``."""
+    """Wrap a call or result of a provider's tool in a part of type ``block``; keep other parts."""
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
 

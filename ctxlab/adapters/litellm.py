@@ -26,7 +26,7 @@ class ContextHook(CustomLogger):
     Register the hook with ``litellm.callbacks = [ContextHook("…")]``. For a proxy, name an instance
     under ``litellm_settings: callbacks`` in ``config.yaml`` instead. Pass the messages to
     ``acompletion`` as a keyword argument, because the hook does not receive positional arguments.
-    The synchronous ``completion`` does not call the hook; use ``ctxlab.ContextManager`` with it. A
+    The synchronous ``completion`` does not call the hook; use ``ctxlab.ContextManager`` instead. A
     hook may be shared between threads and event loops.
 
     Parameters

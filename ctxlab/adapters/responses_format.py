@@ -249,7 +249,7 @@ def _replace_arguments(item: dict[str, Any], call: ToolCall) -> dict[str, Any]:
 def _replace_output(item: dict[str, Any], message: Message) -> dict[str, Any]:
     """Return a tool result item with the content of ``message`` as its output.
 
-    If the output of such an item cannot be text, the item is returned unchanged.
+    If the type of the item does not allow text as output, the item is returned unchanged.
     """
     kind, output = _item_type(item), item.get("output")
     if kind == "shell_call_output":

@@ -53,7 +53,7 @@ class CircuitBreaker:
         Returns
         -------
         ToolResult or None
-            Failed result of type ``circuit_breaker``; None if the tool is not blocked.
+            Failed result with the error type ``circuit_breaker``; None if the tool is not blocked.
         """
         if not self.max_failures or self.failure_counts.get(name, 0) < self.max_failures:
             return None

@@ -78,12 +78,12 @@ def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
     Parameters
     ----------
     events : generator of AgentEvent
-        All events of the turn, from the first one. The generator is closed at the end.
+        Events of a whole turn, as yielded by ``Agent.stream``. The generator is closed at the end.
 
     Returns
     -------
     TurnResult
-        Result of the turn, which its last event contains.
+        Result that the last event, ``TurnFinished``, contains.
     """
     with closing(events):
         *_, last = events

@@ -69,8 +69,9 @@ class SupportsKillAll(Protocol):
 class ConversationObserver(Protocol):
     """Object that receives each message and plan of an agent, such as ``ctxlab.agent.AgentSession``.
 
-    If ``on_messages`` or ``on_plan`` raises an exception, the turn ends. The messages or the plan
-    are then not added to the conversation.
+    If ``on_messages`` raises an exception, the turn ends, and the messages are not added to the
+    conversation. If ``on_plan`` raises an exception, the agent keeps its current plan, and the call
+    of the tool ``update_plan`` fails.
     """
 
     def on_messages(self, messages: tuple[Message, ...]) -> None:
@@ -261,8 +262,8 @@ class Agent:
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
         """Mark the current step of the plan as waiting or paused after a turn.
 
-        Nothing happens if the agent has no plan or the plan has no current step. The observer is
-        not called.
+        Nothing happens if the agent has no plan or the plan has no current step. The changed plan
+        is not passed to the observer.
 
         Parameters
         ----------
@@ -278,7 +279,7 @@ class Agent:
         """Load an earlier conversation, which the next turn continues.
 
         If the agent has a system prompt, the system messages at the start of ``messages`` are
-        skipped. The observer is not called.
+        skipped. The messages are not passed to the observer.
 
         Parameters
         ----------

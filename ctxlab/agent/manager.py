@@ -58,7 +58,7 @@ _FULL_WINDOWS = {128_000, 400_000, 1_050_000}
 
 
 class StatelessWarning(UserWarning):
-    """Warning that ``build_messages`` keeps no state, so each call may use the model again."""
+    """Warning that each call of ``build_messages`` may call the strategy's model again."""
 
 
 class ContextManager:
@@ -255,13 +255,13 @@ class ContextManager:
         return [self._to_wire(entry) for entry in self.request_entries()]
 
     def request_entries(self) -> list[Entry]:
-        """Apply the strategy and return the messages to send as entries; see ``request``.
+        """Apply the strategy and return an entry for each message to send; see ``request``.
 
         Returns
         -------
         list of Entry
-            Messages to send, each with the positions of the messages in ``history`` that it
-            represents.
+            Entries in the order of the request. Each contains a message to send and the positions
+            in ``history`` of the messages that it represents.
         """
         context = self._context
         number = context.request_index
@@ -283,7 +283,7 @@ class ContextManager:
         """Return the messages that would be sent if the user asked a question next.
 
         The conversation does not change, because the strategy edits a copy of the context. If the
-        strategy uses a model or its state cannot be copied, it is not applied. The result then
+        strategy uses a model or its state cannot be copied, no strategy is applied. The result then
         consists of the last request, all later messages and the question. In this case, the request
         that is sent later may be shorter than the result.
 
@@ -362,7 +362,7 @@ class ContextManager:
 
     @property
     def changed_positions(self) -> list[int]:
-        """Positions in ``history`` of the messages that the last request changed or left out."""
+        """Positions in ``history`` of messages that were changed or left out in the last request."""
         kept = {entry.start for entry in self._sent_entries if entry.form is Form.VERBATIM}
         return [position for position in range(self._sent_length) if position not in kept]
 
@@ -414,7 +414,7 @@ class ContextManager:
         return wire
 
     def _log_violations(self, number: int) -> None:
-        """Log each rule of a provider that the last request violates."""
+        """Log each provider rule that the last request violates."""
         messages = [entry.message for entry in self._sent_entries]
         for name in {violation.rule for violation in find_violations(messages)}:
             rule = RULES[name]
@@ -443,8 +443,8 @@ def build_messages(
 
     Use this function in loops that store the conversation themselves. No state is kept between
     calls, so a strategy with state, such as a growing summary, starts anew in each call. A strategy
-    that uses a model may therefore call it for every request of a long conversation. For such a
-    strategy a ``StatelessWarning`` is issued; use ``ContextManager.sync`` instead.
+    that uses a model may therefore call the model in every call of this function. For such a
+    strategy, a ``StatelessWarning`` is issued; use ``ContextManager.sync`` instead.
 
     Parameters
     ----------

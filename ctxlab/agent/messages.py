@@ -126,7 +126,10 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
 
 
 def _ensure_json_object(call: ToolCall) -> str:
-    """Return the arguments as a JSON object, as some providers require; wrap any other value."""
+    """Return the arguments of a call as a JSON object, which some providers require.
+
+    Arguments that are not JSON, or not an object, become the only value of a new object.
+    """
     if not call.arguments.strip():
         return "{}"
     if isinstance(value := call.parse_arguments(), dict):

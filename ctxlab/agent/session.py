@@ -75,7 +75,7 @@ class AgentSession:
         self.id = session.id
         self.agent = agent
         self.file = session.file
-        "path of the file for turns that are started without ``file``"
+        "path of the open file, used if no ``file`` is passed to ``stream`` or ``run``"
         self.summarizer = summarizer
         self.closed = False
         self._stored_count = session.messages
@@ -116,7 +116,8 @@ class AgentSession:
         title : str, optional
             Title of the session.
         file : str, optional
-            Path of the file for turns that are started without ``file``.
+            Path of the file that the user has open. It is used for each turn for which no ``file``
+            is passed to ``stream`` or ``run``.
         agent_name : str, optional
             Name of the agent, which is stored with the session.
         summarizer : TurnObserver, optional
@@ -340,7 +341,7 @@ def _raise_if_started(agent: Agent) -> None:
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
-    """Load a stored conversation into an agent, so that turns keep their stored numbers."""
+    """Load a stored conversation into an agent. Its turns keep their stored numbers."""
     opening: list[Message] = []
     if agent.system is None:
         stored = store.read_messages(id, 0, _MAX_OPENING_MESSAGES)
@@ -357,7 +358,7 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
 
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
-    """Build results for the last tool calls of a session that a crash left without results."""
+    """Build results for the last tool calls of a session if a crash left them without results."""
     last = MessageUnit(Message("user", ""))
     for message in store.read_turn(id, store.count_turns(id))[1]:
         if message.role != "tool":

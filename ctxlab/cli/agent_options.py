@@ -1,4 +1,4 @@
-"""Options of an agent, and a function that creates the agent. ``chat`` and ``serve http`` share them."""
+"""Options of the commands that run an agent: ``chat`` and ``serve http``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AgentOptions:
     )
     reserve: int | None = RESERVE
     max_iterations: int = option("--max-iterations N", "Maximum model calls per turn.", 10, min=1)
-    read_only: bool = flag("--read-only", "Give the agent no tools that write or run commands.")
+    read_only: bool = flag("--read-only", "Give the agent no tools to write files or run commands.")
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
     keep_env: list[str] | None = option(
         "--keep-env NAME",
@@ -74,12 +74,13 @@ class AgentOptions:
         model : str, optional
             Model to use if ``named_model`` is None.
         strategy : str, optional
-            Strategy to use if ``--strategy`` is not given. None uses the default of agents.
+            Strategy to use if ``--strategy`` is not given. None uses ``DEFAULT_STRATEGY`` of
+            ``ctxlab.agent.loop``.
 
         Returns
         -------
         Agent
-            The agent. Its own process manager, ``agent.processes``, runs its commands.
+            Agent with the options of the user. ``agent.processes`` runs the commands of its tools.
 
         Raises
         ------

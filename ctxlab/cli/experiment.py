@@ -101,7 +101,7 @@ def spec_to_store(spec: Spec, results: Results, **changes: Any) -> dict[str, Any
     spec : Spec
         Experiment that was replayed.
     results : Results
-        Results of the replay. Their manifest contains the token profiles that were used.
+        Results of the replay. The token profiles to store are read from their manifest.
     **changes : object
         Fields of the experiment to replace.
 

@@ -114,9 +114,9 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
     Parameters
     ----------
     recordings : list of dict
-        Rows about the recordings, from a manifest.
+        One dict per recording, from the key ``recordings`` of a manifest.
     reserve : int
-        Number of tokens that the run kept free.
+        Number of tokens that the run kept free for the reply.
     """
     from ctxlab.cli.render.format import format_count
 
@@ -136,7 +136,8 @@ def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     Parameters
     ----------
     recordings : sequence of mapping
-        Rows about the recordings, from a manifest or from ``iter_descriptions``.
+        One mapping per recording, from the key ``recordings`` of a manifest or from
+        ``iter_descriptions``.
 
     Yields
     ------
@@ -161,7 +162,7 @@ def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None
     run : Path
         Folder or manifest file of the saved run.
     recordings : list of dict
-        Rows about the recordings, from the manifest of the repeated run.
+        One dict per recording, from the key ``recordings`` of the repeated run's manifest.
     """
     from ctxlab.evaluation.results import MANIFEST_FILE
 

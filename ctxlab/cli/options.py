@@ -275,7 +275,7 @@ class Options:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """Fields of ``Spec`` that options set, by name; lists are converted to tuples."""
+        """Values of the options that are set, by field of ``Spec``; lists are converted to tuples."""
         from ctxlab.evaluation.spec import Spec
 
         given = {name: getattr(self, name, None) for name in Spec.__struct_fields__}

@@ -95,7 +95,10 @@ def losses_text(lost: Counter[str]) -> str:
 
 
 class Skipped:
-    """Counters of skipped files and rows, by reason. Loaders call this object for each skipped file."""
+    """Counters of skipped files, and of skipped rows inside files, by reason.
+
+    Loaders call this object for each skipped file.
+    """
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
@@ -114,7 +117,7 @@ class Skipped:
         self.files[reason] += 1
 
     def counting(self, recordings: Iterable[Recording]) -> Iterator[Recording]:
-        """Yield recordings unchanged, and count their skipped rows.
+        """Yield recordings unchanged, and count the rows of their files that were skipped.
 
         Parameters
         ----------

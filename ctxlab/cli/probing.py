@@ -111,7 +111,7 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
 
 @contextmanager
 def _note_kept_answers_on_cancel(spec: Spec) -> Iterator[None]:
-    """Print that all answers so far are stored if the ``with`` block is interrupted."""
+    """If the ``with`` block is interrupted, print that all answers so far are stored."""
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
 
     try:

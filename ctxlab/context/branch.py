@@ -1,4 +1,4 @@
-"""A branch: a context with a selection of the messages of a conversation, kept between requests."""
+"""A branch: a context that contains only some messages of a conversation, for several requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ctxlab.errors import EditError
 
 
 class Branch(Context):
-    """A context with a selection of the messages of a conversation, kept between requests.
+    """A context that contains only some messages of a conversation, for several requests.
 
-    A strategy can split a conversation into branches, for example one per file. It keeps the
-    branches in ``strategy_state`` and returns the branch to send. The context of the whole
+    A strategy can split a conversation into branches, for example one per file. The strategy keeps
+    the branches in ``strategy_state`` and returns the branch to send. The context of the whole
     conversation is called the trunk. Events and model calls of a branch are recorded in the trunk.
 
     Parameters
@@ -59,7 +59,7 @@ class Branch(Context):
         return self.index_at_or_after(self.head_end)
 
     def sync(self, trunk: Context) -> None:
-        """Copy the budget, request index, length and previous request of the trunk to the branch.
+        """Copy budget, request index, history length and previous request from trunk to branch.
 
         Call this method before each request. No messages are added to the branch.
 
@@ -77,7 +77,8 @@ class Branch(Context):
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
         """Return an independent copy of the branch. The entries are shared and not copied.
 
-        ``preview_question`` puts the copies of the history, events and model calls into ``memo``.
+        ``memo`` already contains the copies of the history, the events and the model calls:
+        ``preview_question`` puts them there.
         """
         other = memo[id(self)] = copy(self)
         other.history, other.events = deepcopy(self.history, memo), deepcopy(self.events, memo)

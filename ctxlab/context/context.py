@@ -46,7 +46,7 @@ class Budget:
 
 
 class Ledger:
-    """Base class of ``Context`` that records events and model calls of strategies.
+    """Base class of ``Context``: it records the events and the model calls of strategies.
 
     A fork, which is a copy of a context for one request, records its events and model calls in the
     same lists as the original context.
@@ -150,9 +150,9 @@ class Context(Ledger):
     """The messages of the next request, with their token counts and positions in the history.
 
     Each message is stored in an ``Entry``. In the methods, an index refers to the list ``entries``,
-    and a position refers to the history. They differ if a strategy has dropped messages. A fork is a
-    copy of a context. The edits of a fork last for one request and are not recorded in
-    ``edited_entries``.
+    and a position refers to the history. The index and the position of a message differ if an earlier
+    message was dropped. A fork is a copy of a context. The edits of a fork last for one request and
+    are not recorded in ``edited_entries``.
 
     Parameters
     ----------
@@ -256,9 +256,9 @@ class Context(Ledger):
 
     @property
     def first_droppable(self) -> int:
-        """Index of the first entry after the head, which strategies never drop.
+        """Index of the first entry after the head.
 
-        The head is the system prompt and the first user message.
+        The head is the system prompt and the first user message. Strategies never drop the head.
         """
         return self.index_at_or_after(self.history.head_length)
 
@@ -306,7 +306,7 @@ class Context(Ledger):
     def find_index(self, position: int) -> int | None:
         """Return the index of the entry for the message at a position of the history.
 
-        If a summary has replaced the message, this is the entry of the summary.
+        If a summary has replaced the message, return the index of the summary's entry.
 
         Parameters
         ----------
@@ -380,16 +380,16 @@ class Context(Ledger):
             self.history.append(message)
         elif self.history[self.history_length] is not message:
             expected = f"expected message {self.history_length} of the replayed history"
-            raise EditError(f"{expected}, got another message; append its messages in order")
+            raise EditError(f"{expected}, got another message; append all messages in order")
         self.advance(self.history_length + 1)
 
     def advance(self, length: int) -> None:
-        """Append the next messages of the history, up to a total number of messages.
+        """Append the next messages of the history until ``history_length`` is ``length``.
 
         Parameters
         ----------
         length : int
-            New value of ``history_length``: the number of messages that were ever appended.
+            New value of ``history_length``, which counts all messages that were ever appended.
 
         Raises
         ------
@@ -435,8 +435,8 @@ class Context(Ledger):
         index : int
             Index of the entry of the message.
         function : Rewrite
-            Function that returns the new message, or None to keep the message. It is called with
-            the message and, for a tool result, the tool call.
+            Function that returns the new message, or None to keep the message. Its arguments are
+            the message and the tool call that the message answers (None for other messages).
         form : Form
             Form of the new message, such as ``Form.STUB``.
 
@@ -543,11 +543,11 @@ class Context(Ledger):
         return self._make_fork(self.entries.copy())
 
     def fork_with(self, start: int, stop: int, entries: Sequence[Entry]) -> Context:
-        """Return a copy of the context, for one request, in which ``entries[start:stop]`` is replaced.
+        """Return a fork of the context with other entries in place of ``entries[start:stop]``.
 
-        There are as many new entries as old ones, or fewer. ``n`` new entries replace the last ``n``
-        entries of the range, and the entries before these are dropped. The run time depends on the
-        length of the result and not on the number of dropped entries.
+        A fork is a copy for one request. ``n`` new entries replace the last ``n`` entries of the
+        range, and the other entries of the range are dropped. The run time depends on the length of
+        the result and not on the number of dropped entries.
 
         Parameters
         ----------
@@ -572,8 +572,11 @@ class Context(Ledger):
         """
         going = stop - start - len(entries)
         if not 0 <= start <= stop <= len(self.entries) or going < 0:
-            where = f"entries[{start}:{stop}] of {len(self.entries)}"
-            raise EditError(f"expected up to {stop - start} to replace {where}, got {len(entries)}")
+            where = f"start {start}, stop {stop} and {len(entries)} new entries"
+            raise EditError(
+                f"expected 0 <= start <= stop <= {len(self.entries)} and at most stop - start new "
+                f"entries, got {where}"
+            )
         first = start
         if not going:  # find the first entry that differs
             changed = list(map(is_not, self.entries[start:stop], entries))
@@ -679,10 +682,10 @@ class Context(Ledger):
         self._add_own_message(entry)
 
     def _add_own_message(self, entry: Entry) -> None:
-        """Count and record a message that a strategy inserted or put in the place of other messages.
+        """Count and record a message that a strategy inserted or that replaces other messages.
 
-        The request may become invalid, unless the message is plain text of the user or the assistant
-        between two units.
+        Set ``maybe_invalid``, unless the message is plain text of the user or the assistant and does
+        not separate a tool call from its result.
         """
         self.tokens += entry.tokens
         self._record_edit(entry)

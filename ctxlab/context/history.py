@@ -102,14 +102,14 @@ class OracleInfo(Protocol):
     """Protocol of objects that tell the control strategy ``oracle`` what the next action will use."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
-        """Return the paths, ids and names that a recorded model call uses, with their last mentions.
+        """Return the paths, ids and names that a recorded action uses, with their last mentions.
 
-        For a probe, the messages that contain the evidence are returned instead.
+        In the preview of a probe, return the messages that contain the answer (the evidence).
 
         Parameters
         ----------
         position : int
-            Position of the recorded model call in the history.
+            Position in the history of the recorded assistant message, which contains the action.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class OracleInfo(Protocol):
         """
 
     def passage(self, position: int, text: str) -> str:
-        """Return the line of a message that contains a path, id or name returned by ``needed``.
+        """Find a path, id or name returned by ``needed`` in a message, and return its line.
 
         Parameters
         ----------
@@ -138,8 +138,8 @@ class OracleInfo(Protocol):
 class History(Sequence[Message]):
     """All messages of a conversation, with their token counts, units and cached rewrites.
 
-    A unit is an assistant message with tool calls, together with the results of these calls. A request
-    must contain all messages of a unit or none. Any other message is a unit of its own.
+    A unit is an assistant message with tool calls, together with the results of these calls. Any other
+    message is a unit of its own. A request must contain all messages of a unit or none.
 
     Parameters
     ----------
@@ -176,8 +176,8 @@ class History(Sequence[Message]):
         "client for strategies that call a model; None if no client was given"
         self._units = UnitTracker()
         self.unit_starts = self._units.starts
-        """position of the first message of the unit of message ``i``, for each position ``i``; a cut
-        before ``i`` separates no call from its results if this position is ``i``"""
+        """for each position ``i``: position of the first message of the unit that contains message
+        ``i``; if the two are equal, a cut before ``i`` separates no call from its results"""
         self.calls_by_result = self._units.calls_by_result
         "position of a tool result → tool call that the result answers"
         self._head_open = True
@@ -292,8 +292,8 @@ class RewriteCache:
     history : History
         History of the messages.
     parent : RewriteCache or None
-        Cache of the original history, if the history is a copy with a question. It is used for all
-        messages except for the question.
+        If ``history`` is a copy with a question: the cache of the original history. It is used for
+        all messages except for the question. Otherwise None.
     """
 
     def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:
@@ -301,7 +301,7 @@ class RewriteCache:
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
     def apply(self, entry: Entry) -> tuple[Message | None, int]:
-        """Return the rewritten message of an entry. The function is called only on first use.
+        """Return the rewritten message of an entry. The function is called only once per message.
 
         Parameters
         ----------

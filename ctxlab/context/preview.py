@@ -1,4 +1,4 @@
-"""Preview the request for one extra question without changing the context.
+"""Build the request for one extra question without changing the context.
 
 A replay uses previews to ask the probes of a recording, which are questions with known answers.
 Hundreds of probes can be asked at the same position, and none of them may change the data that a

@@ -230,7 +230,7 @@ def headline(messages: Sequence[Message]) -> str:
 def main_argument(call: ToolCall) -> str:
     """Return the value of the most informative argument of a tool call.
 
-    This is a path, a command or a query if the call has one, and otherwise its first argument.
+    This is the path, the command or the query if the call has one, otherwise its first argument.
 
     Parameters
     ----------

@@ -4,19 +4,21 @@ Strings are normalized as in SQuAD's script: they are lowercased, punctuation an
 the) are removed, and words are separated by single spaces. Cases that SQuAD does not define are
 handled as follows:
 
-- Unicode: strings are compared after NFKC normalization and case folding. Punctuation of every
-  script is removed. Dashes between clauses, and runs of periods or hyphens, separate words. Other
-  punctuation is removed without a space, as in SQuAD (``well-known`` becomes ``wellknown``).
+- Unicode: strings are compared after NFKC normalization and case folding. Punctuation of
+  every writing system is removed. Dashes between clauses, and runs of periods or hyphens, separate
+  words. Other punctuation is removed without a space, as in SQuAD (``well-known`` becomes
+  ``wellknown``).
 - Numbers: ``1,000`` is ``1000`` and ``$5`` is ``5``, as in SQuAD. The decimal point in ``3.5`` is
   kept, and any other punctuation between digits is replaced by a space: ``10:30`` becomes
   ``10 30``.
 - The articles are kept in a string that has no other words. The grade ``A`` is such an answer.
-- Scripts that do not separate words by spaces are compared by character, as in MLQA's script.
+- Writing systems without spaces between words are compared by character, as in MLQA's script.
 
 The script of LoCoMo, a data set of long conversations, scores replies differently. It stems words
-(Porter) and also removes ``and``. For multi-hop questions it splits reply and answer at commas, takes
-the best F1 of each piece, and averages. The F1 computed in this module is therefore somewhat lower
-than that of LoCoMo's script, and it cannot be compared with published figures.
+(Porter) and also removes ``and``. For multi-hop questions it splits reply and answer at commas,
+finds the highest F1 of each piece of the answer with any piece of the reply, and averages these. The
+F1 computed in this module is therefore somewhat lower than that of LoCoMo's script, and it cannot be
+compared with published figures.
 
 References
 ----------
@@ -161,8 +163,8 @@ def exact_match(reply: str, answers: Sequence[str]) -> bool:
 def token_f1(reply: str, answers: Sequence[str]) -> float:
     """Compute the token F1 of a reply: the highest F1 over all acceptable answers.
 
-    F1 is the harmonic mean of the precision and recall of the shared words. As in SQuAD, if the
-    reply or the answer has no words, F1 is 1 if neither has any, and 0 otherwise.
+    F1 is the harmonic mean of the precision and recall of the shared words. As in SQuAD, F1 is 1 if
+    both the reply and the answer have no words, and 0 if only one of them has none.
 
     Parameters
     ----------

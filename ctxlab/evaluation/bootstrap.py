@@ -9,8 +9,8 @@ simulations. Percentile intervals of the same resamples cover it in 80 to 90 % (
 ``tests/evaluation/test_bootstrap.py``). The standard error of a resample has a lower bound, so that
 a resample in which all clusters agree counts as a large deviation and not as an infinite one.
 
-Two configurations (a strategy and a limit each) are compared on the same clusters. The permutation
-test swaps the values of the two configurations within some of the clusters.
+Two configurations (each is a strategy under a limit) are compared on the same clusters. The
+permutation test swaps the values of the two configurations within some of the clusters.
 
 If all clusters have the same ratio, there is no interval, because the data does not show how much
 clusters can differ. Intervals of shares near 0 or 1 cover the true value less often, in about 91 % of
@@ -41,7 +41,7 @@ _MAX_EXACT_CLUSTERS = 12
 _MIN_VARIANCE_SHARE = 0.25
 "lower bound of a resample's variance, as a share of the variance that one cluster contributes"
 _ROUNDING_TOLERANCE = 1e-13
-"share of its sum of squares below which a variance is rounding error and treated as 0"
+"a variance below this share of its sum of squares is rounding error and is treated as 0"
 _ZERO_TOLERANCE = 1e-12
 _MAX_CELLS = 4_000_000
 "maximum number of resamples × clusters in memory at a time"
@@ -55,8 +55,8 @@ class RatioDifference(NamedTuple):
     estimate: float
     "the difference, or the relative change if one was requested"
     low: float
-    """lower bound of the interval; nan with fewer than five informative clusters, or if all of them
-    have the same difference"""
+    """lower bound of the interval; nan if fewer than five clusters are informative (see
+    ``clusters``), or if all of them have the same difference"""
     high: float
     "upper bound of the interval; nan if ``low`` is nan"
     p_value: float
@@ -146,9 +146,8 @@ def ratio_difference(
     b_numerators, b_denominators : numpy.ndarray of shape (clusters,)
         Sums of the second configuration in each cluster.
     relative : bool, default False
-        Compute the change as a fraction of the ratio of ``b`` instead of the difference. The
-        interval is computed on the logarithm of ``a / b``, and is nan unless both ratios are
-        positive.
+        If True, divide the difference by the ratio of the second configuration (``b``). The interval
+        is then computed on a logarithmic scale, and is nan unless both ratios are positive.
     level : float, default 0.95
         Coverage of the interval.
     resamples : int, default 10000

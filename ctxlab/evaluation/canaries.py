@@ -135,7 +135,8 @@ it is a file name, such as ``plans/velvet_harbour.md``."""
 _META_KEY = "canaries"
 _TOPICS = [*product(THINGS, PLACES)]
 _DEPTH_TOLERANCE = 0.1
-"maximum distance from a depth at which a message with a suitable role is preferred to a nearer one"
+"""a message with a suitable role that is at most this far from the depth is preferred to nearer
+messages with other roles"""
 
 
 class Canary(msgspec.Struct, frozen=True, omit_defaults=True):

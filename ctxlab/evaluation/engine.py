@@ -76,8 +76,8 @@ class PreparedRecording:
     format_probe : callable, optional
         Converts a probe to the message that asks its question. None leaves out all probes.
     model : Model, optional
-        Model whose prices, cache rules and validity rules apply. None takes the model of
-        ``counter``.
+        Model whose prices and cache rules apply, and whose provider decides which requests are
+        valid. None takes the model of ``counter``.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PreparedRecording:
         self.history = History(counter, recording.messages, model)
         self.model = self.history.model
         self.provider = rules_provider(self.model.name)
-        "provider whose validity rules apply to the requests"
+        "provider whose rules a valid request must follow"
         self.history.client = client
         self.history.oracle_info = self
         self.history.compactions = tuple(sorted(recording.compactions, key=_POSITION))
@@ -105,7 +105,7 @@ class PreparedRecording:
         "position of the last recorded model call; 0 if there is none"
         before_last = recording.messages[: self.last_request]
         self.valid = not before_last or is_valid(before_last, self.provider)
-        "True if the recorded messages, up to the last request, are a valid conversation"
+        "True if the recorded messages up to the last request follow the rules of ``provider``"
         self.probes: tuple[Probe, ...] = recording.probes if format_probe else ()
         "probes to ask; empty if ``format_probe`` is None"
         self.probe_messages = [format_probe(probe) for probe in self.probes] if format_probe else []
@@ -185,7 +185,7 @@ class PreparedRecording:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Metadata and size of the recording, as a dict with the columns of tables of recordings."""
+        """Metadata and size of the recording, by name of the column in tables of recordings."""
         recording = self.recording
         return {
             "recording": recording.id,
@@ -225,7 +225,7 @@ class PreparedRecording:
         }
 
     def make_budget(self, limit: float, reserve: int = 0) -> Budget:
-        """Create the budget for a limit in tokens, or as a fraction of the longest request.
+        """Create the budget for a limit, given in tokens or as a fraction of the longest request.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Trace:
     preview_entries: list[list[Entry]] = field(default_factory=list)
     "for each probe: entries of the request that would ask the probe; the last one is the question"
     preview_ledgers: list[Ledger] = field(default_factory=list)
-    "for each probe: events and model calls of the strategy that are not part of the replay"
+    "for each probe: the strategy's events and model calls while it built the request of the probe"
 
 
 def replay_trace(
@@ -442,7 +442,10 @@ def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Con
 
 
 def _starts_validly(entries: Sequence[Entry], provider: str) -> bool:
-    """Check that the system prompt is followed by a message, for Anthropic by a user message."""
+    """Check if a request has a message after its system messages.
+
+    For Anthropic, this message must be a user message.
+    """
     for entry in entries:
         role = entry.message.role
         if role != "system":

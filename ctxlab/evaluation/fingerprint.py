@@ -13,10 +13,11 @@ from ctxlab.tokens.model_choice import ModelChoice
 
 
 def recording_digest(recording: Recording) -> str:
-    """Compute a digest of everything in a recording that affects measurements.
+    """Compute a digest of the content of a recording.
 
     The digest covers messages (with their times and call ids), tools, compactions and probes. It
-    does not cover the recording's id, cluster, source and model.
+    does not cover the recording's id, cluster, source and model. ``identify_recordings`` returns the
+    cluster and the model separately.
 
     Parameters
     ----------

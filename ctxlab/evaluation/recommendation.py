@@ -20,7 +20,7 @@ _MIN_FAR_ARGUMENTS = 10
 """minimum number of arguments of tool calls with a far need for a recommendation; far recall computed
 from fewer arguments is not reliable"""
 _MAX_FALLBACK_RATE = 0.05
-"largest share of fallbacks among a strategy's summaries that the verdict does not mention"
+"the verdict mentions the share of fallbacks among a strategy's summaries if it exceeds this"
 
 
 def control_name(strategy: str) -> str:
@@ -219,7 +219,7 @@ def _format_saving(row: Any, full: pd.DataFrame) -> str:
 
 
 def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """Return a warning if the far recall of ``random_drop`` is not lower; otherwise empty."""
+    """Return a warning if ``random_drop`` has the same or a higher far recall; otherwise empty."""
     rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
     if not rival >= row["recall_far"]:
         return ""

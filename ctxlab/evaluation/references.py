@@ -35,7 +35,10 @@ _MAX_PASSAGE_CHARS = 160
 
 
 class ToolArgument(NamedTuple):
-    """Argument of a recorded tool call in which entities are used, or the assistant's text."""
+    """Place where the agent uses entities: one argument of a recorded tool call.
+
+    The text of an assistant message is treated as an argument too.
+    """
 
     request: int
     "number of the request whose reply contains the tool call or the text"
@@ -46,7 +49,7 @@ class ToolArgument(NamedTuple):
 
 
 class Need(NamedTuple):
-    """One need in readable form: the entity, the argument that uses it, and its earlier mentions."""
+    """One need in readable form: the entity, its use, and facts about its earlier mentions."""
 
     argument: ToolArgument
     "argument that uses the entity"
@@ -164,7 +167,7 @@ class NeedIndex:
         Returns
         -------
         Need
-            Entity, argument and mentions of this need.
+            The need with its entity, its use, and facts about its earlier mentions.
         """
         entity = self.entities[self.entity[i]]
         last = int(self.mentions[self.last_mention_row[i]])

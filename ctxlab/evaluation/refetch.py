@@ -1,4 +1,4 @@
-"""Test if agents fetch again what the metrics call lost after a recorded compaction.
+"""After recorded compactions, test if agents fetch again the content that the metrics call lost.
 
 The metrics call an entity lost if no message of the request contains it. They measure availability
 and do not call a model. Recordings that contain compactions show the consequences of a loss. They
@@ -48,8 +48,9 @@ def find_refetches(
 ) -> pd.DataFrame:
     """List the targets fetched before each recorded compaction, and whether agents fetched them again.
 
-    A target is a file, command or search that a tool call fetched. Each recording is replayed
-    through the strategy ``recorded``, and the first request after each compaction is examined.
+    A target is what a tool call fetched: a file, command, search or lookup. Each recording is
+    replayed through the strategy ``recorded``, and the first request after each compaction is
+    examined.
 
     Parameters
     ----------
@@ -69,15 +70,15 @@ def find_refetches(
 
         - ``recording``, ``cluster``: names of the recording and its cluster
         - ``point``: index of the examined request among the examined requests of its recording
-        - ``how``: kind of the compaction before the request: ``summary``, ``clear``, or ``none``
-          if there was no compaction
+        - ``how``: kind of the compaction directly before the request: ``summary`` or ``clear``.
+          The requests that ``control_every`` adds have the value ``none``
         - ``kind``, ``key``: kind and name of the target (see ``ctxlab.messages.tool_lookups``)
         - ``times``: number of earlier fetches of the target
         - ``gap``: number of tokens since the last fetch
-        - ``seen``: True if the request contains the whole path of the file, or every entity of the
-          command or search; None if the command or search has no entity
+        - ``seen``: True if the request contains the whole path of the file, or every entity in the
+          ``key`` of another target; None if this key has no entity
         - ``named``: True if the request contains the name of the file without its folders; None
-          for commands and searches
+          for other targets
         - ``content``: True if a result of an earlier fetch is in the request verbatim
         - ``span``: number of requests until the next compaction or the end of the recording
         - ``again``: number of requests from the examined request to the first one that fetches the
@@ -204,12 +205,12 @@ def with_simulated_compactions(
 
 
 class _Point(NamedTuple):
-    """A request to examine: the first after a compaction, or one without a compaction as control."""
+    """A request to examine: the first after a compaction, or one between compactions for comparison."""
 
     request: int
     "number of the request"
     how: str
-    "kind of the compaction; ``none`` for a control"
+    "kind of the compaction; ``none`` for a request between compactions"
     since: int
     "position of the first message whose fetches count as earlier fetches"
     until: int
@@ -258,7 +259,7 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
 
 
 def _find_points(prepared: PreparedRecording, control_every: int | None) -> list[_Point]:
-    """List the first request after each compaction, and optionally requests without a compaction."""
+    """List the first request after each compaction, and optionally requests between compactions."""
     requests, made = len(prepared.request_positions), prepared.history.compactions
     starts = [bisect_left(prepared.request_positions, each.position) for each in made]
     points = [
@@ -293,7 +294,10 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 
 
 def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:
-    """Find the first later request that fetches the target again, and the first that uses the file."""
+    """Find the first later request that fetches the target again, and the first that uses it.
+
+    Uses are searched only for files (see ``_classify_use``).
+    """
     again = used = first = None
     for request, fetched, path in uses:
         if not point.request <= request < point.until:
@@ -307,7 +311,11 @@ def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) ->
 
 
 def _classify_use(fetched: FetchTarget | None, path: str | None, file: FetchTarget) -> str | None:
-    """Classify how a tool call uses a file: ``fetches``, ``edits`` or ``looks``; None if it does not."""
+    """Classify how a tool call uses a file; None if it does not use the file.
+
+    ``fetches``: the call reads the file. ``edits``: it accesses the file in another way, such as
+    writing it. ``looks``: it is a command, search or lookup that names the file.
+    """
     if fetched == file:
         return "fetches"
     if path == file.key:

@@ -27,7 +27,7 @@ from ctxlab.strategies import models_used
 from ctxlab.tokens.model_choice import ModelChoice
 
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
-"""States of a message in a request. An ``absent`` message comes later in the conversation."""
+"""States of a message in a request. An ``absent`` message comes after the request."""
 
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
@@ -83,11 +83,12 @@ class Replay:
         """Table of probes: the share of their evidence in view, and whether an answer was in view.
 
         There is one row per probe. ``request`` is the number of the request that follows the probe,
-        or of the last request. ``evidence`` is the share of the probe's evidence messages in view,
-        and ``pointer`` is the share that is not in view but can be fetched again. Both shares are
-        nan if the probe names no evidence. ``answer`` is True if the request contains an acceptable
-        answer, and <NA> if the probe has no answer (see ``ctxlab.evaluation.metrics.probes``).
-        ``tokens`` is the size of the request including the question.
+        or of the last request if none follows. ``evidence`` is the share of the probe's evidence
+        messages in view, and ``pointer`` is the share that is not in view but can be fetched again.
+        Both shares are nan if the probe names no evidence. ``answer`` is True if the request
+        contains an acceptable answer, and <NA> if the probe has no answer (see
+        ``ctxlab.evaluation.metrics.probes``). ``tokens`` is the size of the request including the
+        question.
         """
         prepared = self.prepared
         seen, probes = measure_probe_visibility(prepared, [self.trace]), prepared.probes

@@ -56,7 +56,7 @@ class ReplayOutcome(NamedTuple):
 
 
 class ResultsBuilder:
-    """Collects the measurements of an experiment, recording by recording, and builds the table.
+    """Collects the measurements of an experiment, recording by recording, and builds a table of them.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class ResultsBuilder:
         Returns
         -------
         pandas.DataFrame
-            Columns that identify the recording, configuration and request, and those of the metrics.
+            Columns that identify the recording, configuration and request, and columns of the metrics.
 
         Raises
         ------
@@ -429,8 +429,8 @@ def replace_run_files(folder: Path) -> Iterator[Path]:
 
     The block writes to a temporary folder. When it ends, the files of the earlier run are moved away
     and the new files are moved into ``folder``. If anything fails, the earlier run is restored. The
-    manifest is moved last. If the process is killed before, the folder therefore has no manifest and
-    does not look like a saved run.
+    new manifest is moved last. If the process is killed while files are moved, the folder therefore
+    has no manifest and does not look like a saved run.
 
     Parameters
     ----------
@@ -474,7 +474,7 @@ def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
 
 
 def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical[str]:
-    """Create a categorical with ``names[row]`` for each row, and the distinct names as categories."""
+    """Create a categorical with ``names[i]`` for each ``i`` in ``rows``; categories are the names."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     codes = np.array([places[name] for name in names])
     return pd.Categorical.from_codes(codes[rows].tolist(), pd.Index(list(places)))

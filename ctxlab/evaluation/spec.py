@@ -187,7 +187,7 @@ def read_spec(path: str | Path) -> Spec:
     ----------
     path : str or Path
         TOML file, or the folder or manifest of a saved run. Relative paths in ``data`` are resolved
-        against the folder of this file.
+        against the folder that contains the file, or against the value of its key ``folder``.
 
     Returns
     -------
@@ -302,7 +302,7 @@ def _require_any(recordings: Iterator[Recording]) -> Iterator[Recording]:
     """Yield all recordings. Raise ``SpecError`` if there is none."""
     first = next(recordings, None)
     if first is None:
-        raise SpecError("no recording meets the conditions in where; relax or remove a condition")
+        raise SpecError("no recording meets the conditions in 'where'; relax or remove a condition")
     yield first
     yield from recordings
 
@@ -353,7 +353,7 @@ def read_table(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise SpecError(f"{path}: expected TOML, got a file that is not UTF-8") from None
     except (ValueError, TypeError, KeyError):
-        raise SpecError(f"{path}: expected the manifest of a saved run with the key spec") from None
+        raise SpecError(f"{path}: expected a manifest of a saved run, with the key spec") from None
 
 
 def _format_validation_error(error: msgspec.ValidationError) -> str:

@@ -6,8 +6,8 @@ A *round* of compaction starts with each request that does not begin with all me
 previous request, because the strategy dropped or rewrote some of them. A strategy that summarizes
 starts a round once in a while. A sliding window that is full starts a round with every request. The
 rounds of a canary are counted from the first request after the canary. Round 0 lasts until the
-strategy drops or rewrites an earlier message. A canary that is not in view in round 0 was therefore
-cut off as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
+strategy drops or rewrites a message again. If a canary is not in view in round 0, the strategy
+removed it as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
 planted early in long recordings reach them. The number of canaries is reported with each figure.
 
 Survival is reported in two ways: over all requests after the canary, and at the last request of each
@@ -73,12 +73,12 @@ class SurvivalResults:
     """Survival of each canary. A notebook displays it as a table with one column per kind."""
 
     frame: pd.DataFrame
-    """one row per canary × strategy × limit × round × distance. ``requests`` counts the requests
-    after the canary, and ``kept`` counts the requests with the canary in view. If the canary
-    supersedes an older value, ``superseded`` equals ``requests``, ``stale`` counts the requests
-    with only the older value in view, and ``both`` those with both values in view. ``end``,
-    ``end_kept``, ``end_superseded`` and ``end_stale`` are the same counts for the recording's last
-    request only"""
+    """one row per canary × strategy × limit × round × distance. ``requests`` is the number of
+    requests after the canary in this round and at this distance, and ``kept`` is the number of these
+    with the canary in view. If the canary supersedes an older value, ``superseded`` equals
+    ``requests``, ``stale`` counts the requests with only the older value in view, and ``both`` those
+    with both values in view. ``end``, ``end_kept``, ``end_superseded`` and ``end_stale`` are the
+    same counts for the recording's last request only"""
     results: Results
     "results of the evaluation with the metrics ``usage`` and ``canaries``"
     skip_reasons: tuple[str, ...] = ()

@@ -159,7 +159,7 @@ FORMAT = Format("anthropic", _ABOUT, sniff, read, dump)
 
 
 def _may_be_anthropic(message: Any) -> bool:
-    """Check whether a message has no key, role or block type that only other APIs use."""
+    """Check whether a message could be Anthropic's: no key, role or block type excludes it."""
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")
@@ -279,9 +279,10 @@ def _dump_tool_result(message: Message, ids: dict[str, str], report: Unsupported
 
 
 def _report_unsupported_calls(message: Message, report: UnsupportedCallback) -> None:
-    """Report the parts of a message that the format cannot store.
+    """Report the fields of a message that the format cannot store.
 
-    These are its ``extra``, a call id outside of tool results, and calls outside of assistant messages.
+    These are ``extra``, the call id of a message that is not a tool result, and the calls of a message
+    that is not the assistant's.
     """
     if message.extra and message.role != "tool":
         report("extra of a message")

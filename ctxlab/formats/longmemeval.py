@@ -1,10 +1,10 @@
 """Reader for LongMemEval: questions about a chat history that consists of dated sessions.
 
-The file is a JSON list of ``{question_id, question_type, question, answer, question_date,
+The file is a JSON list of objects ``{question_id, question_type, question, answer, question_date,
 haystack_dates, haystack_session_ids, haystack_sessions, answer_session_ids}``. A session is a list
-of turns ``{role, content, has_answer?}``. Some variants of the files have several questions per
-history, in the parallel lists ``questions``, ``answers`` and ``answer_session_ids``. Each element
-of the list becomes one recording.
+of turns ``{role, content, has_answer?}``. In some variants of the files,
+an object of the list has several questions about its history, in the parallel lists ``questions``,
+``answers`` and ``answer_session_ids``. Each object of the list becomes one recording.
 
 - Sessions are sorted by date, as in LongMemEval's own code. If one of the dates cannot be parsed,
   the order of the file is kept. LongMemEval describes only some of its files as sorted.
@@ -14,7 +14,7 @@ of the list becomes one recording.
 - The evidence of a question consists of the turns marked with ``has_answer`` in its answer
   sessions. If no turn of an answer session is marked, all turns of the session are evidence. In
   files with several questions per history, ``has_answer`` refers to the first question.
-- ``category`` is the question type. If an element has several questions, only the first has a type,
+- ``category`` is the question type. If an object has several questions, only the first has a type,
   because the others were added later. A question with an id that ends with ``_abs`` cannot be
   answered. Its category is ``abstention`` and it has no answers, because its answer field only
   explains why it cannot be answered.
@@ -69,7 +69,7 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read each history as a recording that is named after its question.
+    """Read each element of the file as one recording, named after its ``question_id``.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _parse_element(element: Any, number: str, source: Source) -> Recording:
 
 
 def _parse_questions(element: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return a tuple of question, answer and ids of the answer sessions for each question."""
+    """Return one tuple per question: the question, the answer, and the ids of its answer sessions."""
     if "questions" not in element:
         return [tuple(map(element.get, ("question", "answer", "answer_session_ids")))]
     plural = ("questions", "answers", "answer_session_ids")

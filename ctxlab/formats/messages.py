@@ -26,7 +26,7 @@ always rejected.
 
 References
 ----------
-``content_parts`` lists the sources of the part types. github.com/MoonshotAI/kimi-cli
+``ctxlab.messages.content_parts`` lists the sources of the part types. github.com/MoonshotAI/kimi-cli
 ``src/kimi_cli/soul/context.py`` at 07a7f17; github.com/block/goose ``session/storage.rs`` at 01a262b
 and ``session/legacy.rs`` at 0fc5e54; docs.aws.amazon.com "Converse" (2026).
 """
@@ -175,7 +175,7 @@ class PartCount:
         >>> parts = PartCount()
         >>> parts.add({"role": "model", "parts": [{"functionCall": {"name": "ls"}}]})
         >>> print(parts.refusal_reason())  # doctest: +ELLIPSIS
-        Expected ..., got 1 of 1 unknown: functionCall (1). It looks like Google Gemini contents; ...
+        Expected ... 1 of 1 have unknown types: functionCall (1). They look like Google Gemini ...
         """
         unknown = sum(self.unknown.values())
         if unknown * 2 <= self.total and self.kinds.isdisjoint(kinds.UNREAD_CALL_TYPES):
@@ -183,9 +183,9 @@ class PartCount:
         types = ", ".join(f"{kind} ({count})" for kind, count in self.unknown.most_common(4))
         api = kinds.guess_api(self.kinds) or "chat messages of an API that ctxlab does not know"
         return (
-            f"Expected content parts of known types, got {unknown} of {self.total} unknown: {types}. "
-            f"It looks like {api}; convert it to OpenAI's chat shape (ctxlab formats lists what can be "
-            "read), name its format with --format, or open an issue with a sample"
+            f"Expected content parts of known types, but {unknown} of {self.total} have unknown types: "
+            f"{types}. They look like {api}; convert them to OpenAI's chat format (ctxlab formats lists "
+            "other formats), name their format with --format, or open an issue with a sample"
         )
 
 

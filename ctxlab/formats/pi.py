@@ -23,8 +23,8 @@ model are skipped and counted.
 - pi does not record the system prompt and the tool definitions.
 - A session that was branched or forked from another session starts with a copy of it, and is in the
   same cluster.
-- ``meta`` contains the session id and its version. If several models answered, it also contains the
-  number of answers of each model.
+- ``meta`` contains the session id and the format version. If several models answered, it also
+  contains the number of answers of each model.
 
 References
 ----------

@@ -174,7 +174,7 @@ def _parse_tools(source: Source, signatures: Any) -> Iterator[dict[str, Any]]:
         with source.handle_errors(number, "tool definition"):
             name, parameters = signature["name"], signature.get("params") or {}
             if not isinstance(name, str) or not isinstance(parameters, dict):
-                raise ValueError(f"name must be a string, params an object; got {signature!r:.80}")
+                raise ValueError(f"expected a string name and object params, got {signature!r:.80}")
             described = {"name": name, "description": get_text(signature, "doc") or ""}
             yield {"type": "function", "function": described | {"parameters": parameters}}
 

@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     "maximum number of tokens of the reply; None uses the provider's maximum"
     temperature: float | None = None
-    "sampling temperature; None uses the provider's default, as reasoning models require"
+    "sampling temperature; None uses the provider's default (reasoning models accept no other value)"
     replicate: int = 0
     "number that tells repetitions of a request apart; a cache stores one reply per number"
 

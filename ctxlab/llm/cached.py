@@ -80,7 +80,7 @@ class CachedClient(BaseClient, Embedder):
     client : Client or None
         Client to call for missing replies. With None, a missing reply raises
         ``ModelRequestRejected``. A stored reply is found only if it was stored by a client with
-        equal options (see ``ctxlab.llm.base.client_options``). None has no options.
+        equal options (see ``ctxlab.llm.base.client_options``). None counts as having no options.
     folder : str or pathlib.Path
         Folder of the cache.
     mode : {"auto", "record", "replay"}, optional

@@ -216,10 +216,10 @@ class _PartialReply:
         return self.text[-1]
 
     def is_complete(self, stream: Any) -> bool:
-        """Return True if the provider sent a finish reason.
+        """Return True if the provider sent a finish reason. Also discard a usage that litellm added.
 
-        litellm adds a finish reason and a usage object if the provider sends none. If no chunk of
-        ``stream.chunks`` contains a usage object, litellm added it, and ``usage`` is set to None.
+        If the provider sends no finish reason or no usage object, litellm adds its own. If none of
+        ``stream.chunks`` contains a usage object, litellm added it, so ``usage`` is set to None.
         """
         came = getattr(stream, "chunks", None)
         if came is not None:

@@ -30,7 +30,8 @@ from ctxlab.messages.types import Recording
 CHAT_PART_TYPES = frozenset(
     {"text", "image_url", "input_audio", "file", "refusal", "audio_url", "video_url"}
 )
-"""Types in OpenAI's chat format. ``audio_url`` and ``video_url`` are additions of compatible servers."""
+"""Types in OpenAI's chat format, with two types that only compatible servers accept: ``audio_url`` and
+``video_url``."""
 
 TEXT_TYPES = ("text", "input_text", "output_text", "refusal", "citationsContent", "guardContent")
 REASONING_TYPES = ("thinking", "reasoning", "reasoning_content", "reasoningContent", "think")
@@ -195,7 +196,7 @@ def describe_type(part: Mapping[str, Any]) -> str:
 
 
 def guess_api(kinds: Iterable[str | None]) -> str | None:
-    """Guess which API wrote content parts, from their types.
+    """Guess from the types of content parts which API wrote them.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Find entities: tokens that an agent must reproduce exactly, such as paths, ids and dates.
+"""Find entities: strings that an agent must reproduce exactly, such as paths, ids and dates.
 
 A language model can guess a word like "file" without any context, but not a path like ``src/io.py``.
-So entities show which information a model needs from its context. The patterns are deliberately
-simple. They miss some entities. This affects all strategies equally, so comparisons of strategies stay
-fair.
+The entities in an action therefore show which information the model needs from its context. The
+patterns are deliberately simple and miss some entities. This affects all strategies equally, so
+comparisons of strategies stay fair.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ EntityKind: TypeAlias = Literal[
 
 
 class Entity(NamedTuple):
-    """A path, id, date or similar token that an agent must reproduce exactly, with its kind."""
+    """A path, id, date or similar string that an agent must reproduce exactly, with its kind."""
 
     kind: EntityKind
-    "kind of the token, such as ``path``"
+    "kind of the entity, such as ``path``"
     text: str
-    "the token as it is written in the searched text"
+    "the entity as it is written in the searched text"
 
 
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
@@ -106,8 +106,9 @@ def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
 def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
     """Find the entities of one argument value of a tool call.
 
-    A short string without entities, such as a person's name, is one entity of the kind ``value``. A
-    single lower-case word is not an entity, because it is usually an option of the tool.
+    A short string that contains no entity of another kind, such as a person's name, is an entity of
+    the kind ``value``. A single lower-case word is not an entity, because it is usually an option of
+    the tool.
 
     Parameters
     ----------

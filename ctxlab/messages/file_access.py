@@ -1,4 +1,4 @@
-"""Determine which file a tool call reads, writes, edits or lists, from its name and arguments.
+"""Determine from a tool call which file it reads, writes or edits, or which folder it lists.
 
 No command is executed and no file is opened. The tables list the tools of common agents: Claude Code,
 pi, OpenHands, SWE-agent, Codex, mini-swe-agent, Gemini CLI, Cline, Cursor, and MCP servers. If the file

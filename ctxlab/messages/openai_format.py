@@ -1,7 +1,7 @@
 """Convert messages from and to OpenAI's chat format.
 
-The types of the keys that ctxlab uses are checked. Variations of the format that occur in recordings,
-such as arguments that are an object, are accepted.
+The values that ctxlab uses are checked for their types. Variations of the format that occur in
+recordings are accepted, such as tool arguments that are an object instead of a JSON string.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
 
 
 def message_from_row(row: Any) -> Message:
-    """Convert a row that ``row_from_message`` returned back to the message.
+    """Convert a stored row to a message: the inverse of ``row_from_message``.
 
     Parameters
     ----------
@@ -112,9 +112,10 @@ def message_from_row(row: Any) -> Message:
 
 
 def row_from_message(message: Message) -> dict[str, Any]:
-    """Convert a message to a row that can be stored; ``message_from_row`` converts it back.
+    """Convert a message to a row, that is, a JSON object to store.
 
     The row is in OpenAI's chat format, with additional keys for the other fields of the message.
+    ``message_from_row`` converts the row back.
 
     Parameters
     ----------
@@ -181,8 +182,8 @@ def reject_tool_parts(content: Any) -> None:
     """Raise ValueError if content parts of a message are tool calls or tool results.
 
     In OpenAI's chat format, tool calls are in ``tool_calls`` and results are messages of their own.
-    Other APIs store them as content parts. If such a message were read as a chat message, its tool
-    calls would be lost, and a strategy could separate calls from their results.
+    Other APIs store both as content parts. If a message of such an API were read as a chat message,
+    its tool calls would be lost, and a strategy could separate calls from their results.
 
     Parameters
     ----------

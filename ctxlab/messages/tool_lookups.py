@@ -17,7 +17,7 @@ _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 
 class FetchTarget(NamedTuple):
-    """Content that a tool call fetches. Two calls that fetch the same content have equal targets."""
+    """Identifier of the content that a tool call fetches. Equal content has equal identifiers."""
 
     kind: _Kind
     """``file``, ``search`` (also for listing a folder), ``command``, or ``lookup`` for any other
@@ -47,11 +47,11 @@ _LOOKUP_TOOL = re.compile(
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
-    """Identify the content that a tool call fetches, its target: a file, a search or a lookup.
+    """Identify the content that a tool call fetches, for example the file that it reads.
 
-    The target of a simple shell command that reads one file, such as ``cat F``, is the file. A simple
-    command that writes a file has no target. The target of any other command is the text of the
-    command.
+    A simple shell command that reads one file, such as ``cat F``, fetches that file. A simple command
+    that writes a file fetches nothing. Any other command fetches its output, which is identified by
+    the text of the command.
 
     Parameters
     ----------

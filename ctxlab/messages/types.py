@@ -349,8 +349,8 @@ def check_recordings(recordings: object) -> None:
 def message_text(message: Message) -> str:
     r"""Return all text of a message that a model can read: content, tool names and argument values.
 
-    The JSON of the arguments is parsed first. So a path in an argument is written without JSON escapes,
-    as in the output of a tool.
+    The arguments are parsed first, so that a path in an argument is written without JSON escapes, as
+    in the output of a tool.
 
     Parameters
     ----------

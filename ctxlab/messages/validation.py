@@ -1,7 +1,7 @@
 """Check whether a provider would accept a list of messages as a request.
 
-The APIs of OpenAI and Anthropic answer a request that breaks one of these rules with HTTP status 400.
-The check does not depend on the strategy that created the messages.
+``RULES`` lists the rules of the APIs of OpenAI and Anthropic. If a request breaks a rule, the API
+answers with HTTP status 400. The check does not depend on the strategy that created the messages.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class UnitTracker:
     of its own, including a result that does not answer an open call. Messages between a call and its
     result belong to the unit of the call.
 
-    ``starts[i]`` is the index of the first message of the unit that contains message ``i``. So a
+    ``starts[i]`` is the index of the first message of the unit that contains message ``i``. A
     conversation may be cut before message ``i`` if ``starts[i] == i``.
     """
 
@@ -172,7 +172,7 @@ class UnitTracker:
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
     def copy_prefix(self, length: int) -> UnitTracker:
-        """Return a tracker of only the first messages, in which no tool call waits for a result.
+        """Return a tracker of only the first messages. No tool call in it waits for a result.
 
         Parameters
         ----------

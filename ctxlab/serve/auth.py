@@ -35,7 +35,7 @@ BODY_TIMEOUT = 30.0
 """Default time limit for receiving a request body, in seconds. Slower clients get status 408."""
 
 ON_AUTHENTICATED_KEY = "ctxlab.authenticated"
-"""Key in the ASGI scope of an optional callback, called when a request has the right token."""
+"""Key in the ASGI scope for a callback. The callback is called if a request has the right token."""
 
 
 def is_loopback(host: str) -> bool:

@@ -7,8 +7,8 @@ has no file descriptors left.
 A new connection is *pending* until ``AuthMiddleware`` finds the right token in a request. After the
 response to this request, the connection is pending again until the next request with the token. A
 connection that is pending for longer than ``HEADER_TIMEOUT`` is closed. If too many connections are
-pending, the one that has been pending longest is closed. Therefore, a client that sends its headers
-immediately is always served.
+pending, the one that has been pending longest is closed. Therefore, a client that sends the token
+immediately after connecting is still served.
 """
 
 from __future__ import annotations

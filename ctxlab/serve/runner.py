@@ -40,7 +40,7 @@ def run_uvicorn(
     port : int
         Port to listen on; 0 chooses a free port.
     on_listening : callable, optional
-        Function that is called with the URL when the server accepts connections.
+        Function that is called once with the URL, as soon as the server listens on the port.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Ask a model for summaries of turns, for session titles and for rolling summaries.
+"""Ask a model for summaries of turns, for session titles and for summaries of older messages.
 
 Turn summaries and titles are written by background threads. The conversation does not wait for these
 threads, and their errors do not interrupt it.
@@ -63,13 +63,16 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """Interaction to summarize: a turn with a prompt and the following turns without a prompt."""
+    """Interaction to summarize: a turn with a prompt and the following turns without a prompt.
+
+    The prompt is the turn's user message.
+    """
 
     number: int
     turns: Sequence[Sequence[Message]]
-    "messages of the turn with the prompt and of the last turns that follow it"
+    "messages of the turn with the prompt, then messages of the interaction's last turns"
     omitted_turns: int
-    "number of turns between the turn with the prompt and the last turns; ``turns`` omits them"
+    "number of turns in the middle of the interaction that ``turns`` omits"
 
     @property
     def prompt(self) -> str:
@@ -79,20 +82,21 @@ class _PromptedInteraction(NamedTuple):
 class BackgroundSummarizer:
     """Background writer of missing turn summaries and session titles, called after each turn.
 
-    The model is asked to summarize each turn with a prompt, together with the turns without a prompt
-    that follow it. Each turn is sent once, and its summary is stored. If the reply is empty, longer
-    than 100 characters or cut off, a line that is extracted from the turn is stored instead. If the
-    model call fails, nothing is stored, and this process does not send the turn again. These
-    problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning and later
-    ones as info.
+    The model is asked to summarize each turn with a prompt (a user message), together with the turns
+    without a prompt that follow it. Each turn is sent once, and its summary is stored. If the reply
+    is empty, longer than 100 characters or cut off, a line that is extracted from the turn is stored
+    instead. If the model call fails, nothing is stored, and this process does not send the turn
+    again. These problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning
+    and later ones as info.
 
     System sessions get no summaries. A title that a user set is not changed. Requests for summaries
-    are not added to the session. Without a model, no summaries are stored: a line is extracted
-    each time it is displayed. The title changes to the first line of a prompt if that prompt starts
-    a new topic.
+    are not added to the session.
+
+    Without a model, no summaries are stored: tables of contents show a line extracted from each
+    turn. The title changes to the first line of a prompt if that prompt starts a new topic.
 
     The worker threads are daemon threads. Call ``close`` to wait for them before the process exits.
-    Summaries that are still missing are written when the session continues.
+    Summaries that are still missing are written after the next turn of the session.
 
     Parameters
     ----------
@@ -191,7 +195,7 @@ class BackgroundSummarizer:
         return True
 
     def close(self, timeout: float = 5.0) -> None:
-        """Wait until the scheduled work is done, then stop accepting new work.
+        """Wait for the scheduled work, at most ``timeout`` seconds, then accept no new work.
 
         Parameters
         ----------
@@ -400,7 +404,7 @@ def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
 
 
 def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    """Create a function that asks a model to extend a summary by further messages.
+    """Create a function that asks a model to add further messages to a summary.
 
     The function waits for the model's reply. If the model call fails, no error is raised, and the
     summary is extracted from the messages without a model.

@@ -1,8 +1,8 @@
 """Base classes for reading and storing sessions, and their data types.
 
-``SessionLibrary`` is the read-only interface. It is implemented by both session stores and by
-``LogLibrary``, which reads log files. ``SessionStore`` adds the methods that an agent calls to store
-its conversation.
+``SessionLibrary`` is the read-only interface. ``LogLibrary`` implements it for log files.
+``SessionStore`` adds the methods that an agent calls to store its conversation. ``JsonlStore`` and
+``SqliteStore`` implement both.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Session:
     agent: str | None = None
     "name of the agent that the session belongs to"
     file: str | None = None
-    "file that the session is about; None if sessions are not chosen by file"
+    "file that the session is about; None if there is no such file"
     strategy: str | None = None
     "specification of the context strategy"
     system: bool = False
@@ -126,7 +126,7 @@ class SessionLibrary(ABC):
         Parameters
         ----------
         query : str, optional
-            Words that the title must contain, in any case.
+            Words that the title must contain. Upper and lower case are not distinguished.
         since : float, optional
             Return only sessions updated at this time or later, in seconds since 1970.
         before : float, optional
@@ -162,9 +162,9 @@ class SessionLibrary(ABC):
 
     @abstractmethod
     def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
-        """Yield the sessions. A subclass may leave out sessions that ``status`` excludes.
+        """Yield the sessions, for the method ``sessions``, which filters them by status.
 
-        ``status`` is the argument of ``sessions``, which filters the result again.
+        A subclass may already leave out sessions that ``status`` excludes.
         """
 
     @abstractmethod
@@ -219,7 +219,7 @@ class SessionLibrary(ABC):
     def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
         """Return the messages of a turn, and the position of its first message.
 
-        The run time depends on the length of the turn, not on the length of the session.
+        In a session store, the run time does not depend on the length of the session.
 
         Parameters
         ----------
@@ -316,7 +316,7 @@ class SessionLibrary(ABC):
     def _search(self, query: str, id: str | None, limit: int, offset: int) -> list[SearchHit]:
         """Search with validated arguments. This implementation reads all messages.
 
-        A subclass that has a full-text index overrides it.
+        A subclass that has a full-text index overrides this method.
         """
         if id is not None:
             return search_messages([(id, self.read_messages(id))], query, limit, offset)
@@ -507,7 +507,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _save(self, id: str, plan: AgentPlan | None) -> None:
-        """Store the resume state and a plan, in which lone surrogates have been replaced."""
+        """Store the resume state and the plan. The plan contains no lone surrogates."""
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.
@@ -543,7 +543,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _retitle(self, id: str, title: str, turn: int) -> None:
-        """Set the title of a session to a single line that is not empty."""
+        """Set the title of a session. ``title`` is a single line and not empty."""
 
     def set_status(self, id: str, status: SessionStatus) -> Session:
         """Close, archive or reactivate a session.
@@ -573,7 +573,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _set_status(self, id: str, status: SessionStatus) -> None:
-        """Set the status of a session to one of the three valid values."""
+        """Set the status of a session. ``status`` is one of the three valid values."""
 
     @abstractmethod
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:

@@ -55,11 +55,13 @@ def check_session_id(id: str) -> str:
     --------
     >>> check_session_id("../etc")
     Traceback (most recent call last):
-    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, -, _ or .
+    ctxlab.errors.SessionError: invalid session id '../etc'; use 1 to 100 letters, digits, \
+hyphens, underscores or dots, with no dot at the beginning
     """
     if not is_session_id(id):
         raise SessionError(
-            f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, -, _ or ."
+            f"invalid session id {id!r:.120}; use 1 to 100 letters, digits, hyphens, underscores or "
+            "dots, with no dot at the beginning"
         )
     return id
 

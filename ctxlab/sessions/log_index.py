@@ -113,7 +113,7 @@ class LogIndex:
         return [_make_log_file(these) for these in groups.values()]
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
-        """Yield the recordings of a file in order. Malformed lines are skipped and counted.
+        """Yield the recordings of a file in order. ``Recording.skipped`` counts malformed lines.
 
         Parameters
         ----------

@@ -53,7 +53,7 @@ class LogLibrary(SessionLibrary):
     On first use, an index of ids, titles and times is built in memory. Changed files are read again.
     The recordings of up to 64 MiB of files are cached. New and removed files are noticed when
     sessions are listed or when all sessions are searched. Malformed lines of a file are skipped.
-    Files that could not be read, or only in part, are listed in ``skipped_files``.
+    Files that could not be read completely are listed in ``skipped_files``.
 
     The id of a recording is its path relative to the given folder. Characters that are unsafe in
     file names and URLs are replaced. A checksum is appended if a character was replaced, if the path
@@ -185,7 +185,7 @@ class LogLibrary(SessionLibrary):
             return entries
 
     def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> _IndexedFile:
-        """Add an index entry to ``entries`` for each recording of a file."""
+        """Add an index entry for each recording of a file to ``entries``, and return the ids."""
         ids = list[str]()
         try:
             for number, recording in enumerate(self._files.recordings(file)):

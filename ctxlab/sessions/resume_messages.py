@@ -61,11 +61,11 @@ class MessageUnit:
         self.messages.append(result)
 
     def __len__(self) -> int:
-        """Return the number of messages, counting one result for each call without a result."""
+        """Return the number of messages, plus one for each result that ``__iter__`` inserts."""
         return len(self.messages) + len(self.open_calls)
 
     def __iter__(self) -> Iterator[Message]:
-        """Yield the messages, then an interrupted result for each call without a result."""
+        """Yield the messages, then a result that says "interrupted" for each call without a result."""
         yield from self.messages
         yield from map(interrupted_result, self.open_calls.values())
 
@@ -151,7 +151,7 @@ def trim_message(message: Message, max_chars: int) -> Message:
 
 
 def window_row_from_message(message: Message) -> dict[str, Any]:
-    """Convert a message of a resume window to a JSON object in OpenAI's chat format.
+    """Convert a message of a ``ResumeWindow`` to a JSON object in OpenAI's chat format.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def window_row_from_message(message: Message) -> dict[str, Any]:
 
 
 def message_from_window_row(row: Mapping[str, Any]) -> Message:
-    """Convert a JSON object of a stored resume window to a message.
+    """Convert a JSON object of a stored ``ResumeWindow`` to a message.
 
     Parameters
     ----------
@@ -248,8 +248,8 @@ def build_resume_message(resume: ResumeState) -> Message | None:
     Returns
     -------
     Message or None
-        The resume message. None if there is neither a summary nor a current step, and the recent
-        messages are empty or begin with a user message.
+        The resume message. None if it is not needed: there is neither a summary nor a current step,
+        and the recent messages, apart from system messages, are empty or begin with a user message.
 
     Examples
     --------

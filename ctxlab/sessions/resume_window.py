@@ -43,7 +43,7 @@ _MIN_BATCH = 64
 
 @dataclass(frozen=True)
 class ResumeCaps:
-    """Limits of the part of a session that is loaded when it is resumed, in messages and characters.
+    """Maximum numbers of messages and characters that are loaded when a session is resumed.
 
     Examples
     --------
@@ -53,11 +53,11 @@ class ResumeCaps:
     """
 
     messages: int = 40
-    "maximum number of messages in the window"
+    "maximum number of recent messages"
     message_chars: int = 4000
     "maximum number of characters of a message's text and tool call arguments together"
     total_chars: int = 60_000
-    "maximum number of characters of the window as JSON"
+    "maximum number of characters of the recent messages as JSON"
     summary_chars: int = 6000
     "maximum number of characters of the summary"
 
@@ -208,7 +208,7 @@ class ResumeWindow:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest message, with its tool results, and queue it for the summary."""
+        """Drop the oldest message with its tool results, and queue them for the summary."""
         unit = self._units.popleft()
         self._message_count -= len(unit)
         self._size -= unit.json_size

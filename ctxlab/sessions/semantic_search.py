@@ -38,9 +38,9 @@ def search_semantically(
     """Search for the turns that are closest in meaning to a query, closest turn first.
 
     The embedding of a turn is computed from its one-line summary and its first 1,500 characters.
-    Each search embeds every turn. Pass a ``CachedClient`` to keep the vectors on disk, so that only
-    new turns are embedded. Each hit describes a turn: ``position`` is the position of its first
-    message, ``snippet`` is its summary and ``score`` is the cosine similarity.
+    Without a cache, each search embeds every turn. Pass a ``CachedClient`` to keep the vectors on
+    disk, so that only new turns are embedded. Each hit describes a turn: ``position`` is the position
+    of its first message, ``snippet`` is its summary and ``score`` is the cosine similarity.
 
     Parameters
     ----------

@@ -248,7 +248,7 @@ def _compose(text: str) -> str:
 
 
 def _unfold_position(text: str, place: int) -> int:
-    """Convert an index into the case-folded string to an index into the original string."""
+    """Convert a position in the case-folded form of ``text`` to a position in ``text``."""
     seen = 0
     for index, character in enumerate(text):
         if seen >= place:

@@ -1,4 +1,4 @@
-"""Derive session titles from messages, build the prompt for a model's title, keep a title history.
+"""Derive titles from messages, build prompts that ask a model for a title, and keep title histories.
 
 References
 ----------

@@ -94,9 +94,9 @@ class FunctionStrategy(BaseStrategy):
     """Strategy that calls a plain function with the messages and sends the messages it returns.
 
     The function may leave out, change and add messages. A returned message that equals a message of
-    the input counts as unchanged. New messages count as rewritten versions of the input messages that
-    are missing between the same unchanged messages. The result is used for one request. For the next
-    request, the function receives the whole conversation again.
+    the input counts as unchanged. If input messages between two unchanged messages are missing, the
+    new messages in their place count as rewritten versions of them. The result is used for one
+    request. For the next request, the function receives the whole conversation again.
     """
 
     function: Callable[[list[Message]], Sequence[Message]]
@@ -201,8 +201,8 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:
     """Return a copy of a context whose next request consists of the given messages.
 
-    Messages that are also in the context keep their form and their positions in the history. New
-    messages have the form ``rewritten``.
+    Messages that are also in the context keep their positions in the history and their form, such as
+    verbatim or stub. New messages have the form ``rewritten``.
 
     Parameters
     ----------
@@ -238,8 +238,8 @@ def tool_result_positions(context: Context) -> Sequence[int]:
     Parameters
     ----------
     context : Context
-        Context of a conversation. For a ``Branch``, only the results that were added to the branch
-        are returned.
+        Context of a conversation. For a ``Branch``, such as a session of ``file_sessions``, only the
+        results that were added to the branch are returned.
 
     Returns
     -------

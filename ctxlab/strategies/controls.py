@@ -108,8 +108,8 @@ class oracle(BaseStrategy):
 
     The strategy reads the next action from the recording, so it works only in a replay. Its recall
     is an upper bound for all strategies with the same budget. For a probe, which is a question about
-    the recording, it keeps as many of the messages with the answer as fit. It does not know which
-    answer is correct.
+    the recording, it keeps as many of the messages with the answer as fit. It is told which messages
+    these are, but not the answer.
 
     Source: ctxlab; the idea is Belady's optimal cache replacement.
 

@@ -27,9 +27,9 @@ class file_sessions(BaseStrategy):
     them. Otherwise the first file written becomes active, or the first file read if none is
     written.
 
-    Later strategies of a pipeline edit the session, and their edits persist: ``file_sessions() |
-    tool_stubs() | panic()``. Use them to limit the size of a session, which grows as long as its
-    file is active.
+    In a pipeline such as ``file_sessions() | tool_stubs() | panic()``, the later strategies edit the
+    session, and their edits persist. Use them to limit the size of a session, which grows as long as
+    its file is active.
 
     An agent may switch to another file while it works on a task. The step that causes the switch
     goes into the new session, together with the newest user message and the ``carry`` steps before
@@ -124,7 +124,7 @@ class _FileSessions:
         return branch
 
     def _carried_positions(self, context: Context, position: int, carry: int) -> list[int]:
-        """Return the positions of earlier messages that a session needs with a new message.
+        """Return the positions of earlier messages to add to a session before a new message.
 
         The new message is at ``position``. The result contains the newest user messages, the
         ``carry`` steps before the new message, and the earlier messages of the same step.
@@ -165,9 +165,10 @@ def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) 
 
 
 def _accessed_file(message: Message, active: str | None) -> str | None:
-    """Return the file that a message's tool calls access, or the active file if they access none.
+    """Return the file that is active after a message's tool calls; None if there are no calls.
 
-    Calls that only list a folder are ignored.
+    It is the active file if the calls access this file or no file. Otherwise it is the first file
+    written, or the first file read if none is written. Calls that only list a folder are ignored.
     """
     if not message.tool_calls:
         return None

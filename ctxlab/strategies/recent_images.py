@@ -19,9 +19,9 @@ _PLACEHOLDER = {"type": "text", "text": "[image left out]"}
 class recent_images(BaseStrategy):
     r"""Replaces older images by a placeholder text and keeps the other parts of their messages.
 
-    Source: Anthropic's computer-use demo (``only_n_most_recent_images``). The demo removes images
-    without a placeholder and sets ``min_removal_threshold``, the counterpart of ``chunk``, to the
-    number of images to keep.
+    Source: Anthropic's computer-use demo (``only_n_most_recent_images``). The demo inserts no
+    placeholder for a removed image. Its counterpart of ``chunk``, ``min_removal_threshold``, is equal
+    to the number of images to keep.
 
     Examples
     --------
@@ -39,8 +39,8 @@ class recent_images(BaseStrategy):
     keep: int = 3
     "number of newest images to keep"
     chunk: int = 1
-    """number of images to replace at a time; a larger number changes earlier messages less often,
-    so that the prompt cache stays valid longer"""
+    """number of images to replace at a time, so that up to ``keep + chunk - 1`` images stay; a larger
+    number changes earlier messages less often, and the prompt cache stays valid longer"""
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter is invalid."""

@@ -1,4 +1,4 @@
-"""Strategy that repeats the compactions that are recorded in the log."""
+"""Strategy that repeats the compactions that a recording's log contains."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ _MAX_WINDOW_SHARE = 0.8  # share of the model's context window for prompt and re
 class contents(BaseStrategy):
     """Replaces older turns by a table of contents, from which the agent can fetch single turns.
 
-    When the context fills up, all messages before a recent window are replaced by one message with
-    a numbered line for each turn, called a block. Later compactions append further blocks and leave
+    When the context fills up, all messages before a recent window are replaced by a block, which is
+    one message with a numbered line for each turn. Later compactions append further blocks and leave
     earlier blocks unchanged, so a prompt cache stays valid up to the new block. When the blocks
     exceed ``share``, the oldest are replaced by a line that says which turns are no longer listed.
     The agent needs the tool ``get_turn(number)``. ``ctxlab.context.turns.GET_TURN_TOOL`` is the

@@ -1,7 +1,7 @@
 """Strategy that replaces tool results by stubs.
 
 A stub is a JSON object on one line that describes the outcome of a tool call. It has the keys
-``tool``, ``status`` and ``summary``, and if they apply ``count``, ``files`` and ``error``, as
+``tool``, ``status`` and ``summary``, and, if they apply, ``count``, ``files`` and ``error``, as
 described in the design note "Hybrid session management". The agent can repeat the call if it needs
 the full result.
 """

@@ -22,7 +22,7 @@ class shorten_arguments(BaseStrategy):
     valid JSON are not changed.
 
     Source: deepagents 0.7.32, ``SummarizationMiddleware``, ``truncate_args_settings`` with the
-    defaults for a model without a profile. deepagents truncates only the arguments of
+    defaults for a model with an unknown context window. deepagents truncates only the arguments of
     ``write_file`` and ``edit_file``.
 
     Examples

@@ -44,7 +44,7 @@ class BilledSession:
     counted: int
     "counted tokens of the same request, including ``fixed``"
     fixed: int
-    "estimated tokens of each request that the log does not contain; a median over the first bills"
+    "estimated tokens per request that are missing from the log: a median over the first bills"
     error: float
     "median of |counted - billed| / billed over requests, with the fixed part from the first bill"
     unsaid: tuple[tuple[int, int], ...]

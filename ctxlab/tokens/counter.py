@@ -108,7 +108,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted to billed tokens by ``profile``.
+            Number of tokens, converted to billed tokens by the counter's profile.
         """
         return self.profile.billed_tokens(self._count_raw(text), len(text))
 
@@ -123,7 +123,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted to billed tokens by ``profile``.
+            Number of tokens, converted to billed tokens by the counter's profile.
         """
         text, chars, images = self.count_parts(message)
         if self._is_uncalibrated:
@@ -131,7 +131,7 @@ class TokenCounter:
         return self.profile.billed_tokens(text, chars, len(message.tool_calls)) + images
 
     def count_parts(self, message: Message) -> tuple[int, int, int]:
-        """Return the counts of a message that a profile converts to billed tokens.
+        """Count the text, characters and images of a message, before conversion to billed tokens.
 
         Parameters
         ----------
@@ -175,13 +175,14 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted to billed tokens by ``profile``; 0 if no reasoning is recorded.
+            Number of tokens, converted to billed tokens by the counter's profile; 0 if no reasoning
+            is recorded.
         """
         said = message.reasoning
         return round(self._count_raw(said) * self.profile.reasoning) if said else 0
 
     def count_tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
-        """Return the number of tokens that tool definitions have in the prompt.
+        """Return the number of tokens that tool definitions add to the prompt.
 
         Parameters
         ----------
@@ -191,7 +192,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted to billed tokens by ``profile``.
+            Number of tokens, converted to billed tokens by the counter's profile.
         """
         text = render_tools([dict(t) for t in tools], self.family) if tools else ""
         return self.profile.billed_tokens(3 + self._count_raw(text), len(text)) if text else 0
@@ -213,7 +214,7 @@ class TokenCounter:
         Returns
         -------
         int
-            Number of tokens, converted to billed tokens by ``profile``.
+            Number of tokens, converted to billed tokens by the counter's profile.
         """
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 

@@ -383,7 +383,7 @@ def test_what_goes_on_elsewhere_is_told_and_the_two_do_not_mix(opened: Open) -> 
 
     agent = Agent("gpt-4o", tools=[slow], client=ScriptedClient(calls(("slow", "{}")), "Never."))
     first = AgentSession.start(store, agent)
-    with pytest.raises(SessionConflict, match="was continued elsewhere; resume it"):
+    with pytest.raises(SessionConflict, match="has new messages from elsewhere; resume it"):
         first.run("Go")
     with pytest.raises(SessionError, match="is closed; resume it"):
         first.run("Hello?")

@@ -166,7 +166,9 @@ def test_rows_of_mostly_unknown_parts_are_refused_by_what_they_look_like(
         {"role": "model", "parts": [{"functionCall": {"name": "ls", "args": {}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "ls", "response": {}}}]},
     )
-    with pytest.raises(ReadError, match=r"2 of 3 unknown: functionCall .* Google Gemini") as caught:
+    with pytest.raises(
+        ReadError, match=r"2 of 3 have unknown types: functionCall .* Google Gemini"
+    ) as caught:
         list(load(path))
     assert "open an issue" in str(caught.value)
     assert caught.value.path == path
@@ -190,7 +192,7 @@ def test_calls_that_no_reader_reads_are_refused_however_few_they_are(
         {"role": "model", "parts": [{"text": "ho"}]},
     ]
     call = {"role": "model", "parts": [{"functionCall": {"name": "ls", "args": {}}}]}
-    with pytest.raises(ReadError, match="1 of 41 unknown: functionCall"):
+    with pytest.raises(ReadError, match="1 of 41 have unknown types: functionCall"):
         list(load(write_lines(*said * 20, call)))
 
 
@@ -214,7 +216,7 @@ def test_a_refused_file_of_a_folder_is_left_out_with_its_reason(
     assert found.id == "good"
     ((place, why),) = told
     assert place == path
-    assert "1 of 1 unknown: hologram (1)" in why
+    assert "1 of 1 have unknown types: hologram (1)" in why
 
 
 def test_blocks_that_come_late_in_a_native_file_are_read_all_the_same(

@@ -2,9 +2,9 @@
 
 A model that follows instructions in untrusted input could otherwise send secrets to a third party.
 Only the names of variables are checked. For example, a password inside ``DATABASE_URL`` is not
-removed. This is not a sandbox. A command runs as the same user, so it can read the user's files,
-such as ``~/.netrc``, and on Linux this program's environment in ``/proc/PID/environ``. For more
-protection, run the agent in a container.
+removed. This is not a sandbox. A command runs with the permissions of this program's user. It can
+read the user's files, such as ``~/.netrc``, and on Linux this program's environment in
+``/proc/PID/environ``. For more protection, run the agent in a container.
 """
 
 from __future__ import annotations

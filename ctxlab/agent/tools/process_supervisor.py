@@ -2,12 +2,15 @@
 
 This is a separate program (``python process_supervisor.py PARENT REPORT PSUTIL COMMAND``) that does
 not import ctxlab. PARENT is the process id of the caller, and PSUTIL the folder that contains the
-package psutil. The program starts the command in a shell with its own session and runs until no process
-of the command is left. It writes lines to the file descriptor REPORT: ``pid N`` when the shell has
-started, and ``exit N`` when the shell has ended. If no process of the command is left at that time,
-it writes ``alone 1`` before ``exit N``. When the standard input of the supervisor ends, because the
-parent process closed it or was killed, the supervisor ends all processes. On Linux it adopts
-processes whose parent has ended, so it also finds daemons with their own session.
+package psutil. The program starts the command in a shell with its own process session (``setsid``).
+It runs until no process of the command is left. It writes lines to the file descriptor REPORT:
+``pid N`` with the process id when the shell has started, and ``exit N`` with the exit code when the
+shell has ended. If no process of the command is left when the shell ends, the program writes
+``alone 1`` before ``exit N``.
+
+When the standard input of the supervisor ends, because the parent process closed it or was killed,
+the supervisor ends all processes of the command. On Linux, the supervisor adopts processes whose
+parent has ended, so it also finds daemons with their own process session.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from typing import Any
 _TERMINATE_GRACE = 0.5
 "seconds between SIGTERM and SIGKILL"
 _KILL_TIMEOUT = 5.0
-"seconds after which the supervisor no longer tries to kill a process, such as one in a disk wait"
+"seconds after which the supervisor no longer tries to kill a process, such as one blocked by disk I/O"
 _POLL_INTERVAL = 1.0
 "seconds between two checks of whether the parent and the command's processes are still running"
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
@@ -40,7 +43,8 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     report_fd : int
         File descriptor to which the lines ``pid N``, ``alone 1`` and ``exit N`` are written.
     psutil_folder : str
-        Folder that contains the package psutil, because the program runs without site packages.
+        Folder that contains the package psutil. It is added to the module search path, because the
+        program runs without site packages.
     command : str
         Command for ``/bin/sh``.
     """

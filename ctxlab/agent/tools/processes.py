@@ -30,7 +30,7 @@ from ctxlab.errors import CtxlabError
 _SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
-"after the shell ends: seconds without output, and total seconds, after which reading stops"
+"maximum seconds without output, and in total, for which output is read after the shell has ended"
 _SUPERVISOR_TIMEOUT = 8.0
 "maximum seconds to wait until a supervisor has ended all processes; then it is killed"
 
@@ -69,16 +69,16 @@ class ProcessManager:
     r"""Runs shell commands for an agent and ends all their processes.
 
     Several threads can run commands at the same time. A command runs in ``/bin/sh`` with its own
-    session, without a terminal or standard input. It inherits the environment of this program,
-    except variables whose names suggest keys, tokens or passwords. The limits of this protection
-    are described in ``ctxlab.agent.tools.environment``.
+    process session (``setsid``), without a terminal or standard input. It inherits the environment
+    of this program, except variables whose names suggest keys, tokens or passwords. The limits of
+    this protection are described in ``ctxlab.agent.tools.environment``.
 
     ``run`` returns when the shell of the command ends. Background processes of the command keep
     running, and ``list_running`` lists them. They are ended by ``kill_all``, at the end of the
     ``with`` block, and when the program ends, even by ``kill -9``. Each process first receives
     SIGTERM, and SIGKILL if it is still running half a second later. On Linux, processes that
-    created their own session are also ended. On other systems, such a process is ended only if its
-    parent is still running. Processes that were started through another program, such as a
+    created their own process session are also ended. On other systems, such a process is ended only
+    if its parent is still running. Processes that were started through another program, such as a
     container engine, ``systemd-run`` or ``at``, are not ended.
 
     Parameters
@@ -225,7 +225,7 @@ class _ChildProcess:
     cwd: str | Path | None
     limit_chars: int
     environ: dict[str, str]
-    "environment of the command and of the supervisor, whose environment the command can read"
+    "environment without secrets, for the command and for the supervisor, which the command can inspect"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None

@@ -45,7 +45,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class SafeRoot:
-    """Root folder of a workspace, which opens and writes only files inside the folder.
+    """Root folder of a workspace. The methods open and write only files inside the folder.
 
     Paths are relative to the folder, or absolute paths inside it. ``..`` and symbolic links are
     allowed if they do not lead out of the folder. The methods raise ``PathNotAllowed`` for a path
@@ -156,11 +156,11 @@ path inside it
 
     @contextmanager
     def _resolve(self, path: str, make: bool = False) -> Iterator[tuple[int, str]]:
-        """Resolve a path, and yield the descriptor of its parent folder and its last part.
+        """Resolve a path. Yield the parent folder's file descriptor and the path's last part.
 
-        If the path refers to a folder that is already open, such as the root, the last part is an
-        empty string and the descriptor is that of the folder itself. If ``make`` is True, missing
-        folders are created, and paths in ``PROTECTED_FOLDERS`` raise ``PathNotAllowed``.
+        If the path refers to a folder that is already open, such as the root, that folder's
+        descriptor and an empty string are yielded. If ``make`` is True, missing folders are
+        created, and paths in ``PROTECTED_FOLDERS`` raise ``PathNotAllowed``.
         """
         todo, links = self._split_path(path, path)[::-1], 0
         at = [os.open(self.path, os.O_RDONLY | _FOLDER_FLAGS)]

@@ -4,7 +4,7 @@ The file tools access only files inside the folder (``ctxlab.agent.tools.safe_pa
 ``run_command`` starts a shell in the folder, and the shell can access everything that the user can
 access. The environment of the shell contains no keys and tokens
 (``ctxlab.agent.tools.environment``). To restrict commands further, run the agent in a container, or
-pass ``writable=False``, which leaves out the tool.
+pass ``writable=False``, which leaves out ``run_command`` and ``write_file``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def workspace_tools(
     root : str or pathlib.Path
         Root folder of the workspace.
     processes : ProcessManager
-        Process manager that runs the commands. Its ``keep_env`` lists secrets that the commands
-        inherit.
+        Process manager that runs the commands. Its ``keep_env`` contains the names of
+        secret environment variables that the commands inherit.
     timeout : float, optional
         Maximum duration of a command in seconds. The model may pass a shorter timeout.
     writable : bool, optional
@@ -166,7 +166,7 @@ def workspace_tools(
             numbered: start each line with its number
         """
         if end is not None and end < start:
-            raise ValueError(f"Expected end to be {start} (the start) or more, got {end}")
+            raise ValueError(f"Expected end to be {start} (the value of start) or more, got {end}")
         last = start + _MAX_LINES - 1
         stop = min(end or last, last)
         with opened.open_file(path) as number:

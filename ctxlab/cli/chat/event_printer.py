@@ -93,7 +93,7 @@ class EventPrinter(logging.Handler):
             self._print_status(text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a log record during a turn. Between turns, keep it until ``flush_log_lines``.
+        """Print a log record during a turn. Between turns, keep it until ``flush_log_lines`` is called.
 
         Parameters
         ----------
@@ -167,9 +167,10 @@ class EventPrinter(logging.Handler):
 
 
 def describe_tool_result(result: ToolResult) -> str:
-    r"""Describe a tool result in a few words: its size or error, and its duration.
+    r"""Describe a tool result in a few words: its number of lines or its error, and its duration.
 
-    Durations below 0.1 seconds are left out.
+    A last line in brackets, such as ``[exit code 1]``, is not counted. It is shown without brackets,
+    unless it is ``[exit code 0]``. Durations below 0.1 seconds are left out.
 
     Parameters
     ----------

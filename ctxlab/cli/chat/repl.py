@@ -2,7 +2,7 @@
 
 The effect of Ctrl+C depends on when it is pressed:
 
-- during an answer: the answer and the commands that it runs are stopped, and the prompt returns
+- during an answer: the agent and the commands that it runs are stopped, and the prompt returns
 - at a prompt with text: the text is discarded
 - at an empty prompt: the chat ends with exit code 130. In the first second after an answer was
   cancelled, Ctrl+C is ignored, because users often press it twice.
@@ -91,7 +91,7 @@ class ChatRepl:
         Returns
         -------
         str
-            Title that was stored.
+            Title that was set. Before the first message, it is not stored yet.
         """
         if self.agent_session is None:
             self.title = title

@@ -58,8 +58,8 @@ def command(
     ),
     equal_tokens: bool = flag(
         "--equal-tokens",
-        "Replay the other strategies under limits at which they send as many tokens per request "
-        "as the first strategy.",
+        "Replay each strategy after the first under the limit at which it sends as many tokens per "
+        "request as the first.",
     ),
     score: list[str] | None = option(
         "--score NAME",
@@ -168,7 +168,7 @@ class StrategyChoice(NamedTuple):
     strategy: str
     "strategy as a string"
     limit: int | float | None
-    "limit of this strategy, in tokens or as a share; None: all limits of the experiment apply"
+    "limit of this strategy: tokens, or a share of each recording; None: all limits of the experiment"
 
     def __str__(self) -> str:
         """Return the strategy and its limit as users type them, such as ``full @ 16000``."""
@@ -212,8 +212,8 @@ def plan_comparison(
     Raises
     ------
     SpecError
-        If there are fewer than two different pairs of strategy and limit, or if the limits of the
-        options contradict the limits of the strategies.
+        If there are fewer than two different pairs of strategy and limit, or if ``--limit`` or
+        ``match_tokens`` contradicts the limits in ``choices``.
     """
     chosen = [StrategyChoice(*split_limit(choice)) for choice in choices]
     strategies = tuple(each.strategy for each in chosen)
@@ -252,7 +252,7 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
-    """Find a limit for each strategy so that all strategies send the same number of tokens.
+    """Find a limit for each strategy so that all strategies send equally many tokens per request.
 
     Parameters
     ----------

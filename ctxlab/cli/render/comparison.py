@@ -31,7 +31,7 @@ def comparison_text(
     """Return the table of a comparison, followed by notes and a conclusion.
 
     The notes list the recordings that differ most. The conclusion has one sentence per pair. If the
-    table is a summary, the conclusion counts the pairs by finding.
+    table is a summary, the conclusion counts the pairs with each finding, such as "better".
 
     Parameters
     ----------
@@ -140,7 +140,8 @@ def _drop_hidden_legend(note: str, hidden: Sequence[str]) -> str:
 
     An explanation begins with the first word of the column's heading and a colon.
 
-    >>> _drop_hidden_legend("By recording; n: clusters. Intervals are good; p: a test; w: won.", "pw")
+    >>> note = "By recording; n: clusters. Intervals are good; p: a test; w: won."
+    >>> _drop_hidden_legend(note, ["p", "w"])
     'By recording; n: clusters. Intervals are good.'
     """
     gone = tuple(f"{head.split()[0]}: " for head in hidden)

@@ -58,8 +58,8 @@ def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
 def render_context_bar(parts: Mapping[str, int], width: int, title: str = "") -> Text:
     """Draw a context window as a bar, followed by one line per part with its tokens and its share.
 
-    If the request and the reserve together exceed the window, the full bar represents their sum, and
-    the last line says by how many tokens the sum exceeds the limit.
+    If the sum of the request and the reserve exceeds the limit, the full bar represents this sum, and
+    the last line says by how many tokens it exceeds the limit.
 
     Parameters
     ----------

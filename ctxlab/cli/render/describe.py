@@ -96,7 +96,7 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
 def _group_facts(
     all_facts: Sequence[RecordingDescription], show_all: bool
 ) -> dict[str, list[RecordingDescription]]:
-    """Group descriptions by recording, or by cluster, folder or file if there are more than 30."""
+    """Group more than 30 descriptions by cluster, folder or file, and fewer by recording."""
     if show_all or len(all_facts) <= _MAX_ROWS:
         return {facts["recording"]: [facts] for facts in all_facts}
     folders = [os.path.dirname(os.path.abspath(facts["source"])) for facts in all_facts]
@@ -227,7 +227,7 @@ def _fault_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]
 
 
 def _rule_label(name: str) -> str:
-    """Return the name of a rule, followed by the provider if only one provider enforces it."""
+    """Return the name of a rule for requests, with the provider if only one provider enforces it."""
     providers = RULES[name].providers
     return name if len(providers) > 1 else f"{name}, {next(iter(providers)).title()} only"
 
@@ -281,7 +281,7 @@ def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterato
 
 
 def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
-    """Yield one sentence per way of counting tokens, with the models whose tokens it counts."""
+    """Yield one sentence per way of counting tokens, naming the models for which it was used."""
     ways: dict[str, dict[str, None]] = {}
     for facts in all_facts:
         way = facts["counted"].replace(facts["counted_as"], "{}", 1)

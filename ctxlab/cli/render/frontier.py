@@ -131,7 +131,7 @@ def _optimism_sentence(tuning: TuningResults) -> str:
 
 
 def _held_out_status(row: Any) -> str:
-    """Return the status on the held-out clusters: ``does not fit``, ``dominated`` or empty."""
+    """Return a configuration's status on held-out clusters: does not fit, dominated, or empty."""
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""

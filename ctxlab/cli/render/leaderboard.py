@@ -103,7 +103,7 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
     Parameters
     ----------
     results : Results
-        Results of the evaluation, from which the limits are printed as the user gave them.
+        Results of the evaluation. Their limits are printed as the user gave them.
     board : DataFrame
         Leaderboard, or another data frame with the columns ``strategy`` and ``limit``.
     columns : sequence of Column
@@ -134,7 +134,7 @@ def _places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[i
 
 
 def _describe_given(results: Results, limit: float) -> str:
-    """Describe a limit in words. The spec has the original value; data frames contain floats."""
+    """Describe a limit as the user gave it. Data frames convert limits to floats; the spec does not."""
     given: dict[float, float] = {float(each): each for each in results.manifest["spec"]["limits"]}
     return describe_limit(given.get(limit, limit))
 
@@ -166,7 +166,7 @@ def describe_limit(limit: float) -> str:
     Parameters
     ----------
     limit : float
-        Number of tokens, or a share of each recording as a float of at most 1.
+        Number of tokens; a float of at most 1 is a share of each recording.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
 
 
 def _figure(score: Score) -> Figure:
-    """Return the printed column of a score; the score's unit and heading determine its format."""
+    """Return the print settings of a score's column, which depend on the score's unit and heading."""
     drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
     written: Any = "usd" if score.unit == "USD" else "count"
     if score.unit == "share":

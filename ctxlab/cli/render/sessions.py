@@ -199,7 +199,7 @@ def parse_turn_range(text: str, total: int) -> range:
     text : str
         Turn number or range of turn numbers. ``3-`` means all turns from 3 on.
     total : int
-        Number of turns in the session. A range with a higher end is shortened to this number.
+        Number of turns in the session. A range that ends after the last turn is shortened.
 
     Returns
     -------

@@ -177,8 +177,8 @@ class Table:
     prose: bool = False
     "True if the wrapped cells are sentences, False if they are names of strategies or other names"
     least: int = 16
-    """minimum width of the wrapped cells, before other columns are left out; for names, it is raised
-    to the width of the longest strategy in a pipeline, up to a quarter of the available width"""
+    """minimum width of the wrapped cells: if less is available, other columns are left out. For names,
+    the width of the longest strategy is used if it is larger, up to a quarter of the available width"""
     room: int | None = None
     "available width in terminal columns; None: the width of the output"
     shown: list[Column] = field(init=False)

@@ -22,9 +22,9 @@ from ctxlab.tokens.profiles import TokenProfile
 _LIMITS_PER_ROUND = 12
 _MAX_ROUNDS = 5
 _CLOSE_TOLERANCE = 0.002
-"relative difference from the target, in tokens, at which the search stops"
+"the search stops if the number of tokens differs from the target by at most this fraction"
 _MATCH_TOLERANCE = 0.1
-"largest relative difference from the target that is accepted; it is wide because messages are large"
+"largest accepted difference, as a fraction of the target; it is wide because messages are large"
 
 
 class EqualTokensLimit(NamedTuple):
@@ -64,7 +64,7 @@ def find_equal_tokens_limit(
     model : str, optional
         Model whose tokenizer counts the tokens. None uses the model of each recording.
     as_share : bool, default False
-        Find a limit that is a fraction of each recording's length instead of a limit in tokens.
+        If True, find a fraction of each recording's length. If False, find a number of tokens.
     reserve : int, default 0
         Tokens kept for the reply.
     profile : TokenProfile or iterable of TokenProfile, optional
@@ -80,8 +80,8 @@ def find_equal_tokens_limit(
     Raises
     ------
     SpecError
-        If ``target_tokens`` is not a positive number, or no limit comes within 10 % of it. The
-        latter happens with a strategy that ignores its budget and sends the same tokens under every
+        If ``target_tokens`` is not a positive number, or if no limit makes the strategy send within
+        10 % of it. For example, a strategy that ignores its budget sends the same tokens under every
         limit.
     """
     check_recordings(recordings)

@@ -53,8 +53,8 @@ class Comparison:
     ``relative``), the interval from ``low`` to ``high``, ``p`` and ``p_holm`` (p-value before and
     after Holm's correction), ``effect`` (difference divided by its standard deviation between
     clusters), ``wins``, ``ties``, ``losses`` (numbers of recordings in which a is better, equal,
-    worse), ``recordings`` and ``clusters`` (their numbers), ``left_out`` (number of requests with a
-    value for only one of the strategies), ``margin`` and ``finding``"""
+    worse), ``recordings`` and ``clusters`` (numbers of those compared), ``left_out`` (number of
+    requests with a value for only one of the strategies), ``margin`` and ``finding``"""
     level: float
     "coverage of the intervals, such as 0.95"
 
@@ -93,7 +93,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Notes that explain the columns and the limits of the method."""
+        """Notes that explain the columns and the limitations of the method."""
         said = [
             "Differences are paired by request; percentages are relative to b. Clusters: number of "
             "clusters with data for both strategies; recordings of one task form one cluster. "

@@ -34,8 +34,9 @@ class StratifiedDifference(NamedTuple):
     estimate: float
     "weighted difference between the shares of hits"
     low: float
-    """lower bound of the interval over clusters; nan if fewer than five clusters contain both groups,
-    or if all members have the same outcome (resamples then cannot show how rare the other one is)"""
+    """lower bound of the interval over clusters; nan if fewer than five clusters contain both
+    groups, or if all members have the same outcome (resamples then cannot show how rare the other
+    outcome is)"""
     high: float
     "upper bound of the interval; nan if there is no lower bound"
     p: float
@@ -74,8 +75,8 @@ def stratified_difference(
     in_first_group : sequence of bool
         True for members of the first group, False for members of the second.
     strata : pandas.DataFrame
-        Conditions of each member, one row per member. Members of a cluster with equal rows form one
-        stratum.
+        Conditions of each member, one row per member. Members of the same cluster with equal rows
+        form one stratum.
     clusters : sequence of str
         Cluster of each member.
     resamples : int, default 10000

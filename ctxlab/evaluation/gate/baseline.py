@@ -1,10 +1,11 @@
 """Baseline of a gate: the results of the last accepted run, in a committed JSON file.
 
-The file stores the digest and cluster of each recording. For each budget of the gate (a strategy with
-bounds for its scores) that has a margin, it stores the sums from which the scores are computed. There
-is one line per recording, so that diffs stay readable. The current run and the baseline are compared
-recording by recording. A comparison is possible only if the recordings and the token counting are the
-same. If a score of cost or caching is compared, the prices must be the same too.
+The file stores the digest and cluster of each recording. A budget of the gate is a strategy with
+bounds for its scores; a margin is a bound relative to the baseline. For each budget with a margin,
+the file stores the sums from which the scores are computed. There is one line per recording, so that
+diffs stay readable. The current run and the baseline are compared recording by recording. A
+comparison is possible only if the recordings and the token counting are the same. If a score of cost
+or caching is compared, the prices must be the same too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Run the experiments of a gate file and check their bounds.
 
 A fixed bound (``max``, ``min``) is checked without an interval: the score of these recordings either
-meets it or not. A margin limits how much worse a strategy may become in general. The current score is
-compared with the score in the committed baseline, recording by recording. There are three outcomes:
+meets it or not. A margin limits how much worse a strategy may become, on these and on other
+recordings. The current score is compared with the score in the committed baseline, recording by
+recording. There are three outcomes:
 
 - *ok*: the score is the same or better, or the worse end of the 95 % interval of the difference is
   still within the margin.
@@ -230,7 +231,7 @@ def check_results(
 def _check_bound(
     budget: GateBudget, bound: Bound, now: ExperimentBaseline, baseline: ExperimentBaseline | None
 ) -> Finding:
-    """Compare a score with its fixed bound, or with the baseline for a margin."""
+    """Compare a score with a fixed bound or, if the bound is a margin, with its baseline value."""
     value, score = _require_score(bound.score, now, budget), bound.score
     if bound.kind != "margin":
         beyond = (value - bound.value) * (1 if bound.kind == "max" else -1)
@@ -359,15 +360,15 @@ def _require_baseline_scores(
 def _baseline_gaps(
     now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
 ) -> str:
-    """Describe the first budget with incomplete sums in the baseline, for example after a bad merge.
+    """Describe the first budget whose sums in the baseline are incomplete or of other recordings.
 
-    Return an empty string if all sums are complete.
+    This can happen after a bad merge. Return an empty string if there is no such budget.
     """
     for budget in budgets:
         if budget.margins:
             sums = baseline.budgets[budget.baseline_key].sums
             if sums.keys() != now.budgets[budget.baseline_key].sums.keys():
-                return f"the stored sums of {budget.label} are from recordings that are not listed"
+                return f"the stored sums of {budget.label} cover other recordings than this run"
             if any(value is None for row in sums.values() for value in row.values()):
                 return f"the stored sums of {budget.label} contain a null"
     return ""

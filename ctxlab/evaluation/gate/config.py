@@ -39,7 +39,7 @@ from ctxlab.strategies import parse_strategy
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
-"""Kinds of bounds: highest value, lowest value, and largest change for the worse from the baseline."""
+"""Kinds of bounds: maximum, minimum, and how much worse than in the baseline a score may be."""
 
 _FILE_KEYS = ("baseline", "strict")
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
@@ -127,7 +127,7 @@ class GateExperiment:
     spec: Spec
     "the experiment, restricted to the strategies and limits of the budgets"
     budgets: tuple[GateBudget, ...]
-    "one budget for each named budget and limit"
+    "one ``GateBudget`` for each named budget and each of its limits"
 
     @property
     def baseline_budgets(self) -> tuple[GateBudget, ...]:
@@ -287,7 +287,9 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
 def _check_budget_keys(table: Mapping[str, Any]) -> None:
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
-        raise SpecError(f"expected one of the keys {keys}, or a budget with the key strategy")
+        raise SpecError(
+            f"expected a budget, got no key strategy; add it, or correct the name to one of {keys}"
+        )
     for key in table:
         require_known("key", key, _BUDGET_KEYS)
 

@@ -103,7 +103,8 @@ def _reachable_prefix(cache: CachePolicy, whole: FloatArray, traces: Sequence[Tr
 def _is_cache_warm(prepared: PreparedRecording, cache: CachePolicy) -> npt.NDArray[np.bool_]:
     """Check for each request if the previous request is still in the provider's cache.
 
-    Requests at unknown times are assumed to be in the cache. The first element is False.
+    If the time of a request is unknown, the cache is assumed to be valid. The first element is
+    False.
     """
     messages = prepared.recording.messages
     times = [messages[position].time for position in prepared.request_positions]

@@ -283,8 +283,8 @@ class _AnswerIndex:
     def _is_restated(self, number: int, place: int, edited: Sequence[Entry]) -> bool:
         """Check if an edited message or a summary still contains the evidence in message ``place``.
 
-        The evidence is the whole text of the message. In an edited version of the message itself, an
-        accepted answer that the message contained is enough.
+        The evidence is the whole text of the message. An edited version of the message itself is
+        also enough if both versions contain an accepted answer.
         """
         said = message_text(self.prepared.history[place]).strip()
         had_answer = place in self.answer_positions[number]

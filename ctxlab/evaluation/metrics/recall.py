@@ -8,10 +8,11 @@ computed for each argument of a tool call and then averaged over arguments, so t
 many needs, such as the content of a long file, has the same weight as a short one. Recall measures
 availability: it is an upper bound on what a model can recall.
 
-Algorithm: only an edit removes a mention of an entity from the context, so each mention has a first
-request without it. A need is in view if, for any of the earlier mentions, this first request comes
-after the request whose reply uses the entity. A running maximum over the mentions decides this for
-all needs at once.
+Algorithm: a mention of an entity that is removed from the context never returns. One number per
+mention is therefore enough: the first request without it. A need is in view if, for at least one
+earlier mention, this number is greater than the number of the request whose reply uses the entity. A
+running maximum over the mentions decides this for all needs at once. Summaries that contain the
+entity, and requests that were built on a copy of the context, are examined separately.
 """
 
 from __future__ import annotations

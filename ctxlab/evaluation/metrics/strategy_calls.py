@@ -167,9 +167,10 @@ class StrategyCallTotals:
         Returns
         -------
         dict
-            ``calls`` contains totals for each model. ``tokens`` and ``usd`` exclude cached calls, and
-            ``usd`` is None if a price is unknown. ``fallbacks`` contains, for each strategy with at
-            least one text that was made without the model, the number of these texts and the reasons.
+            ``calls`` contains totals for each model. ``tokens`` and ``usd`` exclude cached calls,
+            and ``usd`` is None if a price is unknown. ``fallbacks`` contains, for each strategy with
+            at least one text that was made partly or fully without the model, the number of these
+            texts and the reasons.
         """
         fallbacks = {}
         for strategy, texts in self._texts.items():

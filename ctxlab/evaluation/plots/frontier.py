@@ -61,7 +61,7 @@ def plot_frontier(
     x : str, default "tokens_mean"
         Column of the leaderboard on the x-axis.
     y : str, default "recall_far"
-        Column of the leaderboard on the y-axis. If the column has an interval, it is drawn.
+        Column of the leaderboard on the y-axis. If the column has an interval, the interval is drawn.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.
 

@@ -173,7 +173,10 @@ def _parse_arguments(call: ToolCall) -> Any:
 
 
 def _freeze(value: Any) -> Hashable:
-    """Convert a JSON value to a hashable value, equal for arguments that count as the same."""
+    """Convert a JSON value to a hashable value.
+
+    Two values that count as the same argument are converted to equal values.
+    """
     if isinstance(value, dict):
         return "object", frozenset((key, _freeze(inner)) for key, inner in value.items())
     if isinstance(value, list):

@@ -2,8 +2,8 @@
 
 A model cannot call tools without definitions. The derived definitions contain what the calls show:
 names of tools, names of arguments, and types of values. An argument is required if every recorded
-call of the tool has it. There are no descriptions, and tools that were never called are missing. The
-model therefore has an easier choice of tools than the recorded agent had.
+call of the tool has it. There are no descriptions. Tools that were never called are missing, so the
+model has fewer tools to choose from than the recorded agent had.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _JSON_TYPES |= {type(None): "null", bool: "boolean", int: "integer", float: "num
 _MAX_DEPTH = 4
 "maximum depth of nested values in a schema; deeper values may have any type"
 _MAX_KEYS = 32
-"maximum number of keys of a nested object whose keys are taken for field names and not for data"
+"if a nested object has more keys than this, the keys are treated as data, not as field names"
 
 
 def infer_tool_definitions(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:

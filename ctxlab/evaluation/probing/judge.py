@@ -2,8 +2,8 @@
 
 The rubric is the prompt ``prompts/judge.md``. A judge receives a question, the reference answers and
 a reply, and returns a verdict with a reason. It receives neither the conversation nor the strategy.
-If the output contains no JSON object with a verdict, the judge has no verdict on the reply, and its
-score excludes the reply.
+If the output contains no JSON object with a verdict, the judge has no verdict on the reply, and the
+reply is left out of the score of this judge.
 """
 
 from __future__ import annotations

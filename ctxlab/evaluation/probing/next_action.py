@@ -1,11 +1,12 @@
-"""Next-action agreement: how often a model makes the recorded tool call with a strategy's context.
+"""Next-action agreement: how often a model with a strategy's context makes the recorded tool call.
 
-At sampled requests, a model continues the context of each strategy. Its tool calls are compared with
-the recorded ones by name, by arguments and by both. Like any replay this is off-policy: the earlier
-conversation is always the recorded one. A different call is not necessarily an error, because it may
-be as good as the recorded one. In addition, the model may differ from the recorded agent's model, and
-its answers vary between repetitions. A single score therefore says little. The difference from the
-control ``full`` on the same requests shows the effect of a strategy.
+At sampled requests, a model receives the context that each strategy builds and continues it. Its
+tool calls are compared with the recorded ones by name, by arguments and by both. Like any replay
+this is off-policy: the earlier conversation is always the recorded one. A different call is not
+necessarily an error, because it may be as good as the recorded one. In addition, the model may
+differ from the recorded agent's model, and its answers vary between repetitions. A single score
+therefore says little. The difference from the control ``full`` on the same requests shows the effect
+of a strategy.
 """
 
 from __future__ import annotations
@@ -100,10 +101,11 @@ def evaluate_next_action(
     """Ask a model for the next action with each strategy's context, and compare it with the recording.
 
     The conversation is divided into stretches, and one request at which the recorded agent called a
-    tool is sampled from each. The sample is the same for every configuration. Identical requests
-    are sent only once. Requests that the provider would reject are not sent and are counted in
-    ``invalid_rate``. Calls are compared by ``ctxlab.evaluation.probing.call_matching``. The score
-    ``agrees_self``, the agreement between replicates, shows how much answers vary by chance.
+    tool is sampled from each. The sample is the same for every configuration. Configurations that
+    build the same request share its replies. Requests that the provider would reject are not sent
+    and are counted in ``invalid_rate``. Calls are compared by
+    ``ctxlab.evaluation.probing.call_matching``. The score ``agrees_self``, the agreement between
+    replicates, shows how much answers vary by chance.
 
     Parameters
     ----------
@@ -247,7 +249,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 
         def observe(context: Context) -> SentMessages | None:
-            """Return the messages to send; None if they are as recorded or cannot be sampled."""
+            """Return the messages to send; None if they are as recorded or cannot be in the sample."""
             if context.history_length not in wanted:
                 return None
             sent = tuple(context.messages)
@@ -314,7 +316,10 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
     def _sum_replicates(
         self, batch: ProbingRequests, rows: Sequence[Row], replies: Sequence[Answer]
     ) -> Figures:
-        """Compute the columns of each sampled request; most are sums over its replicates."""
+        """Compute the columns of the results for each configuration and sampled request.
+
+        Most columns are sums over the replicates of the request.
+        """
         found = {name: np.nansum(batch.stack(rows, name), axis=2) for name in _COUNTED}
         found["usd"] = batch.stack(rows, "usd").sum(axis=2)  # An unknown price makes the sum nan.
         for name in ("position", "differs", "tokens", "overflow"):

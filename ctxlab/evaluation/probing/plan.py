@@ -1,9 +1,10 @@
-"""Base class of plans, which ask a model about recordings and score its replies.
+"""Base class of plans: a plan asks a model questions about recordings and scores its replies.
 
 A recording is replayed as in ``evaluate``. A plan then sends one request to a model for each
-configuration (a strategy and a limit) and question. Identical requests are sent only once. A
-subclass of ``ProbingPlan`` builds the requests and scores the replies. The base class estimates the
-cost, sends the requests and collects the results.
+configuration (a strategy and a limit) and question. A question is a probe, or asks for the next
+action at a recorded request. Configurations that need the same request share its replies. A subclass
+of ``ProbingPlan`` builds the requests and scores the replies. The base class estimates the cost,
+sends the requests and collects the results.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ProbingRequests:
 
     @cached_property
     def _numbers(self) -> dict[SentMessages, int]:
-        """Number of each distinct sequence of messages that the provider accepts, from 0."""
+        """Distinct sequences of messages that the provider accepts, numbered from 0."""
         provider = rules_provider(self.plan.answer_model)
         distinct = dict.fromkeys(messages for row in self.sent for messages in row)
         valid = (messages for messages in distinct if is_valid(messages, provider))
@@ -87,9 +88,9 @@ class ProbingRequests:
 
     @cached_property
     def requests(self) -> list[Request]:
-        """Requests to send. Equal requests of several configurations are sent once.
+        """Requests to send: ``replicates`` adjacent copies of each distinct request.
 
-        The copies of a request that measure the variation of replies (replicates) are adjacent.
+        Configurations and questions that need the same request share its replies.
         """
         model, max_tokens = self.plan.answer_model, self.plan.max_tokens
         return [
@@ -141,7 +142,7 @@ ResultsT = TypeVar("ResultsT", bound=AnsweredResults)
 
 
 class ProbingPlan(ABC, Generic[ResultsT]):
-    """Base class of plans, which build requests about recordings and score the replies."""
+    """Base class of plans: a plan builds questions about recordings and scores the replies."""
 
     grid: ExperimentGrid
     "strategies, limits, and the models that count tokens"
@@ -285,10 +286,11 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     def estimate_cost(
         self, recordings: Iterable[Recording], client: Client, progress: bool | None = None
     ) -> list[RequestEstimate]:
-        """Estimate the maximum cost of a run without calling any model. Cached replies are free.
+        """Estimate the maximum cost of a run; no model is called. Cached replies are free.
 
         The estimate does not include model calls that strategies make. If the reply to such a call
-        is not cached, the strategy is replayed without it, so its contexts are approximations.
+        is not cached, the strategy is replayed without it, and the contexts that it builds are
+        approximations.
 
         Parameters
         ----------

@@ -1,10 +1,11 @@
-"""Question answering: ask a model the questions of recordings with the context of each strategy.
+"""Question answering: ask a model the questions of recordings, with the context of each strategy.
 
-Each question has a position in its recording. The context that a strategy would send at this position
-is extended by a user message with the question. The reply is compared with the reference answers by
-exact match, F1, containment and judges. Like any replay this is off-policy. The scores depend on
-both the model and the context. Therefore compare strategies for the same model only, and with the
-control ``full``. Replies are cached on disk, so a repeated run costs nothing and has the same results.
+Each question has a position in its recording. The context that a strategy would send at this
+position is extended by a user message with the question. The reply is compared with the reference
+answers by exact match, F1, containment and judges. Like any replay this is off-policy. The scores
+depend on both the model and the context. Therefore compare only strategies that were evaluated with
+the same model, and compare them with the control ``full``. Replies are cached on disk, so a repeated
+run costs nothing and has the same results.
 
 Messages are changed only where providers require it. Names of speakers are written into the text,
 because many providers ignore the field ``name``. Tool definitions are sent if the messages contain
@@ -63,7 +64,7 @@ QA_COLUMNS = (
     *("completion_tokens", "usd", "over", "evidenced", "evidence_seen", "answerable"),
     "answer_seen",
 )
-"""Columns of a question, mostly sums over its replicates. Judges have additional columns."""
+"""Columns of a question, mostly sums over its replicates. Each judge adds two columns."""
 
 
 _GRADE_SCORES = (
@@ -299,7 +300,10 @@ class QAPlan(ProbingPlan[QAResults]):
         return rows, self._sum_replicates(batch, rows)
 
     def _sum_replicates(self, batch: ProbingRequests, rows: Sequence[Row]) -> Figures:
-        """Compute the columns of each question. Most columns are sums over the answered replicates."""
+        """Compute the columns of the results for each configuration and question.
+
+        Most columns are sums over the replicates that have a reply.
+        """
         probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
         scores = {name: batch.stack(rows, name) for name in _REPLY_COLUMNS}
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
@@ -457,8 +461,8 @@ def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[s
     Returns
     -------
     tuple of dict
-        Definitions of the recording. If it has none, definitions derived from its tool calls, or
-        nothing if the request contains no tool call.
+        Definitions of the recording. If the recording has none, they are derived from its tool calls
+        if the request contains a tool call, and the tuple is empty otherwise.
     """
     if recording.tools:
         return recording.tools

@@ -39,7 +39,9 @@ class AnsweredResults(Results):
     "advice on reading the leaderboard, printed below it in a notebook"
 
     def equals(self, other: Results) -> bool:
-        """Check if two results have the same scores and answers.
+        """Check if other results have the same answers, measurements, scores and manifest.
+
+        The key ``calls`` of the manifest is ignored, as in ``Results.equals``.
 
         Parameters
         ----------
@@ -49,7 +51,7 @@ class AnsweredResults(Results):
         Returns
         -------
         bool
-            True if both have the same type, scores and answers.
+            True if both have the same type and everything except ``calls`` is equal.
         """
         same = isinstance(other, type(self)) and self.answers.equals(other.answers)
         return same and super().equals(other)
@@ -110,8 +112,8 @@ class AnsweredResults(Results):
 class QAResults(AnsweredResults):
     """Results of question answering: the scores of each question, and all replies.
 
-    ``requests`` has one row per combination of question, strategy and limit. ``answers`` has one
-    row per replicate of each of these. Its columns are the probe and its category, the ``outcome``
+    ``requests`` has one row per combination of question, strategy and limit. ``answers`` has one row
+    per replicate of each combination. Its columns are the probe and its category, the ``outcome``
     (answered, empty, unanswered, invalid) with the reason in ``why``, the reply, the scores of the
     reply (nan if it cannot be scored), the verdict of each judge, and the billed tokens and price.
     """
@@ -180,7 +182,7 @@ class NextActionResults(AnsweredResults):
     """Results of next-action runs: how often a model makes the recorded tool calls.
 
     ``requests`` has one row per combination of sampled request, strategy and limit. ``answers`` has
-    one row per replicate of each of these. Its columns are the ``position`` in the recording, the
+    one row per replicate of each combination. Its columns are the ``position`` in the recording, the
     ``outcome`` (answered, unanswered, invalid) with the reason in ``why``, the ``recorded`` calls,
     the calls or text that the model ``said``, the shares of agreement (``name``, ``arguments``,
     ``both``, ``leaves``, ``entities``; nan without recorded calls), the counted ``tokens`` of the
@@ -201,8 +203,8 @@ class NextActionResults(AnsweredResults):
         Returns
         -------
         pandas.DataFrame
-            Columns ``strategy``, ``limit``, ``difference`` (paired by recording), and ``low`` and
-            ``high`` (interval over clusters). Empty if ``full`` was not evaluated.
+            Columns ``strategy``, ``limit``, ``difference`` (paired by request), and ``low`` and
+            ``high`` (bounds of its interval over clusters). Empty if ``full`` was not evaluated.
         """
         heads = {"a": "strategy", "limit_a": "limit"}
         wanted = [*heads, "difference", "low", "high"]

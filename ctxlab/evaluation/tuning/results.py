@@ -1,8 +1,8 @@
 """Results of a search: the frontier on the held-out recordings, and the optimism of the search.
 
 The best of many configurations was selected partly by chance. Its scores are therefore usually
-better on the tuning set, which was used to select it, than on other recordings. The difference is the
-optimism of the search. It is reported for the cost and for the gain.
+better on the tuning set, which was used to select it, than on other recordings. The difference is
+the optimism of the search. It is reported for both scores of the objective: the cost and the gain.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class TuningResults:
         """Table of the frontier, cheapest first: one row per configuration, with held-out scores.
 
         ``cost_share`` is the cost divided by the cost of full history on the same requests. In the
-        following column names, ``SCORE`` stands for ``cost_share`` and for the name of the score that
-        the search maximises (the gain), such as ``recall_far``:
+        following column names, ``SCORE`` is ``cost_share`` or the name of the score that the search
+        maximises (the gain), such as ``recall_far``:
 
         - ``SCORE``, ``SCORE_low``, ``SCORE_high``: held-out score and its 95 % interval over clusters
         - ``tuned_SCORE``: score on the tuning set
@@ -143,8 +143,9 @@ class TuningResults:
         """Recommend the cheapest configuration of the frontier that keeps enough far recall.
 
         The choice is based on the held-out set. If the tuning set alone would have led to another
-        choice, a second sentence names that configuration and its far recall on the held-out set.
-        This far recall is unbiased, because the held-out set had no influence on the choice.
+        configuration, a second sentence names it with its far recall on the held-out set. This far
+        recall is unbiased, because the held-out set had no influence on the choice of this
+        configuration.
 
         Parameters
         ----------

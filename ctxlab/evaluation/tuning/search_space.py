@@ -145,7 +145,9 @@ class SearchSpace:
         except (ValueError, TypeError):
             values = range(0)
         if node.keywords or not values:
-            raise self._error_at(node, f"expected one or more integers, got {ast.unparse(node)}")
+            raise self._error_at(
+                node, f"expected a range with one or more integers, got {ast.unparse(node)}"
+            )
         return values
 
     def _error_at(self, node: ast.expr, what: str) -> SpecError:

@@ -47,8 +47,8 @@ _EXTRA_SCORES = (
     "overflow_rate",
     "invalid_rate",
 )
-"""scores measured in addition to the objective, to check if a configuration fits and for the
-verdict"""
+"""scores measured in addition to the objective, to check if a configuration fits its limit, and to
+write the verdict"""
 
 _MIN_FIRST_CLUSTERS = 5
 "minimum number of clusters in the first round; scores on fewer clusters are too uncertain"
@@ -203,7 +203,7 @@ def run_successive_halving(
         Number of rounds. None uses as many rounds as possible with at least five clusters in the
         first one. With 1, every configuration is replayed over every recording.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
 

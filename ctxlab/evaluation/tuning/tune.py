@@ -86,7 +86,7 @@ def tune(
     data : sequence of str, optional
         Sources of the recordings, such as their paths, to store in the manifest.
     workers : int, optional
-        Number of processes. None uses all cores if forking is safe.
+        Number of processes. None uses all cores on Linux if no other thread runs, otherwise one.
     progress : bool, optional
         Show a progress bar. None shows it on a terminal.
     profile : TokenProfile or iterable of TokenProfile, optional

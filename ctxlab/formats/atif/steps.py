@@ -1,9 +1,9 @@
 """Convert an ATIF document and its steps to a recording and its messages.
 
-The reader uses this module for a run and its subagents. The writer uses it to read back its output
-and compare. A step becomes a message, followed by one message per observation. Values that ATIF
-cannot express are stored under ``ctxlab`` in the object ``extra`` of a step, a result or a call.
-These values take precedence over the values of the other keys.
+The reader uses this module for a run and its subagents. The writer uses it to read its output
+back and compare it with the recording. A step becomes a message, followed by one message per
+observation. Values that ATIF cannot express are stored under ``ctxlab`` in the object ``extra`` of a
+step, a result or a call. These values take precedence over the values of the other keys.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def _restore_recording(recording: Recording, ours: Any) -> Recording:
 
 
 def _build_meta(root: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``meta`` of a recording: the other fields of the document and of its agent."""
+    """Return ``Recording.meta``: fields of the document and its agent that are stored nowhere else."""
     meta = _other_fields(root, _NON_META_KEYS)
     if isinstance(root.get("agent"), dict):
         meta["agent"] = _other_fields(root["agent"], _NON_META_AGENT_KEYS)

@@ -119,7 +119,7 @@ def _read_back(document: Any, name: str) -> Recording | None:
 
 
 def _report_changes(told: Recording, back: Recording | None, report: UnsupportedCallback) -> None:
-    """Report each field that differs between the recording and the document read back."""
+    """Report each field that differs between a recording and ``back``, its document read back."""
     if back is None:
         return report("recording without messages")
     for message, again in zip(told.messages, back.messages, strict=True):

@@ -7,8 +7,8 @@ calls also create several rows with the same parent. These rows are not abandone
 
 References
 ----------
-Sessions of Claude Code 2.1. The behaviour of its rewind command is described by public readers of
-these files.
+Session files that Claude Code 2.1 wrote. The effect of its rewind command is taken from other
+open-source programs that read these files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Row: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = dict[str, _Row]
 """uuid → row."""
 _Roots: TypeAlias = dict[str, str | None]
-"""uuid of a row → uuid of the abandoned prompt that is the row itself or one of its ancestors."""
+"""uuid of a row → uuid of the abandoned prompt to which the row belongs, or None."""
 _MESSAGE_TYPES = ("user", "assistant")
 _CLIENT_PREFIXES = ("[Request interrupted", "<local-command-", "<bash-std", "<task-notification")
 

@@ -16,8 +16,8 @@ attachment belongs to a ``remove`` row with the same text if no new answer lies 
 
 References
 ----------
-Sessions of Claude Code 2.1.5 to 2.1.39. The format of 2.1.2xx is taken from public readers and their
-tests, among them the viewers hive and bordr.
+Session files that Claude Code 2.1.5 to 2.1.39 wrote. The format of 2.1.2xx is taken from other
+open-source programs that read sessions, such as the viewers hive and bordr, and from their tests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DELIVERED_REASONS = (None, "absorbed_mid_turn")
 
 
 def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
-    """Replace rows that delivered a queued prompt to the model by user rows with the prompt.
+    """Convert each row that reports the delivery of a queued prompt to a user row with the prompt.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def insert_queued_prompts(rows: list[_Row]) -> list[_Row]:
     Returns
     -------
     list of dict
-        The rows with these replacements, in the same order. No row is added or removed.
+        All rows in the same order, some of them converted.
 
     Examples
     --------
@@ -104,9 +104,9 @@ class _PromptQueue:
     prompts: deque[_QueuedPrompt] = field(default_factory=deque)
     by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)
     removals: dict[str, deque[int]] = field(default_factory=dict)
-    "text of a prompt → indices of its ``remove`` rows without another row with this text so far"
+    "text of a prompt → indices of ``remove`` rows; no other row with this text has followed yet"
     carriers: dict[str, deque[int]] = field(default_factory=dict)
-    "text of a prompt → indices of other rows with this text without a ``remove`` row so far"
+    "text of a prompt → indices of user and attachment rows; no ``remove`` row has followed yet"
     answer_id: Any = None
 
     def process_row(self, row: _Row, place: int) -> tuple[Any, int | None]:

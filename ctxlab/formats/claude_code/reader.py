@@ -26,9 +26,9 @@ Claude Code writes one row per event.
 
 References
 ----------
-Session files of Claude Code 2.0 and 2.1 (``~/.claude/projects``), with examples up to 2.1.39. Only newer
-clients name the rows that a compaction kept (seen in 2.1.195). Their format is taken from the notes and
-test fixtures of public readers.
+Session files (``~/.claude/projects``) that Claude Code 2.0 to 2.1.39 wrote. Only later versions, such as
+2.1.195, name the rows that a compaction kept. The keys for these rows are taken from the notes and test
+files of other open-source programs that read sessions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Convert items of OpenAI's Responses API, as Codex logs them, to messages and tool calls.
 
-``codex/rollout`` joins the items of one answer to a message. A compaction may log a replacement
-history, which repeats some of the items. Repeated items are found by the keys that this module
-computes.
+``codex/rollout`` joins the items of one answer to a message. At a compaction, Codex may log a
+replacement history: the list of items with which the conversation continues. It repeats some of the
+earlier items. This module computes the keys by which repeated items are found.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ parse_usage = UsageShape(
     cache_read="cached_input_tokens",
     reasoning="reasoning_output_tokens",
 ).parse_billed
-"""Parse a ``TokenUsage`` object. Its input includes cached tokens, its output reasoning tokens."""
+"""Parse a ``TokenUsage`` object. Its input includes cached tokens, and its output includes reasoning."""
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:
@@ -183,9 +183,10 @@ def is_context_text(message_text: str) -> bool:
 
 
 def message_keys(message: Message) -> list[Hashable]:
-    """Return keys to find the items of a message in a replacement history.
+    """Return the keys of the items from which a message was built.
 
-    The keys are compared with the keys that ``item_key`` returns for the items of the history.
+    After a compaction, these keys are compared with the ``item_key`` of each item in the replacement
+    history, to find the messages that Codex kept.
 
     Parameters
     ----------
@@ -209,7 +210,8 @@ def message_keys(message: Message) -> list[Hashable]:
 def item_key(item: Any) -> Hashable:
     """Return a key that identifies an item of a replacement history.
 
-    If a message contains the item, ``message_keys`` returns the same key for this message.
+    A replacement history is the list of items with which Codex continues after a compaction. If a
+    message was built from an equal item, the ``message_keys`` of this message contain the same key.
 
     Parameters
     ----------

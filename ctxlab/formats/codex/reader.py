@@ -6,9 +6,9 @@ A ``response_item`` contains input or output of the model, ``compacted`` is a co
 ``token_count`` and ``thread_rolled_back`` are read. In files from before September 2025, the first
 line is ``{id, timestamp, instructions, git}``, and each other line contains only the payload.
 
-- ``base_instructions`` is sent before all items and becomes the system message. In older files,
-  ``instructions`` contains the user's ``AGENTS.md`` and is added to the system message. Since
-  mid-2025, a message also contains this text. In this case, ``instructions`` is not added.
+- ``base_instructions`` is sent before all items and becomes the system message. In the older
+  files, ``instructions`` contains the user's ``AGENTS.md`` and is added to the system message. It is
+  not added if a message contains the same text, as in files since mid-2025.
 - The first ``session_meta`` line describes the session of the file. If this session continues a copy
   of another session, more ``session_meta`` lines follow. They are skipped and counted.
 - ``thread_rolled_back`` removes the newest turns of the user. The removed messages are counted.
@@ -16,8 +16,8 @@ line is ``{id, timestamp, instructions, git}``, and each other line contains onl
 References
 ----------
 github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (``RolloutItem``) and
-``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The reader follows this code,
-because the example files for the tests are written by hand.
+``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The reader follows this code.
+The example files of the tests are written by hand.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@
   repeats. The text of the other user messages in the history is the summary. If the provider wrote
   the summary, it is encrypted and is not read.
 - If a compaction has no ``replacement_history``, the kept items are those that Codex restores when
-  it resumes a session: the context before the first turn, and the newest user messages that fit in
+  it resumes a session: the messages before the first turn, and the newest prompts that fit in
   20,000 tokens, with four bytes counted as one token. If Codex truncates a message to fit, the
   message has changed and does not count as kept.
 
@@ -146,8 +146,8 @@ class RolloutBuilder:
     def add_token_count(self, info: Any) -> None:
         """Add the billed usage of an answer.
 
-        The usage is added to the newest answer. If the newest answer already has usage, it is added
-        to the next answer. A repeated token count is skipped.
+        The usage is added to the newest answer. If that answer is complete and already has usage,
+        the new usage is added to the next answer. A repeated token count is skipped.
 
         Parameters
         ----------
@@ -193,7 +193,9 @@ class RolloutBuilder:
         self._items.append(_CompactionItem(kept, summary))
 
     def roll_back(self, turns: int) -> None:
-        """Remove the newest turns, and the context messages directly before the first of them.
+        """Remove the newest turns.
+
+        Messages that Codex wrote directly before the first of these turns are also removed.
 
         Parameters
         ----------

@@ -92,11 +92,11 @@ class Alignment(NamedTuple):
     unchanged, otherwise of the message before the answer; None if neither is repeated"""
 
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
-        """Count the messages before and at ``last_match`` that are the same in both requests.
+        """Count the repeated messages at and before ``last_match``, at most two.
 
-        Counting goes backwards from ``last_match``. It stops at the first message that was not in
-        the previous request, or when two messages were counted. Cleared tool results and system
-        prompts are not counted.
+        Counting goes backwards and stops at the first message without a counterpart in the previous
+        request. Cleared tool results and system prompts are not counted. A user message with a
+        different text is counted if ``is_similar`` returns True.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Alignment(NamedTuple):
         Returns
         -------
         int
-            The number of equal messages: 0, 1 or 2.
+            The number of repeated messages: 0, 1 or 2.
         """
         if self.last_match is None:
             return 0
@@ -230,11 +230,11 @@ def first_message_key(messages: SentMessages) -> MessageKey | None:
 def _find_last_match(
     previous: SentMessages, current: SentMessages, start: int, has_answer: bool
 ) -> tuple[int, int] | None:
-    """Find the last message of ``previous`` that is repeated unchanged in ``current``.
+    """Find the last message of ``previous`` in ``current``, if it is repeated unchanged.
 
-    The answer is searched for first, if there is one, and then the message before it. Only messages
-    from index ``start`` on are searched. Return the index of the found message in ``current`` and its
-    index in ``previous``, or None.
+    If this message is an answer and is not repeated, the message before it is searched for. In both
+    requests, messages before index ``start`` are ignored. Return the index of the found message in
+    ``current`` and its index in ``previous``, or None.
     """
     for place in range(len(previous) - 1, max(start, len(previous) - 1 - has_answer) - 1, -1):
         for index in range(len(current) - 1, start - 1, -1):
@@ -246,11 +246,11 @@ def _find_last_match(
 def _match_middle(
     previous: SentMessages, current: SentMessages, places: range, indices: range
 ) -> dict[int, int]:
-    """Match the messages between the common beginning and the common end of two requests by key.
+    """Match messages of two requests that have equal keys and the same order.
 
-    ``places`` are the indices of these messages in ``previous``, and ``indices`` are their indices in
-    ``current``. The result maps an index in ``current`` to the index of the same message in
-    ``previous``. Matched messages have the same order in both requests.
+    Only the middle of each request is matched, after the common beginning and before the common end:
+    the messages of ``previous`` with the indices ``places``, and the messages of ``current`` with the
+    indices ``indices``. The result maps an index in ``current`` to an index in ``previous``.
     """
     waiting: dict[MessageKey, list[int]] = {}
     for place in reversed(places):

@@ -1,9 +1,9 @@
 """Parse the content blocks of many APIs, agents and tracing conventions.
 
-Supported are the parts and items of OpenAI, the blocks of Anthropic, Bedrock and LangChain, the
-parts of OpenTelemetry's GenAI conventions, and the blocks of Goose, Kimi and the Vercel AI SDK. The
-type of a block is its ``type`` or, for a Bedrock block, its only key. The module
-``messages.content_parts`` lists the types.
+The module supports the parts and items of OpenAI, the blocks of Anthropic, Bedrock and LangChain,
+the parts of OpenTelemetry's GenAI conventions, and the blocks of Goose, Kimi and the Vercel AI SDK.
+The type of a block is its ``type`` or, for a Bedrock block, its only key. The module
+``ctxlab.messages.content_parts`` lists the types.
 
 - OpenAI's parts that are neither text nor image (audio, files) are kept unchanged.
 - A call that Goose could not parse has no name. It gets the name ``unknown``, so that its result
@@ -62,7 +62,7 @@ class ParsedContent(NamedTuple):
 
     @property
     def content(self) -> chat_format.Content | None:
-        """Content of the message: a string if all parts are texts, None if there are no parts."""
+        """Content of the message: a string if all parts are text parts, None if there are no parts."""
         return join_parts(self.parts)
 
 
@@ -272,7 +272,10 @@ def _is_block(value: Any) -> bool:
 
 
 def _to_text_block(value: Any) -> Any:
-    """Convert a JSON block of Bedrock or a text resource of MCP to a text block."""
+    """Convert a JSON block of Bedrock or a text resource of MCP to a text block.
+
+    Any other value is returned unchanged.
+    """
     if not isinstance(value, dict):
         return value
     if value.keys() == {"json"}:
@@ -310,7 +313,7 @@ def _item_texts(value: Any) -> list[str]:
 
 
 def _block_image_url(block: dict[str, Any]) -> str | None:
-    """Return the URL of an image block, or a data URL with its bytes. None if it is not an image."""
+    """Return the URL of an image block, or a data URL with its bytes. None for any other block."""
     if block.get("modality") not in (None, "image"):
         return None  # OpenTelemetry also uses these types for audio and video
     media = _first_key_text(block, "mime_type", "mimeType", "mediaType")

@@ -142,9 +142,9 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
 
 
 def is_control_row(row: Any) -> bool:
-    """Check whether a row of a log contains information about the log instead of a message.
+    """Check whether a row of a log describes the log or the session, and is not a message.
 
-    Such rows are the control rows of Kimi and the line in which Goose describes the session.
+    Kimi writes several such control rows. Goose writes one, which describes the session.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def _row_blocks(row: Any) -> list[Any]:
 
 
 def _parse_response_item(row: dict[str, Any], kind: str, skip: SkipCallback) -> list[Message]:
-    """Parse an item of OpenAI's Responses API without a role, such as a call or its output."""
+    """Parse an item of OpenAI's Responses API that has no role, such as a call or its output."""
     if is_tool_result(row):
         return [parse_tool_result(row, skip)]
     if kind == "reasoning":

@@ -344,7 +344,9 @@ class MessageBuilder:
 
 
 def most_common_model(models: Counter[str]) -> str | None:
-    """Return the model with the most answers. A tie is decided for the model that was counted first.
+    """Return the model with the most answers.
+
+    If several models have the same number of answers, the one that was counted first is returned.
 
     Parameters
     ----------

@@ -123,8 +123,8 @@ def _unwrap(value: Any) -> tuple[str, dict[str, Any]]:
     else:
         kind, fields = value.get("type") or value.get("role"), value
     if not isinstance(fields, dict):
-        found = f"{kind!r} must be an object, got {type(fields).__name__}"
-        raise ValueError(f"kwargs of a message of type {found}")
+        found = f"got {type(fields).__name__}"
+        raise ValueError(f"the kwargs of the message type {kind!r} must be an object, {found}")
     named = _message_kind(kind)
     if named == "chat":
         named = _message_kind(fields.get("role"))
@@ -169,7 +169,7 @@ def _listed(fields: dict[str, Any], key: str) -> list[Any]:
 
 
 def _parse_usage(fields: dict[str, Any]) -> Usage | None:
-    """Return the token counts in LangChain's format, or in the provider's format if there are none."""
+    """Parse the usage of a message, in LangChain's format or, if missing, in the provider's format."""
     told = fields.get("response_metadata")
     return (
         langchain_usage(fields.get("usage_metadata"))

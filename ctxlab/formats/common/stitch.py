@@ -339,7 +339,7 @@ class _ConversationIndex:
     def _candidates(self, begins: MessageKey | None, current: SentMessages) -> list[_Conversation]:
         """Find conversations with a last message that the request repeats.
 
-        If ``begins`` is not None, it must be the key of the first message of the conversations.
+        If ``begins`` is not None, only conversations whose first message has this key are returned.
         """
         found: dict[int, _Conversation] = {}
         for each in reversed(current):

@@ -143,7 +143,7 @@ def find_thread(metadata: Any, keys: Iterable[str], trace_id: str) -> ThreadKey:
 
 
 def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recording]:
-    """Group calls by thread, sort them by time, and join the calls of a thread into conversations.
+    """Group calls by thread, sort them by time, and join the calls of each thread.
 
     The recordings are ordered by the first call of their thread. Calls without a time come first.
 
@@ -152,7 +152,8 @@ def group_calls(calls: Iterable[TracedCall], source: Source) -> Iterator[Recordi
     calls : iterable of TracedCall
         The calls of a file, in any order.
     source : Source
-        The file to read. Content that is skipped is counted by its ``skip`` method.
+        The file from which the calls were read. Content that is skipped is counted by its ``skip``
+        method.
 
     Yields
     ------

@@ -5,7 +5,7 @@ they are read as one recording. The chunks ``session-ID.1.jsonl``, ``session-ID.
 contain the messages. Each chunk has a header line, followed by one message per line in the native
 format. The header is ``{"type": "session", "format": "ctxlab", "version": 1, "id": …, "chunk": 2,
 "first": 200, "turn": 57, "replied": true, …}``. ``first`` is the position of the first message of
-the chunk, and ``turn`` is the number of the turn before this message.
+the chunk, and ``turn`` is the number of the turn that contains the message before it.
 
 Messages are written in batches. In each message row, ``more`` is the number of rows of the same
 batch that follow. If the last row of a batch is missing, the writer was interrupted. The messages
@@ -13,8 +13,9 @@ of this batch are skipped and counted. An incomplete last line of the newest chu
 and counted.
 
 The other files are ``session-ID.meta.json`` (title, status and other metadata),
-``session-ID.tools.json`` (tool definitions) and ``lines-ID.jsonl`` (one line of text per turn). If
-a chunk is read without the other files, the recording contains only the messages of this chunk.
+``session-ID.tools.json`` (tool definitions) and ``lines-ID.jsonl`` (a table of contents with one line
+per turn). If a chunk is read without the other files, the recording contains only the messages of
+this chunk.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def parse_chunk_row(row: Any) -> ChunkRow:
         raise ValueError(f"a row must be an object, got {type(row).__name__}")
     more = row.get("more", 0)
     if not isinstance(more, int) or isinstance(more, bool) or more < 0:
-        raise ValueError(f"more must be an integer of 0 or more, got {more!r}")
+        raise ValueError(f"expected a non-negative integer under the key more, got {more!r}")
     return ChunkRow(message_from_row({k: v for k, v in row.items() if k != "more"}), more)
 
 

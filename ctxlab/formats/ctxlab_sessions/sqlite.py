@@ -3,9 +3,9 @@
 ``SqliteStore`` writes the database ``.ctxlab/sessions.db``. Each session becomes one recording. The
 table ``chat_sessions`` has one row per session. The table ``messages`` contains all messages
 (``session_id``, ``position``, and ``row`` with a message in the native format). The table ``lines``
-contains one line of text per turn. Databases of version 1 contain only the newest messages, in the
-column ``recent_messages``. The database is opened read-only and can be read while a chat uses it.
-Reading leaves no other files in its folder.
+is a table of contents with one line per turn. Databases of version 1 contain only the newest
+messages, in the column ``recent_messages``. The database is opened read-only and can be read while a
+chat uses it. Reading leaves no other files in its folder.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def to_parts(value: Any) -> list[dict[str, Any]]:
     parts = [{"text": each} if isinstance(each, str) else each for each in listed]
     if all(isinstance(part, dict) for part in parts):
         return parts
-    raise ValueError(f"content must be a string, a part or a list of both, got {value!r:.80}")
+    raise ValueError(f"content must be a string, an object or a list of these, got {value!r:.80}")
 
 
 def part_texts(parts: Iterable[dict[str, Any]], *, thought: bool = False) -> list[str]:

@@ -148,7 +148,7 @@ def parse_tool(tool: Any, attachments: Attachments) -> dict[str, Any]:
     """
     name = fields.get_text(tool, "name")
     if name is None:
-        raise ValueError("expected a name in the tool definition")
+        raise ValueError(f"expected a tool definition with a name, got {tool!r:.80}")
     function = {"name": name, "description": attachments.resolve(tool.get("description") or "")}
     if isinstance(tool.get("parameters"), dict):
         function["parameters"] = tool["parameters"]

@@ -60,7 +60,7 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
                     break
             elif depth == 0:
                 if kind != 0x5B or buffer[: token.start()].strip():  # [
-                    raise ValueError("expected a JSON list, which starts with [")
+                    raise ValueError(f"expected a JSON list, got {buffer.strip()[:20]!r}")
                 depth, start = 1, token.end()
             elif kind in b"[{":
                 depth += 1

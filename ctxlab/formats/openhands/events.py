@@ -19,9 +19,9 @@ list of pairs ``[action, observation]``.
 - The action ``condensation`` becomes a ``Compaction``. The action ``finish`` is a tool call. If the
   user continued after it, OpenHands sent the text of the action instead of the call. If an answer
   was not a valid call, the log contains the ``error`` that the model received, but not the answer.
-- Recalled knowledge (``recall``) becomes a user message if the file is a trajectory. Evaluations
-  usually disable it (``enable_prompt_extensions``), and the recorded usage confirms that the model
-  did not receive it. Such recalls are skipped and counted.
+- Recalled knowledge (``recall``) becomes a user message if the file is a trajectory. In an
+  evaluation, it is sent to the model only if ``enable_prompt_extensions`` is true, as the recorded
+  usage confirms. Otherwise, it is skipped and counted.
 
 Events of other types are skipped and counted by type. Older versions do not log the system prompt.
 Trajectories of the newer Agent SDK (events with ``kind``) have another format and are not supported.

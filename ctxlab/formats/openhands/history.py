@@ -73,7 +73,7 @@ class _Condensation:
     summary: str | None
 
     def keeps(self, unit: _Unit) -> bool:
-        """Return True if a unit stays in the context, because none of its events was removed."""
+        """Return True if a unit stays in the context, that is, if none of its events was removed."""
         return not any(e in self.ids or self.first <= e <= self.last for e in unit.events)
 
 

@@ -1,9 +1,9 @@
 """Read OpenTelemetry spans from the JSON files of a collector or an SDK.
 
 The file exporter of a collector writes one object ``{"resourceSpans": [{"scopeSpans":
-[{"spans"}]}]}`` per line. The HTTP endpoint of a collector receives one such object. Its attributes
-have the form ``{"key", "value": {"stringValue"}}``, and its times are strings with a number of
-nanoseconds.
+[{"spans"}]}]}`` per line. The HTTP endpoint of a collector receives one such object. In these
+objects, attributes have the form ``{"key", "value": {"stringValue"}}``, and times are strings with a
+number of nanoseconds.
 
 The Python SDK prints ``span.to_json()``, which is one indented object per span. Its ``attributes``
 are plain values, its times are in ISO 8601 format, and its ids are under ``context``. These objects
@@ -30,7 +30,7 @@ _NANOSECONDS = 1e9
 
 
 class SpanEvent(NamedTuple):
-    """An event that is recorded in a span."""
+    """An OpenTelemetry event of a span, such as a message that was logged during a model call."""
 
     name: str
     "name of the event"

@@ -1,8 +1,9 @@
 """Conversion of errors to problem details (RFC 9457) that reveal no internals of the server.
 
-Messages of ``CtxlabError`` are written for users, so they are sent to the client. Messages of
-``ReadError`` are not sent, because they name files of the server. A ``ReadError`` is answered with
-status 500 and a fixed text, as are unexpected errors. Unexpected errors are also logged.
+If a ``CtxlabError`` is raised, its message is sent to the client, because it is written for users.
+The subclass ``ReadError`` is different: its messages name files of the server. The client gets
+status 500 and a fixed text for a ``ReadError`` and for unexpected errors. Unexpected errors are
+also logged.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ _EXAMPLE_PROBLEM: JsonDict = problem_details(409, _EXAMPLE)
 
 
 class WrongValue(BaseModel):
-    """A value of a request that is missing or invalid."""
+    """Missing or invalid value in a request."""
 
     detail: str = Field(description="Description of the error.")
     where: str = Field(description="Part of the request with the value: body, query or path.")
@@ -102,8 +103,8 @@ def exception_to_problem(error: BaseException) -> dict[str, Any]:
     Returns
     -------
     dict
-        Problem details. For an unexpected exception, they contain a fixed text instead of the
-        exception's message.
+        Problem details with a description of the error. The description of a ``ReadError`` or an
+        unexpected exception is a fixed text.
 
     Examples
     --------

@@ -94,8 +94,8 @@ class ChatRequest(BaseModel):
     message: _MessageText
     session_id: Annotated[str, StringConstraints(max_length=200)] | None = Field(
         None,
-        description="Session id from the last response. It selects the workspace if several are "
-        "served and workspace is not set. The session is selected by active_file.",
+        description="Session id from the last response. It is used only to find the workspace, if "
+        "several are served and workspace is not set. The session is selected by active_file.",
     )
     active_file: _FilePath | None = Field(
         None, description="File that the user has open. Its session receives the message."

@@ -127,7 +127,8 @@ def serve(
     port : int, default 9879
         Port to listen on. If 0, the system chooses a free port.
     on_listening : callable, optional
-        Function that is called with the URL and the token when the server accepts connections.
+        Function that is called once with the URL and the token, as soon as the server listens on
+        the port.
 
     Raises
     ------

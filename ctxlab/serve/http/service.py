@@ -232,7 +232,7 @@ class ChatService:
         Parameters
         ----------
         path : str
-            Absolute path of the workspace, with or without the slash at its beginning. Symbolic
+            Absolute path of the workspace. The slash at the beginning may be missing. Symbolic
             links are followed.
 
         Returns
@@ -285,9 +285,9 @@ class ChatService:
     def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
         """Return the workspace that receives a message.
 
-        If ``workspace_path`` is given, the workspace at this path is returned. Without a path, a
-        server with only one workspace returns that workspace. A server with several workspaces
-        returns the workspace of the session.
+        If ``workspace_path`` is given, the workspace at this path is returned. Otherwise, if only
+        one workspace is served, it is returned. If several workspaces are served, the workspace of
+        the session is returned.
 
         Parameters
         ----------

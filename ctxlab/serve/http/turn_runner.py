@@ -126,7 +126,7 @@ class TurnRunner:
         return item
 
     async def wait_for_outcome(self) -> TurnResult:
-        """Wait until the turn ends, discard its other events, and return its result.
+        """Wait until the turn ends and return its result. The events of the turn are discarded.
 
         Returns
         -------

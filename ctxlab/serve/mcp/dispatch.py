@@ -114,7 +114,7 @@ def _clip_repr(value: object) -> str:
 
 
 def _replace_surrogates(value: Any) -> Any:
-    r"""Replace lone surrogates in all strings of a JSON value.
+    r"""Replace lone surrogates in all strings of a JSON value by ``\ufffd``.
 
     Recorded sessions may contain lone surrogates, which cannot be encoded as UTF-8.
 

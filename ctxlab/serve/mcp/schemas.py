@@ -89,12 +89,12 @@ class SessionsPage:
     "offset of the next page; None if this is the last page"
 
     def text(self) -> str:
-        """Write the page as text with one session per line.
+        """Write the list of sessions as text, with one session per line.
 
         Returns
         -------
         str
-            Number of sessions, the sessions of this page, and the offset of the next page.
+            Total number of sessions, the sessions of this page, and the offset of the next page.
         """
         head = f"{pluralize(self.total, 'session')}, most recently updated first."
         lines = [each.text() for each in self.sessions]
@@ -108,7 +108,7 @@ class Overview(SessionLine):
     total_turns: int
     "number of turns of the session"
     recent: list[ContentsEntry]
-    "entries of the newest turns, in order of turns"
+    "entries of the newest turns in the table of contents, oldest turn first"
 
     def text(self) -> str:
         """Write the overview as text, with one line for each of the newest turns.
@@ -133,7 +133,7 @@ class ContentsPage(Contents):
     "number of the first turn of the next page; None if this is the last page"
 
     def text(self) -> str:
-        """Write the page as a numbered list of turns.
+        """Write the table of contents as a numbered list of turns.
 
         Returns
         -------
@@ -260,12 +260,12 @@ class FoundPage:
     "offset of the next page; None if this is the last page"
 
     def text(self) -> str:
-        """Write the page as text with two lines for each search result.
+        """Write the search results as text, with two lines for each result.
 
         Returns
         -------
         str
-            For each result, one line with its session, turn and role, and one with its snippet.
+            For each result, a line with session, turn and role, and a line with the snippet.
         """
         shown = []
         for each in self.results:
@@ -294,9 +294,9 @@ class RecordedMessage:
     "number of characters of the whole message"
 
     def to_quoted_text(self) -> str:
-        """Write the message as a heading and quoted lines, each of which starts with ``>``.
+        """Write the message as a heading and quoted lines. Each quoted line starts with ``>``.
 
-        Without the quotes, a line of the message could be mistaken for a heading.
+        Without ``>``, a line of the message could be mistaken for a heading.
 
         Returns
         -------
@@ -316,7 +316,8 @@ class RecordedMessage:
 class RecordedTurn:
     """Metadata of a turn or interaction, and its messages on one page of a result.
 
-    An interaction consists of a turn with a prompt and all turns up to the next prompt.
+    An interaction consists of a turn with a prompt and the following turns without a prompt. A
+    single turn is treated as an interaction with one turn.
     """
 
     id: str
@@ -339,12 +340,12 @@ class RecordedTurn:
     "messages of this page"
 
     def to_quoted_text(self) -> str:
-        """Write this page of the interaction as a heading and quoted messages.
+        """Write the turn or interaction as a heading and quoted messages.
 
         Returns
         -------
         str
-            Number, time and size of the turn, followed by the quoted messages of this page.
+            Turn numbers, time and total size, followed by the quoted messages of this page.
         """
         several = f"Turns {self.turn} to {self.last_turn}" if self.last_turn > self.turn else ""
         messages = pluralize(self.total_messages, "message")
@@ -359,13 +360,13 @@ class TurnAnswer:
     """Result of get_turn and get_interaction: one turn or interaction, or a page of it."""
 
     turn: int
-    "number of the first turn"
+    "number of the turn, or of the interaction's first turn"
     session_name: str
     "title of the session"
     total_turns: int
     "number of turns of the session"
     interaction: RecordedTurn
-    "messages of the turn or interaction"
+    "metadata of the turn or interaction, and its messages on this page"
     previous: InteractionBrief | None
     "description of the previous turn or interaction; None if there is none"
     next: InteractionBrief | None

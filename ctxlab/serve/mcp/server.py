@@ -146,7 +146,8 @@ def serve_http(
     current_session_id : str, optional
         Id of the current session; see ``make_server``.
     on_listening : callable, optional
-        Function that is called with the URL and the token when the server accepts connections.
+        Function that is called once with the URL and the token, as soon as the server listens on
+        the port.
 
     Raises
     ------

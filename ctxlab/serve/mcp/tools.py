@@ -205,7 +205,7 @@ class SessionTools:
         """
         last = start + 9 if end is None else end
         if last < start:
-            raise SpecError(f"expected an end of {start} (start) or more, got {last}")
+            raise SpecError(f"expected end to be {start} (the value of start) or more, got {last}")
         session = self._resolve_session(session_id)
         total = self.library.count_turns(session.id)
         shown, left, following, rest = list[RecordedTurn](), max_characters, start, None

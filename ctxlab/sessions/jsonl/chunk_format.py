@@ -1,8 +1,8 @@
-"""Read and write chunks, the JSONL files of a session. An unfinished batch at the end is ignored.
+"""Read and write chunks, the JSONL files of a session.
 
 A batch is a group of messages that were appended together. Each row of a batch stores how many rows
-of the batch follow (``more``). A reader can therefore detect that a process was killed while it
-wrote a batch.
+of the batch follow (``more``). A reader can therefore detect and ignore an unfinished batch, which
+remains at the end of a chunk if a process was killed while it wrote the batch.
 """
 
 from __future__ import annotations
@@ -173,9 +173,9 @@ def encode_chunk(
 
 @dataclass
 class ChunkTail:
-    """State at the end of the newest chunk, which a writer needs to append messages.
+    """State at the end of a session's newest chunk. A writer needs it to append messages.
 
-    It consists of the counts of messages and turns up to the last finished batch.
+    The messages of an unfinished batch at the end are not counted.
     """
 
     chunk: int = 1
@@ -195,7 +195,7 @@ class ChunkTail:
 
     @classmethod
     def read(cls, path: Path) -> ChunkTail:
-        """Count the messages and turns of a chunk by reading it.
+        """Read a chunk and return the state at its end.
 
         Parameters
         ----------
@@ -290,7 +290,8 @@ def read_batches(
     Raises
     ------
     ReadError
-        If a line is malformed. The last line may be malformed if ``sealed`` is False.
+        If a line is malformed. If ``sealed`` is False, the last line may be malformed. If ``sealed``
+        is True, also if the last batch is unfinished.
     """
     batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None
@@ -314,7 +315,9 @@ def read_batches(
     if sealed and broken is not None:
         raise ReadError(path, *broken)
     if sealed and batch:
-        raise ReadError(path, batch[-1].number, "the batch of this message is incomplete")
+        raise ReadError(
+            path, batch[-1].number, "messages that were appended together with this one are missing"
+        )
 
 
 def parse_message_row(text: bytes) -> tuple[Message, int]:

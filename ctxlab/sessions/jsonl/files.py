@@ -64,7 +64,7 @@ def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
         hint = "convert older formats with ctxlab sessions migrate"
         raise ReadError(path, 1, f"expected a ctxlab header of type {kind!r}; {hint}")
     if row.get("version") != CHUNK_VERSION:
-        reason = f"expected session version {CHUNK_VERSION}, got {row.get('version')!r}"
+        reason = f"expected version {CHUNK_VERSION}, got {row.get('version')!r}; upgrade ctxlab"
         raise ReadError(path, 1, reason)
     try:
         return msgspec.convert(row, shape)

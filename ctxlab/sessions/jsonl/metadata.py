@@ -33,7 +33,7 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     strategy: str | None = None
     "specification of the context strategy"
     system: bool = False
-    "True for a system session: a session of a program, without summaries and titles"
+    "True if a program created the session for internal use; it gets no summaries and no titles"
     titles: tuple[TitleChange, ...] = ()
     "title history, newest first"
     meta: dict[str, Any] = {}
@@ -59,8 +59,8 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         Returns
         -------
         SessionMeta
-            Metadata with the values of ``session``. ``born`` is a new unique value, by which this
-            session can be told from a later session with the same id.
+            Metadata with the values of ``session``. ``born`` is a new unique value. A later session
+            with the same id has another value.
         """
         return cls(born=uuid4().hex, **{name: getattr(session, name) for name in _SESSION_FIELDS})
 

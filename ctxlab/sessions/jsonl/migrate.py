@@ -7,8 +7,8 @@ Three kinds of old files are migrated:
 - any ``*.jsonl`` that begins with a line of metadata and has rows like
   ``{"type": "user", "content": …}``
 
-An old file is removed after the new files were written and compared with it. If the metadata file
-of a session is missing, it is created again. If a migration is interrupted, the next one repeats it.
+An old file is removed after the new files were written and compared with it. If chunks have no
+metadata file, it is created again. If a migration is interrupted, the next one repeats it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class MigrationReport:
 def migrate_folder(
     folder: str | Path, *, max_history: int = 200, fsync: Fsync = "always"
 ) -> MigrationReport:
-    """Convert the old session files of a folder to chunks. Subfolders are not searched.
+    """Convert session files of older formats in a folder to chunks. Subfolders are not searched.
 
     The session id is taken from the metadata line or, if that has no id, from the file name. An old
     file is removed after the new files are on disk and contain the same messages. Lines that cannot
@@ -199,7 +199,7 @@ class _Migration:
         return [MigratedSession(self.id, tuple(names), tail.next_position, tail.chunk)], broken
 
     def _rename_legacy_file(self, path: Path) -> Path:
-        """Rename an old file if its name is that of a chunk. Return the path of the file."""
+        """Rename an old file if it has the name of a chunk, and return its path after this step."""
         if not CHUNK_PATTERN.fullmatch(path.name):
             return path
         apart = path.with_suffix(".old")
@@ -286,7 +286,10 @@ class _Migration:
 
 
 def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
-    """Map session ids to their old files in a folder, in the order of the messages."""
+    """Return the old files in a folder by session id.
+
+    The files of a session are sorted by the order of the messages that they contain.
+    """
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".jsonl", ".old") or not path.is_file():
@@ -307,7 +310,7 @@ def _find_legacy_files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _find_first_chunks(folder: Path) -> dict[str, Path]:
-    """Map session ids to the path of their first chunk in a folder."""
+    """Return the path of each session's first chunk in a folder, by session id."""
     return {
         path.name.removeprefix("session-").removesuffix(".1.jsonl"): path
         for path in sorted(folder.glob("session-?*.1.jsonl"))
@@ -316,7 +319,10 @@ def _find_first_chunks(folder: Path) -> dict[str, Path]:
 
 
 def _restore_meta(store: JsonlStore, id: str, first: Path) -> list[MigratedSession]:
-    """Create the metadata file of a session from its chunks, unless they contain no message."""
+    """Create the metadata file of a session from its chunks, and return the session in a list.
+
+    Return an empty list if the chunks contain no messages or if the metadata file exists.
+    """
     with store._files.locked(id):
         made, model = first.stat().st_mtime, read_chunk_header(first).model
         meta = SessionMeta(born=uuid4().hex, created=made, updated=made, model=model)

@@ -85,7 +85,7 @@ class JsonlStore(SessionStore):
         Maximum number of messages of a chunk.
     fsync : {'always', 'never'}, default 'always'
         With ``always``, each write is forced to the disk, so that finished writes survive a power
-        failure. With ``never``, they survive only a kill of the process.
+        failure. With ``never``, they survive a kill of the process, but not a power failure.
     caps : ResumeCaps, optional
         Maximum size of the resume state. By default, ``ResumeCaps()``, with the number of messages
         limited to ``max_history``.
@@ -281,8 +281,8 @@ class JsonlStore(SessionStore):
     def _file_errors(self, id: str) -> Iterator[None]:
         """Convert file errors of a ``with`` block to errors about a session.
 
-        If a file and the metadata file are missing, the session was deleted: raise
-        ``UnknownSession``. If only another file is missing, raise ``ReadError``.
+        If a file and also the metadata file are missing, the session was deleted: raise
+        ``UnknownSession``. If the metadata file exists, raise ``ReadError``.
         """
         with file_errors(self.folder):
             try:
@@ -494,7 +494,7 @@ class JsonlStore(SessionStore):
             _LOG.warning("session %r: %s; the next save will retry", id, error)
 
     def _update_window(self, id: str, meta: SessionMeta, tail: ChunkTail) -> ResumeWindow:
-        """Add messages to the resume window up to the last message, and store the window."""
+        """Update the stored ``ResumeWindow`` with the newest messages, and return it."""
         path, end = self._files.sidecar_path(id, "window"), tail.next_position
         window, position = ResumeWindow(self.caps), -1
         try:

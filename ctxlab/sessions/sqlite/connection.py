@@ -46,7 +46,8 @@ class Database:
     on_connect : callable
         Function that is called with each new connection.
     durable : bool, default True
-        If True, commits survive a power failure. If False, they survive only a kill of the process.
+        If True, commits survive a power failure. If False, they survive a kill of the process, but
+        not a power failure.
     """
 
     def __init__(self, path: Path, on_connect: OnConnect, *, durable: bool = True) -> None:
@@ -223,8 +224,8 @@ def _claim_file(path: Path) -> int:
 
     SQLite takes the same lock, but the operating system drops SQLite's lock as soon as any code of
     this process closes the file, for example after it copied the workspace. If another process then
-    closes the database, it removes the log, and later writes of this process are lost. Open file
-    description locks are not dropped in this case.
+    closes the database, it removes the log, and later writes of this process are lost. On Linux, this
+    function therefore takes an open file description lock, which is not dropped in this case.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     if sys.platform == "linux":  # other systems lack open file description locks

@@ -99,7 +99,7 @@ def index_message(connection: sqlite3.Connection, rowid: int, message: Message) 
 def index_missing(connection: sqlite3.Connection) -> None:
     """Add all messages that are not in the index yet.
 
-    A message is missing from the index if a build of SQLite without FTS5 stored it.
+    A message is not in the index if the process that stored it used no full-text index.
 
     Parameters
     ----------

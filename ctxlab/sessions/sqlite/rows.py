@@ -238,7 +238,9 @@ class StoredSession:
         write_summary: SummaryWriter = extract_summary,
         min_dropped: int = 1,
     ) -> ResumeWindow:
-        """Read the resume window and add the messages appended since the window was stored.
+        """Read the stored resume window and add the messages that were appended since then.
+
+        A resume window contains the newest messages of a session and a summary of older messages.
 
         Parameters
         ----------
@@ -266,12 +268,12 @@ class StoredSession:
         return window
 
     def write_window(self, window: ResumeWindow) -> None:
-        """Store the resume window of the session.
+        """Store the newest messages of the session and the summary of older messages.
 
         Parameters
         ----------
         window : ResumeWindow
-            Resume window that includes the session's last message.
+            Window with these messages, up to the session's last message, and the summary.
         """
         summary, recent = window.summary, window.recent_json
         self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])

@@ -44,7 +44,7 @@ DATABASE_FILE = ".ctxlab/sessions.db"
 """Path of the database, relative to the workspace."""
 
 WhenActive: TypeAlias = Literal["close", "refuse"]
-"""Policy if another session is active when one is started or opened: close it or raise an error."""
+"""Policy for the session that is active when another one is opened: close it, or raise an error."""
 
 _REMOTE_TIMEOUT = 600.0
 """Seconds of inactivity after which a process on another machine counts as ended."""
@@ -88,8 +88,8 @@ class SqliteStore(SessionStore):
     caps : ResumeCaps, optional
         Maximum size of the resume state. By default, ``ResumeCaps()``.
     fsync : {'always', 'never'}, default 'always'
-        With ``always``, finished writes survive a power failure. With ``never``, they survive only
-        a kill of the process.
+        With ``always``, finished writes survive a power failure. With ``never``, they survive a
+        kill of the process, but not a power failure.
     when_active : {'close', 'refuse'}, default 'close'
         What happens if a session is started or opened while another one is active: ``close`` closes
         the other session, ``refuse`` raises ``SessionActive``. If the process of the other session
@@ -97,9 +97,9 @@ class SqliteStore(SessionStore):
     client : Client, optional
         Client that calls ``model``. By default, a ``LiteLLMClient``.
     model : str, optional
-        Model that summarizes the messages dropped from the resume window. It is called at the end of
-        a turn if messages were dropped. To make these calls rare, at least half of the window is
-        dropped at a time. By default, the summary is extracted without a model.
+        Model that summarizes the older messages, which no longer fit into ``caps``. It is called by
+        ``save`` if ``caps`` was exceeded. To make these calls rare, about half of the kept messages
+        are then moved to the summary. By default, the summary is extracted without a model.
     index : bool, default True
         Search with a full-text index if SQLite supports FTS5. Otherwise a search reads all messages.
 
@@ -328,10 +328,10 @@ class SqliteStore(SessionStore):
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
         """Build the resume window with a summary that the model writes.
 
-        The model is called outside of a write transaction, so that other writers do not wait. Return
-        two values. The first contains the number of messages of the session and the position up to
-        which the stored window covers them, to detect changes by other writers. The second is the new
-        window, or None if no model is set.
+        The model is called outside of a write transaction, so that other writers do not wait. The
+        first value returned is a pair: the number of messages of the session, and how many of them
+        the stored window covers. If the pair is different later, another process has changed the
+        session. The second value is the new window, or None if no model is set.
         """
         if self._write_summary is None:
             return (0, 0), None

@@ -27,7 +27,8 @@ _BlockCosts = Callable[[int, int], Sequence[int]]
 class sliding_window(BaseStrategy):
     """Keeps the newest ``max_events`` events, without tool results whose call was dropped.
 
-    If only such results remain, older messages are kept until at least one message can be sent.
+    If all of these events are such results, older messages are added until at least one message can
+    be sent.
 
     Source: ag2 1.2.1, ``SlidingWindowPolicy``.
 
@@ -41,7 +42,7 @@ class sliding_window(BaseStrategy):
     """
 
     max_events: int = 40
-    "number of events to keep; a step with one tool call has five events, and each other call adds two"
+    "number of events to keep; a step with one tool call has five events, each further call adds two"
 
     def __call__(self, context: Context, /) -> Context:
         """Keep the newest ``max_events`` events, without tool results whose call was dropped."""
@@ -133,17 +134,20 @@ def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Cont
 
 
 def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[int, int]]) -> bool:
-    """Return True if each entry from ``first`` on has a call id and is in one of the ``orphans``."""
+    """Return True if all entries from ``first`` on are in ``orphans`` and have a call id.
+
+    ``orphans`` are ranges of entries, as returned by ``_find_orphans``.
+    """
     if sum(b - a for a, b in orphans) < len(entries) - first:
         return False
     return all(entry.message.tool_call_id for entry in entries[first:])
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Return the ranges of tool results in ``entries[first:]`` that have no matching tool call.
+    """Return the ranges of blocks of tool results in which at least one result has no tool call.
 
-    Each range is a block of consecutive results. A block is returned if the id of at least one of its
-    results matches no call in ``entries[first:]``.
+    A block is a sequence of consecutive results. Only the results and the calls in
+    ``entries[first:]`` are considered.
     """
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}

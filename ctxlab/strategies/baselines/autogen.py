@@ -17,7 +17,7 @@ from ctxlab.strategies.helpers import message_blocks
 
 @dataclass(frozen=True, repr=False)
 class buffered(BaselineStrategy):
-    """Keeps the newest ``buffer_size`` messages, without tool results at the beginning.
+    """Keeps the newest ``buffer_size`` messages, but drops leading tool results.
 
     Source: autogen-core 0.7.5, ``BufferedChatCompletionContext``.
 
@@ -187,7 +187,10 @@ class _BlockSums:
             self.sums.append(self.sums[-1] + sum([e.tokens for e in entries[start:stop]]))
 
     def max_blocks(self, limit: int) -> int:
-        """Return the maximum number of blocks that fit, half from the start and half from the end."""
+        """Return the maximum number of blocks that fit ``limit`` tokens.
+
+        Half of the blocks are taken from the start of the context, and half from the end.
+        """
         sums, count = self.sums, len(self.sums) - 1
 
         def tokens(kept: int) -> int:

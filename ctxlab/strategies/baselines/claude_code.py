@@ -15,6 +15,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Claude Code compacted automatically at 155,144 to 171,646 of 200,000 tokens and kept no "
         "message. The exact threshold is not documented; ctxlab uses 0.775 of the window. Not "
         "implemented: Claude Code also clears older tool results before the compaction, and reads "
-        "recent files again after it. If the clearing was logged, the strategy recorded replays it.",
+        "recent files again after it. If the clearing was logged, recorded() repeats it.",
     ),
 )

@@ -19,12 +19,13 @@ _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 @dataclass(frozen=True, repr=False)
 class older_share(compaction.CompactingStrategy):
-    """Summarises the older part of the conversation up to a user message.
+    """Summarises the older part of the conversation; the kept part starts with a user message.
 
-    The cut is at the first user message after ``1 - preserve`` of the characters. If there is no
-    such message, the cut is after the last assistant message if this message calls no tools, and at
-    the last user message otherwise. A conversation with a single user message is therefore not
-    compacted while the agent works. Messages after the last assistant message are kept.
+    The cut is before the first user message that follows ``1 - preserve`` of the characters. If
+    there is no such message, there are two cases. If the last assistant message calls no tools, the
+    cut is after this message. Otherwise the cut is before the last user message, so a conversation
+    with a single user message is not compacted while the agent works. Messages after the last
+    assistant message are always kept.
 
     Examples
     --------
@@ -56,7 +57,7 @@ class older_share(compaction.CompactingStrategy):
             raise SpecError(f"older_share: preserve must be between 0 and 1, got {self.preserve!r}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the older part of the conversation up to a user message."""
+        """Summarise the older part of the conversation if the request reaches the threshold."""
         users = bisect_left(context.history.user_positions, context.history_length)
         tried, failed = context.strategy_state.get(self, (0, False))
         full = self.compression_threshold * compaction.window_tokens(context)
@@ -140,9 +141,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "At half of the window, the older 70 % of the characters are replaced by a summary and an "
         "acknowledgement of the assistant. The share varies, because the cut is at a user message: "
         "if the agent has just finished, everything except the new message may be summarised. If "
-        "there is a single user message, nothing is summarised, so a long turn overflows. After a "
-        "summary that is not shorter than the messages, only tool results are shortened. Not "
-        "implemented: the second call, in which the model checks its summary, and the file with "
-        "the full text of a shortened result.",
+        "there is a single user message, nothing is summarised, so a long turn overflows. A summary "
+        "that is not shorter than the messages is discarded; from then on, only tool results are "
+        "shortened. Not implemented: the second call, in which the model checks its summary, and "
+        "the file with the full text of a shortened result.",
     ),
 )

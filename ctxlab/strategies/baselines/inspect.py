@@ -89,7 +89,7 @@ class _ToolUses:
             self.saved_tokens += entry.tokens - cache.apply(entry)[1]
 
     def discard_calls(self, calls: tuple[ToolCall, ...]) -> None:
-        """Remove the calls of a dropped message from the calls that have no result yet."""
+        """Remove the calls of a dropped message from ``pending``."""
         for call in reversed(calls):
             if self.pending.get(call.id):
                 self.pending[call.id].pop()
@@ -129,7 +129,7 @@ class inspect_edit(BaseStrategy):
     keep_tool_uses: int = 3
     "number of newest tool results to keep"
     exclude_tools: tuple[str, ...] = ()
-    "names of tools whose results are never cleared and not counted"
+    "names of tools whose results are never cleared, and are not counted for ``keep_tool_uses``"
 
     def __call__(self, context: Context, /) -> Context:
         """Clear all tool results except the newest when the window is nearly full."""

@@ -33,7 +33,8 @@ class evict_share(compaction.CompactingStrategy):
     """share of the messages to summarise, increased by 0.1 before each attempt; the remaining
     messages may take ``1 - sliding_window_percentage`` of the window"""
     clip_chars: int = 50_000
-    "maximum characters of the summary, at four per token, limited to a tenth of the window"
+    """maximum characters of the summary, at four characters per token; never more than a tenth of the
+    window"""
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 

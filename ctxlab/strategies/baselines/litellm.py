@@ -28,7 +28,7 @@ _MAX_ATTEMPTS = 10
 "Maximum number of attempts to shorten a message before it is left out."
 
 _SMALL_ROOM = 64
-"Number of remaining tokens up to which messages are looked up by size, because few of them fit."
+"If at most this many tokens remain, messages are looked up by size, because few of them fit."
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,7 +214,10 @@ class _MessageSizes:
 
 
 def _newest_before(indexes_by_size: dict[int, list[int]], index: int, max_size: int) -> int:
-    """Return the last index before ``index`` of a message with up to ``max_size`` tokens, or -1."""
+    """Return the index of the newest message before ``index`` that has at most ``max_size`` tokens.
+
+    Return -1 if there is no such message.
+    """
     newest = -1
     for size in range(_MESSAGE_TOKENS, max_size + 1):
         if indexes := indexes_by_size.get(size):

@@ -17,10 +17,11 @@ _IMAGE_TOKENS = 256
 
 @dataclass(frozen=True, repr=False)
 class memory(BaseStrategy):
-    """Drops the oldest messages up to a user message when the conversation exceeds a limit.
+    """Drops the oldest turns when the conversation exceeds a token limit.
 
-    About ``token_flush_size`` tokens are dropped at a time. The newest turn is never shortened, even
-    if it exceeds the limit. Tool calls and the system prompt are not counted.
+    Enough turns are dropped at a time to remove about ``token_flush_size`` tokens. The newest turn
+    is never shortened, even if it exceeds the limit. Tool calls and the system prompt are not
+    counted.
 
     Source: llama-index-core, ``Memory`` without memory blocks.
 
@@ -42,7 +43,7 @@ class memory(BaseStrategy):
     "minimum tokens to drop at a time; if it exceeds ``token_limit``, 0.7 of that limit is used"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop the oldest messages up to a user message when the conversation exceeds the limit."""
+        """Drop the oldest turns if the conversation exceeds the limit."""
         history = context.history
         queue: _MessageQueue | None = context.strategy_state.get(self)
         if queue is None:
@@ -82,7 +83,7 @@ class _MessageQueue:
         self.stop += 1
 
     def flush(self, min_tokens: int) -> bool:
-        """Drop about ``min_tokens`` tokens of the oldest messages; return True if any was dropped."""
+        """Drop the oldest turns with about ``min_tokens`` tokens; return True if any was dropped."""
         if self.stop - self.start <= 1:
             return False
         wanted = self._cumulative_tokens[self.start - self.head] + min_tokens
@@ -120,8 +121,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         memory(),
         "llama-index-core 0.14.25",
         f"{_REPOSITORY_URL}/llama-index-core/llama_index/core/memory/memory.py",
-        "When the messages exceed 21,000 tokens (0.7 of 30,000), the oldest 3,000 tokens are "
-        "dropped, up to a user message. The newest turn is never shortened, and tool calls are not "
+        "When the messages exceed 21,000 tokens (0.7 of 30,000), the oldest turns are dropped, "
+        "about 3,000 tokens at a time. The newest turn is never shortened, and tool calls are not "
         "counted. ctxlab adds messages one by one; LlamaIndex's agents add all messages of a turn "
         "when it is over.",
         (

@@ -42,9 +42,10 @@ class recent_tail(compaction.CompactingStrategy):
     preserve_recent_tokens: int | None = None
     "maximum tokens of the kept messages; None: a quarter of the usable tokens, 2,000 to 15,000"
     prune: bool = False
-    "True: clear old tool outputs when the user sends a message"
+    "True: when the user sends a message, clear the tool outputs before the last two turns"
     prune_protect: int = 40_000
-    "tokens of the newest old outputs, which are not cleared, at four characters per token"
+    """number of tokens of the newest outputs before the last two turns, which are not cleared; at
+    four characters per token"""
     prune_minimum: int = 20_000
     "number of tokens that clearing must save; if it saves less, nothing is cleared"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
@@ -81,9 +82,9 @@ class recent_tail(compaction.CompactingStrategy):
         return context
 
     def _prune(self, context: Context) -> None:
-        """Clear old tool outputs when a turn is over, except in its last two turns.
+        """When a turn is over, clear the tool outputs of all turns except the last two.
 
-        The newest of the old outputs, up to ``prune_protect`` tokens, are kept too.
+        The newest ``prune_protect`` tokens of the outputs before these two turns are kept too.
         """
         users, results = context.history.user_positions, tool_result_positions(context)
         spoken = bisect_left(users, context.history_length)
@@ -120,8 +121,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         recent_tail(),
         "opencode at 31e22f6",
         "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
-        "When the last request and its reply leave fewer free tokens than output and reserved "
-        "together, a summary replaces everything except the newest 2,000 to 15,000 tokens, and a "
+        "When the last request and its reply leave fewer free tokens than output + reserved, "
+        "a summary replaces everything except the newest 2,000 to 15,000 tokens, and a "
         "message tells the model to continue. Messages after the reply are not counted. Clearing "
         "old tool outputs (prune=True) is off by default. In opencode the summary is the reply to a "
         "separate message; in ctxlab it is a user message.",

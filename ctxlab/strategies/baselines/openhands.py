@@ -37,8 +37,8 @@ class openhands_summarizing(BaseStrategy):
 
     The summarised range ends at a position that separates no tool call from its result. If
     summarising would remove too few events, nothing is summarised. An exception is a request with too
-    many tokens: then everything except the system prompt is summarised. The step is repeated up to
-    five times, until the request is small enough or no longer gets smaller.
+    many tokens: then everything except the system prompt is summarised. Summarising is repeated up
+    to five times, until the request is small enough or no longer gets smaller.
 
     Source: OpenHands SDK, ``LLMSummarizingCondenser``.
 
@@ -211,7 +211,7 @@ class openhands_masking(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class openhands_amortized(BaseStrategy):
-    """Drops the events between the first and the newest ones when there are too many.
+    """Drops the events between the first and the newest ones when there are too many events.
 
     The number of events is reduced to half of ``max_size``. The task is kept, because V0 restores
     it. If some results of an assistant message would be dropped, the message and all its results

@@ -33,7 +33,7 @@ _SUMMARY_PREFIX = "Summary of previous conversation:\n\n"
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_sliding(BaseStrategy):
-    """Keeps only the newest messages, without the system prompt, when there are too many.
+    """Keeps only the newest messages, without the system prompt, when ``trigger`` is reached.
 
     The cut moves back until it separates no tool call from its result.
 
@@ -61,7 +61,7 @@ class pydantic_ai_sliding(BaseStrategy):
     "size of the first messages to keep; None: keep only the newest messages"
 
     def __call__(self, context: Context, /) -> Context:
-        """Keep only the newest messages when there are too many."""
+        """Keep only the newest messages if the conversation has reached ``trigger``."""
         view = _view_if_triggered(context, self.trigger)
         if view is None:
             return context
@@ -75,7 +75,7 @@ class pydantic_ai_sliding(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class pydantic_ai_summarization(BaseStrategy):
-    """Replaces everything before the newest messages by one summary when there are too many tokens.
+    """Replaces everything before the newest messages by one summary when ``trigger`` is reached.
 
     The system prompt is kept. The cut moves back until it separates no tool call from its result.
 
@@ -267,7 +267,7 @@ class _MessageView:
         }
 
     def _is_safe_cut(self, cut: int, answered: dict[str, int]) -> bool:
-        """Return True if no call shortly before the cut has its result after the cut."""
+        """Return True if no call in the five messages before the cut has its result after it."""
         return not any(
             answered.get(call.id, -1) >= cut
             for number in range(max(0, cut - _LOOKBACK_MESSAGES), cut)

@@ -47,7 +47,7 @@ class _Reducer(BaselineStrategy):
         return next(users, index)
 
     def _chain_start(self, context: Context, index: int) -> int:
-        """Return the index at which the chain of calls and results up to ``index`` begins."""
+        """Return the start index of the chain of calls and results that contains ``index``."""
         # The start is cached, because a long chain would be searched again at every request.
         known: tuple[int, int] | None = context.strategy_state.get((self, "chain"))
         entries, start = context.entries, index

@@ -53,11 +53,13 @@ class sliding(_Manager):
     """Keeps the newest messages of earlier turns, and reduces requests that do not fit.
 
     When a user message starts a new turn, only the newest ``window_size`` messages before it are
-    kept. The messages of the new turn are added to them. If a request does not fit, the oldest tool
-    results are first shortened to their first and last 200 characters. If it still does not fit, the
-    oldest messages are dropped until ``window_size`` messages remain; if there are no more than
-    ``window_size`` messages, the oldest two are dropped. In both cases, the first kept message is
-    then a user message, or a tool call with a result if no user message follows.
+    kept. The messages of the new turn are added to them. If a request does not fit, tool results are
+    shortened to their first and last 200 characters, starting with the oldest. If it still does not
+    fit, the oldest messages are dropped until ``window_size`` messages remain; if there are no more
+    than ``window_size`` messages, the oldest two are dropped.
+
+    Whenever messages are dropped, more are dropped until the first message that is kept is a user
+    message. If no user message follows, it is a tool call with a result.
 
     Source: strands-agents 1.62.0, ``SlidingWindowConversationManager``.
 

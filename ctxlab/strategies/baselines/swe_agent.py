@@ -91,7 +91,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
         "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
         "Each observation (tool result) except the last 5 is replaced by a note with its number of "
-        "lines. The task counts as an observation and is kept. Not implemented: SWE-agent's tags to "
+        "lines. As in SWE-agent, the task counts as the first observation, but it is never "
+        "replaced. Not implemented: SWE-agent's tags to "
         "keep or remove single observations, because recordings do not contain them.",
     ),
     Baseline(

@@ -18,7 +18,7 @@ _TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+
 class prune_messages(BaseStrategy):
     """Drops empty messages and, depending on ``tool_calls``, tool calls with their results.
 
-    Consecutive tool results count as one message, as in the SDK.
+    For ``before-last-<n>-messages``, consecutive tool results count as one message, as in the SDK.
 
     Examples
     --------

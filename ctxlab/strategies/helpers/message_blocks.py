@@ -41,7 +41,7 @@ def group_blocks(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
 
 
 def system_prompt_end(entries: Sequence[Entry]) -> int:
-    """Return the number of system messages at the beginning of a context.
+    """Return the index after the system messages at the beginning of a context.
 
     Many packages store these messages separately from the rest of the conversation.
 

@@ -241,8 +241,8 @@ class SummaryWriter:
     ) -> list[str]:
         """Return one summary for each group of pieces.
 
-        ``fall_back`` summarises the groups on which the model failed. If it failed on all groups,
-        SummaryRejected is raised.
+        ``fall_back`` summarises the groups on which the model failed. If the model failed on all
+        groups, SummaryRejected is raised.
         """
         groups = self._group_pieces(pieces, kind)
         requests = [self._build_request([pieces[i] for i in group], kind=kind) for group in groups]

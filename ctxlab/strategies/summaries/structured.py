@@ -125,7 +125,7 @@ class _SectionLines:
         self.lines[line] = None
 
     def fit(self, max_chars: int, bare: bool) -> list[str]:
-        """Return the newest lines that fit, after a line that states how many were omitted.
+        """Return the newest lines that fit. If lines are omitted, the first line states how many.
 
         If no line fits, the newest line is clipped, unless ``bare`` is True. ``bare`` marks a section
         with one path or name per line, because a clipped path or name is useless.

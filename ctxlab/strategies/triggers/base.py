@@ -36,7 +36,7 @@ class DryRunWrapper(WrapperStrategy):
     """Base class of wrappers that try a strategy on a copy of the context before they run it."""
 
     def __post_init__(self) -> None:
-        """Raise SpecError if the wrapped strategy does not support dry runs."""
+        """Raise SpecError if the wrapped strategy requires a model."""
         super().__post_init__()
         without_models(self.strategy)
 
@@ -84,7 +84,8 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     Raises
     ------
     SpecError
-        If the strategy returns a ``Branch``, because branches are not copied.
+        If the strategy returns a ``Branch``, as ``file_sessions`` does, because branches are not
+        copied.
     """
     fork = context.fork()
     fork.events, fork.model_calls = [], []
@@ -92,18 +93,19 @@ def dry_run_strategy(context: Context, strategy: Strategy) -> Context:
     fork.strategy_state = {k: copy(v) if isinstance(v, _CONTAINERS) else v for k, v in states}
     sent = strategy(fork)
     if sent.is_persistent:
-        why = "returns a branch and does not support dry runs; put it before the wrapper"
+        why = "cannot be tried on a copy of the conversation; put it before the wrapper, not inside"
         raise SpecError(f"{strategy!r} {why}")
     return sent
 
 
 def without_models(strategy: Any) -> Any:
-    """Set all models of a strategy to None, so that a dry run does not call a model.
+    """Copy a strategy and set all models of the copy to None, so that a dry run calls no model.
 
     Parameters
     ----------
     strategy : object
-        Strategy to copy. The strategies that it contains are changed too.
+        Strategy to copy. It is not changed. The strategies that it contains are copied in the same
+        way.
 
     Returns
     -------

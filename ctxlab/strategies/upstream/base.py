@@ -51,7 +51,7 @@ class PeerSettings:
     "client for the model calls of the package; None if there is no client"
 
     def with_room(self, options: dict[str, Any], key: str = "max_tokens") -> dict[str, Any]:
-        """Return a copy of options with a token limit, by default the value of ``available``.
+        """Return a copy of options in which a missing token limit is set to ``available``.
 
         Parameters
         ----------

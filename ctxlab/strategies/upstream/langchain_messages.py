@@ -1,8 +1,8 @@
 """Conversion between ctxlab's messages and LangChain's messages.
 
 The conversion loses information: LangChain has empty content instead of None, and parsed arguments
-instead of JSON text. Therefore the id of each LangChain message is the position of the original
-message. Conversion back starts from the original and applies only the changes made by the package.
+instead of JSON text. The id of each LangChain message is therefore the position of the original
+message: conversion back starts from the original and applies only the changes made by the package.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from litellm.utils import trim_messages as trim
 
 
 class _TrimAdapter(PeerAdapter):
-    """Adapter that trims one conversation with litellm and litellm's tokenizer for the model."""
+    """Adapter that trims one conversation with litellm and its tokenizer for the replayed model."""
 
     separate_prompt = False
 

@@ -29,7 +29,7 @@ _MAX_TRIES = 5
 
 
 class _CountedText(TextContent):
-    """Text content that stores the token count of its message, so that it is not counted again."""
+    """Text content that stores the token count of its message, to count the message only once."""
 
     tokens: int = 0
 
@@ -91,7 +91,7 @@ class _CondenserAdapter(PeerAdapter):
             self._view.append_event(event)
 
     def select(self) -> Iterator[Message]:
-        """Condense the view until it does not get smaller, and yield its messages."""
+        """Condense the view until it no longer gets smaller, and yield its messages."""
         for _ in range(_MAX_TRIES):
             before = self._measure()
             try:

@@ -1,4 +1,4 @@
-"""Adapters for the conversation managers of Strands, called at the same times as by its agent."""
+"""Adapters for the conversation managers of Strands, called when Strands' agent calls them."""
 
 from __future__ import annotations
 

@@ -268,10 +268,10 @@ def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
     [
         ('{"id": "g", "ty', "not JSON"),
         ([1], "a record must be an object, got list"),
-        (user("x", [7]), "content must be a string, a part or a list of both"),
+        (user("x", [7]), "content must be a string, an object or a list of these"),
         (gemini("g", "", {"id": "c"}), "the name of a tool call must be a string, got None"),
         (gemini("g", "a", "call"), "toolCalls must be a list of objects"),  # type: ignore[arg-type]
-        (gemini("g", "", call("c", result=3)), "content must be a string, a part or a list"),
+        (gemini("g", "", call("c", result=3)), "content must be a string, an object or a list"),
     ],
 )
 def test_a_broken_record_says_why_and_costs_only_itself(read: Read, row: Any, reason: str) -> None:

@@ -29,7 +29,7 @@ class MessageGroup(NamedTuple):
     kind: str
     "``system``, ``user``, ``text`` (of the assistant) or ``step`` (a tool call with its results)"
     blocks: int
-    "number of messages as the package counts them; all tool results of a step are one message"
+    "number of messages as the package counts them; all tool results of a step count as one message"
 
 
 def split_groups(entries: Sequence[Entry], index: int = 0) -> list[MessageGroup]:
@@ -103,17 +103,17 @@ def iter_blocks(entries: Sequence[Entry], group: MessageGroup) -> Iterator[list[
 
 
 def pop_older_steps(context: Context, strategy: BaseStrategy, keep: int) -> list[MessageGroup]:
-    """Return all steps except the newest ``keep`` steps and those returned by an earlier call.
+    """Return the steps older than the newest ``keep`` steps. Each step is returned only once.
 
-    A step is a message with tool calls, and the results of these calls. The caller must drop or
-    replace the returned steps, because they are not returned again.
+    A step is a message with tool calls, and the results of these calls. Because the function does not
+    return a step again for a later request, the caller must drop or replace the returned steps.
 
     Parameters
     ----------
     context : Context
         Context to search.
     strategy : BaseStrategy
-        Strategy under which the progress is stored in ``context.strategy_state``.
+        Key in ``context.strategy_state`` for the steps that may be returned later.
     keep : int
         Number of newest steps to keep.
 
@@ -228,7 +228,8 @@ class TokenEstimates:
     version : int
         Version of the context to which the estimates apply.
     by_start : dict of int to tuple of Entry and int
-        First entry and estimated tokens of each known block, by the history position of that entry.
+        First entry and estimated tokens of each message of Agent Framework. The keys are the history
+        positions of the first entries.
     """
 
     def __init__(self, version: int, by_start: dict[int, tuple[Entry, int]]) -> None:

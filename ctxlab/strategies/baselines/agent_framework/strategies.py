@@ -39,7 +39,8 @@ class truncation(BaseStrategy):
     """
 
     max_n: int = 40
-    "number of messages above which groups are dropped; all tool results of a step are one message"
+    """number of messages above which groups are dropped; all tool results of a step count as one
+    message"""
     compact_to: int = 20
     "number of messages at which dropping stops"
     preserve_system: bool = True
@@ -155,7 +156,7 @@ class tool_results(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class context_window(BaseStrategy):
-    """Shortens older tool calls at half of the window, and drops the oldest groups at 0.8 of it.
+    """Shortens older tool calls when half of the window is used, and drops old groups at 0.8.
 
     An assistant message with the results replaces each older tool call and its results. Tokens are
     estimated as in the package: the number of characters of a message as JSON, divided by four.
@@ -214,7 +215,7 @@ class context_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaselineStrategy):
-    r"""Summarises the oldest groups that fit one model call when there are too many messages.
+    r"""Summarises as many of the oldest groups as fit one model call if there are too many messages.
 
     Oldest groups that are too long for one call are skipped. If such a group directly follows an
     earlier summary, only that summary is summarised again, at every request, and the conversation
@@ -234,8 +235,8 @@ class summarization(BaselineStrategy):
 
     positive = ("target_count",)
     target_count: int = 4
-    """number of messages to keep; all tool results of a step are one message. One more message is
-    kept if a group would otherwise be split"""
+    """number of messages to keep; all tool results of a step count as one message. One more message
+    is kept if a group would otherwise be split"""
     threshold: int = 2
     "number of messages above ``target_count`` that are allowed before summarising starts"
     max_summary_input_tokens: int | None = 8000
@@ -246,7 +247,7 @@ class summarization(BaselineStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the oldest groups that fit one model call when there are too many messages."""
+        """Summarise as many old groups as fit one model call if there are too many messages."""
         entries = context.entries
         groups = [group for group in grouping.split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:
@@ -272,7 +273,7 @@ class summarization(BaselineStrategy):
         return context
 
     def _select_fitting(self, entries: Sequence[Entry], groups: _Groups) -> _Groups:
-        """Return the oldest groups that fit one model call, without leading groups that are too long."""
+        """Skip leading groups that are too long for one model call; return the next ones that fit."""
         if self.max_summary_input_tokens is None:
             return groups
         chosen: _Groups = []

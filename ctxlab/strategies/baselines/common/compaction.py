@@ -94,21 +94,21 @@ def body_start(context: Context) -> int:
 
 
 def newest_that_fit(entries: Sequence[Entry], room: float, lowest: int = 0) -> int:
-    """Return the index at which the newest entries that fit begin.
+    """Return the smallest index from which all entries up to the end fit ``room``.
 
     Parameters
     ----------
     entries : sequence of Entry
         Entries of a context.
     room : float
-        Maximum total tokens of these entries.
+        Maximum total tokens of the entries from the returned index to the end.
     lowest : int, default 0
         Smallest index to return.
 
     Returns
     -------
     int
-        Index of the first entry that fits; the number of entries if none fits.
+        Index of the oldest entry that fits; the number of entries if not even the last one fits.
     """
     start = len(entries)
     while start > lowest and entries[start - 1].tokens <= room:

@@ -33,9 +33,9 @@ class summarization(BaseStrategy):
     r"""Replaces everything except the newest messages by one summary when a trigger is reached.
 
     The summariser gets only the last ``trim_tokens_to_summarize`` tokens of the older messages,
-    starting with a user message. This part may not include the earlier summary, which is then lost.
-    If it contains no user message, a placeholder replaces the summary and no model is called. The
-    system prompt is not summarised.
+    starting with a user message. An earlier summary that is not in this part is lost. If no user
+    message is in this part, a placeholder replaces the summary and no model is called. The system
+    prompt is not summarised.
 
     Source: langchain, ``SummarizationMiddleware``.
 
