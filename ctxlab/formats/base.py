@@ -67,7 +67,8 @@ class Format:
     single_recording: bool = False
     "True if a file can contain only one recording"
     group_key: Callable[[FileHead], str] | None = None
-    "returns a key; files of a folder with the same key are read together. None: read files separately"
+    """returns the key of a file; files that have the same folder and key are read together. None: read
+    files separately"""
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Source:
     on_error: OnError = "raise"
     'how to handle malformed content: ``"raise"`` an error, or ``"skip"`` it and count it'
     other_paths: tuple[PathOrUrl, ...] = ()
-    "other files of the folder that are read together with this file (``Format.group_key``), in order"
+    "files of the same folder that are read together with ``path`` (``Format.group_key``), in order"
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:

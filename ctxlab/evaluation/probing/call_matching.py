@@ -3,8 +3,8 @@
 The order of calls within a message is ignored, because all of them are made at once. A recorded call
 is paired with at most one call of the model. The number of pairs is divided by the number of recorded
 calls or of the model's calls, whichever is larger, so that missing and extra calls both lower the
-agreement. In the usual case of one recorded call and one call of the model, all shares except
-``leaves`` and ``entities`` are 0 or 1.
+agreement. In the usual case of one recorded call and one call of the model, the shares of
+``CallMatch`` are 0 or 1, except ``leaves`` and ``entities``.
 """
 
 from __future__ import annotations

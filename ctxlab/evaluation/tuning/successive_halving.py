@@ -58,7 +58,7 @@ _Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TrialScorer:
-    """Replays configurations and measures the scores of the objective and of the verdict."""
+    """Replays configurations and measures the scores that the objective and the verdict need."""
 
     grid: ExperimentGrid
     "settings of the evaluation, such as the models, the metrics and the client"

@@ -84,7 +84,7 @@ class Alignment(NamedTuple):
     matched: dict[int, int]
     "messages that were sent again, possibly cleared or slightly changed"
     altered: dict[int, int]
-    "user messages with a different text, between two matched messages"
+    "user messages whose text was changed, each between two matched messages"
     extends_previous: bool
     "True if the request starts with all messages of the previous request, unchanged"
     last_match: tuple[int, int] | None

@@ -168,7 +168,7 @@ class _Conversation:
     "messages of the latest request, and its answer"
     has_answer: bool = False
     earlier_answers: list[Message] = field(default_factory=list)
-    "answers before the last one, if the latest request was made several times"
+    "if the latest request was made several times: its answers, except for the last one"
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
     "message key → indices of the messages with this key"
 
@@ -203,7 +203,7 @@ class _Conversation:
         """Replace the last answer if the new request contains a different one.
 
         An agent may repeat a request and continue with an earlier answer, or change the answer. The
-        conversation then contains the answer that was sent.
+        conversation then contains the answer that is in the new request.
         """
         index = next(reversed(matched), -1)
         if not self.has_answer or matched.get(index) != len(self.previous) - 1:

@@ -238,7 +238,7 @@ class StoredSession:
         write_summary: SummaryWriter = extract_summary,
         min_dropped: int = 1,
     ) -> ResumeWindow:
-        """Read the stored resume window and add the messages that were appended since then.
+        """Read the stored resume window and add the messages that were appended after it was stored.
 
         A resume window contains the newest messages of a session and a summary of older messages.
 
@@ -273,7 +273,7 @@ class StoredSession:
         Parameters
         ----------
         window : ResumeWindow
-            Window with these messages, up to the session's last message, and the summary.
+            Resume window to store. It must include the session's last message.
         """
         summary, recent = window.summary, window.recent_json
         self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])

@@ -307,7 +307,7 @@ WRONG = {
     ),
     "misspelt table": (
         "[logs]\nmargins = { recall = 1 }\n",
-        "logs: margins: expected a budget, got no key strategy; ",
+        "logs: margins: a budget needs the key 'strategy', got only ['recall']; ",
     ),
     "no budget": ("[logs]\n", "logs: expected a budget, got none; add a table [logs.NAME]"),
     "no experiment": ("[lags.a]\nstrategy = 'full'\n", "lags: file: "),
