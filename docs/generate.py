@@ -36,7 +36,7 @@ model only if its parameter `model` (or, for `retrieval`, the parameter `embeddi
         strategy_table(by_kind["strategy"]),
         "## Controls\n\nControls are references to compare with. ctxlab never recommends a control.",
         strategy_table(by_kind["control"]),
-        "## Baselines\n\nA baseline reproduces the default strategy of a product, and is named after it.",
+        "## Baselines\n\nA baseline reproduces the default strategy of a product and has its name.",
         strategy_table(by_kind["baseline"]),
     )
 
@@ -60,8 +60,8 @@ def metrics_page() -> str:
 
 A metric measures each request. It summarises these measurements in scores, which have one value per
 strategy and limit. In the tables, the level *request* marks columns of `Results.requests`, which has one
-row for each request of each strategy and limit. The level *score* marks columns of the leaderboard, which
-has one row per strategy and limit. Some scores have a 95 % interval, whose bounds are in two more
+row for each request of each strategy and limit. The level *score* marks columns of the leaderboard,
+which has one row per strategy and limit. Some scores have a 95 % interval, whose bounds are in two more
 columns: for `recall_far`, these are `recall_far_low` and `recall_far_high`.
 [What the numbers mean](numbers.md) explains the most important scores."""
     parts = [intro]

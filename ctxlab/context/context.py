@@ -198,7 +198,7 @@ class Context(Ledger):
         self.version = 0
         "number of edits; appended messages do not count as edits"
         self.is_fork = False
-        "True for a fork: its edits last for one request and are not recorded in ``edited_entries``"
+        "True for a fork: its edits apply to one request only and are not recorded in ``edited_entries``"
         self.is_persistent = False
         "True for a ``Branch``, which is a fork that is kept for later requests"
         # entries[:_prefix_length], with _prefix_tokens tokens, are unchanged since the previous request.
