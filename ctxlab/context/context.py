@@ -397,8 +397,8 @@ class Context(Ledger):
         Raises
         ------
         EditError
-            If the context is a fork, which is a copy for one request, if ``length`` is below
-            ``history_length``, or if the history has fewer messages.
+            If ``length`` is below ``history_length`` or above the number of messages in the history,
+            or if the context is a fork (a copy for one request).
         """
         self._check_not_fork()
         history, old = self.history, self.history_length

@@ -295,8 +295,8 @@ class RewriteCache:
     history : History
         History of the messages.
     parent : RewriteCache or None
-        If ``history`` is a copy with a question: the cache of the original history. It is used for
-        all messages except for the question. Otherwise None.
+        Cache of the original history if ``history`` is a copy of it with an appended question, else
+        None. It is used for all messages except the question.
     """
 
     def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:

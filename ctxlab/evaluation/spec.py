@@ -387,8 +387,8 @@ def _portable_path(path: str | Path, spec: Spec) -> str:
 def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Convert a spec to JSON values.
 
-    If ``data`` has relative paths, ``folder`` is set to the absolute path of their base folder,
-    otherwise to an empty string.
+    The paths in the field ``data`` of the spec may be relative to a folder. The key ``folder`` of the
+    result is the absolute path of this folder; it is empty if no path is relative.
 
     ``profiles`` are the calibrations of token counts that were used. They are stored so that a
     repeated run counts the same tokens on any computer.

@@ -122,7 +122,7 @@ class _FileSessions:
             branch.head_end = position + 1
 
     def _active_branch(self, context: Context, head: int) -> Branch:
-        """Return the session of the active file. A new session gets the first ``head`` messages."""
+        """Return the branch of the active file. A new branch gets the first ``head`` messages."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)

@@ -2,12 +2,12 @@
 
 The billed tokens of a request have two parts. The fixed part, such as the system prompt and the
 tool definitions, is not in the log. The other part is in the log: text, tool calls and, if the
-client sends it back, hidden reasoning. The billed tokens of text depend on its counted tokens and
-on its characters, because tokenizers split text differently. The fixed part cancels out in the
-differences between consecutive requests, so the weights are fitted to these differences. The fit
-uses least squares with Huber's weights, which limit the influence of outliers, such as a client
-that clears old tool results without recording it. Recorded compactions are applied before the fit.
-Reasoning has a separate weight; otherwise its tokens would be attributed to the text.
+client sends it back, hidden reasoning. It is modelled as a sum of counted tokens, characters, tool
+calls and reasoning tokens, each multiplied by a weight. These weights are the profile. The fixed
+part cancels out in the differences between consecutive requests, so the weights are fitted to these
+differences. The fit is a robust regression (Huber), in which outliers have little influence, such as
+a client that clears old tool results without recording it. Recorded compactions are applied before
+the fit.
 
 The error is measured by cross-validation: for each cluster, the weights are fitted to all
 recordings outside the cluster, and the error is measured on the recordings of the cluster. The fixed

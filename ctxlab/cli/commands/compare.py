@@ -252,12 +252,12 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
-    """Find a limit for each strategy so that all strategies send equally many tokens per request.
+    """Find limits at which the other strategies send as many tokens per request as the first one.
 
     Parameters
     ----------
     plan : ComparePlan
-        Plan whose first strategy has a limit.
+        Plan whose first strategy has a limit, which does not change.
     progress : bool, optional
         Show progress bars. None shows them only on a terminal.
 

@@ -1,7 +1,8 @@
 """Convert rows of the database to sessions, titles, plans and resume windows, and back.
 
-Other programs may write to the database, too. If a value is malformed, a warning is logged to
-``ctxlab.sessions`` and the value is ignored. A malformed resume window is rebuilt from the messages.
+A resume window is the messages with which a session is resumed. Other programs may write to the
+database, too. A malformed value is ignored, and a warning is logged to ``ctxlab.sessions``. Only a
+malformed resume window is not ignored; it is rebuilt from the messages of the session.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ WRONG = {
     ),
     "margin without direction": (
         "[logs.a]\nstrategy = 'full'\nmargin = { far_arguments = 1 }\n",
-        "expected a score for which higher or lower is better, got 'far_arguments'",
+        "'far_arguments' cannot have a margin",
     ),
     "nothing bounded": (
         "[logs.a]\nstrategy = 'full'\n",
