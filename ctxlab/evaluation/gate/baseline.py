@@ -48,7 +48,7 @@ class RecordingIdentity(msgspec.Struct, frozen=True):
 
 
 class BaselineEntry(msgspec.Struct, frozen=True):
-    """Stored results of a strategy with bounds: for each recording, sums of columns over its requests."""
+    """Stored results of a strategy with bounds: sums of columns, for each recording."""
 
     strategy: str
     "``repr`` of the strategy"

@@ -188,7 +188,7 @@ def test_an_unknown_price_is_no_difference() -> None:
     ("choices", "options", "said"),
     [
         (("full", "pannic"), {}, "did you mean panic"),
-        (("full @ 9k", "panic"), {}, "not evaluated at 9000"),
+        (("full @ 9k", "panic"), {}, "not evaluated at limit 9000"),
         (("full",), {}, "two strategies"),
         (("full", "panic"), {"scores": ["recal_far"]}, "did you mean recall_far"),
         (("full", "panic"), {"scores": ["tokens_peak"]}, "tokens_peak"),
