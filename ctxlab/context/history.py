@@ -56,8 +56,8 @@ class Entry:
     """A message in a context, with the range of history messages that it replaces.
 
     A verbatim entry covers the position of its own message. A summary covers the positions of all
-    messages that it replaces, and an inserted message covers none. ``is_aggregate`` is False if the
-    entry covers exactly one position.
+    messages that it replaces, and an inserted message covers none. ``is_aggregate`` is True if the
+    entry covers several positions or none.
 
     The entry was in the context from request ``since`` up to, but not including, request ``until``.
     The two are set only for entries that are not verbatim, because all contexts of a history share

@@ -282,8 +282,8 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
     frame : DataFrame
         Data frame to convert.
     limits : iterable of int or float
-        Limits as the user gave them. They replace the values of the column ``limit``, in which pandas
-        has converted all limits to floats.
+        Distinct limits as the user gave them. pandas has converted the values of the column ``limit`` to
+        floats; each value is replaced by the equal limit.
 
     Returns
     -------

@@ -318,7 +318,7 @@ class _ConversationIndex:
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
     def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
-        """Add the last messages and the new tool calls of a conversation to the index."""
+        """Add the last answer of a conversation, the message before it, and the calls in ``new``."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):
