@@ -116,7 +116,10 @@ def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
 
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    """Pair the most similar calls of the same tool, and sum the similarities of the pairs."""
+    """Pair the most similar calls of the same tool, and return the sum of their similarities.
+
+    The similarity of a pair is the share of argument values that agree, from 0 to 1.
+    """
     ours, theirs = (
         [(_count_leaves(call), _normalize_arguments(call)) for call in calls]
         for calls in (recorded, predicted)

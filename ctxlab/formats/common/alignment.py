@@ -186,8 +186,8 @@ def align_messages(previous: SentMessages, current: SentMessages, has_answer: bo
 def is_similar(one: SentMessage, other: SentMessage) -> bool:
     """Check whether two messages have similar texts: one text contains the other.
 
-    White space and letter case are ignored. Messages with tool calls and tool results are similar
-    only if their keys are equal.
+    White space and letter case are ignored. A message with tool calls, or a tool result, is similar
+    to another message only if the attributes ``key`` of both are equal.
 
     Parameters
     ----------
