@@ -132,7 +132,13 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
         (again + "file not even named", files, "named", "again", "compaction, age"),
         (again + "result gone", after, "content", "again", "compaction"),
         ("looked at first, if used: path lost", files, "seen", "looked", "compaction"),
-        (again + "result gone, compared with no compaction", beside, "content", "again", "recording"),
+        (
+            again + "result gone, compared with no compaction",
+            beside,
+            "content",
+            "again",
+            "recording",
+        ),
         ("looked at first, if used: result gone", beside, "content", "looked", "recording"),
         ("looked at first, if used: result gone", beside, "content", "looked", "recording, age"),
     ]
