@@ -18,7 +18,7 @@ conversation so far, so the generations are joined into conversations.
 - The LangChain integration logs tool definitions as messages with the role ``tool``. Other
   integrations log them under ``tools`` or ``functions`` of the input. Langfuse also stores them
   under ``tool_definitions``.
-- Generations are grouped by session if the export contains session ids, otherwise by trace.
+- A generation is grouped by its session, or by its trace if it has no session id.
 - The token counts in ``usageDetails`` do not overlap: ``input`` excludes cached tokens, and
   ``output`` excludes hidden reasoning. All counts with a name that contains ``input`` or ``output``
   are added up. The older field ``usage`` contains only the sums.
@@ -73,7 +73,9 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of each session, or of each trace if the file names no sessions.
+    """Read the conversations of a file.
+
+    Each generation is grouped by its session, or by its trace if it has no session id.
 
     Parameters
     ----------
