@@ -74,7 +74,7 @@ class EventPrinter(logging.Handler):
                 self._print_done(event.result)
 
     def end_turn(self) -> None:
-        """End a turn, and print the warnings that were kept before the turn began.
+        """End a turn. Log lines that were kept since the turn before it are printed now.
 
         Call this method also if the turn failed.
         """

@@ -95,10 +95,10 @@ class Alignment(NamedTuple):
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
         """Count the repeated messages at and before ``last_match``, at most two.
 
-        ``last_match`` is the answer, or the message before it if the answer is not repeated.
-        Counting goes backwards and stops at the first message without a counterpart in the previous
-        request. Cleared tool results and system prompts are not counted. A user message with a
-        different text is counted if ``is_similar`` returns True.
+        ``last_match`` is the answer to the previous request, or the message before this answer if the
+        answer is not repeated. Counting goes backwards and stops at the first message without a
+        counterpart in the previous request. System prompts and cleared tool results are skipped. A
+        user message with a different text is counted if ``is_similar`` returns True.
 
         Parameters
         ----------
