@@ -93,7 +93,7 @@ class Alignment(NamedTuple):
     unchanged, otherwise of the message before the answer; None if neither is repeated"""
 
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
-        """Count the repeated messages at and before ``last_match``, at most two.
+        """Count the messages at and before ``last_match`` that repeat the previous request, at most two.
 
         ``last_match`` is the answer to the previous request, or the message before this answer if the
         answer is not repeated. Counting goes backwards and stops at the first message without a
