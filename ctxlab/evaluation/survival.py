@@ -278,7 +278,7 @@ def _replay_with_canaries(
 def _count_cells(
     prepared: PreparedRecording, traces: Sequence[Trace], labels: Sequence[tuple[str, float]]
 ) -> pd.DataFrame:
-    """Count the requests of one recording by configuration, canary, round and distance."""
+    """Count requests by configuration, canary, compactions since the canary (round) and distance."""
     found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
