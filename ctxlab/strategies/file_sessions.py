@@ -88,7 +88,7 @@ class _FileSessions:
         self.routed_length = 0
 
     def route(self, context: Context, carry: int, follow: bool) -> Branch:
-        """Add new messages to the sessions of their files and return the session of the active file."""
+        """Add each new message to the branch of its file, and return the branch of the active file."""
         head = context.history.head_length if follow else _shared_head(context)
         for position in range(self.routed_length, context.history_length):
             if follow:

@@ -78,7 +78,7 @@ class SearchSpace:
             len(self)
         except RecursionError:
             raise SpecError(
-                f"the search space {self.text[:60]!r}… is nested too deeply; use fewer steps"
+                f"the search space {self.text[:60]!r}… is nested too deeply; use fewer brackets"
             ) from None
         except OverflowError:
             raise SpecError(
