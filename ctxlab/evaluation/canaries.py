@@ -456,4 +456,7 @@ def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     for first, second in pairs:
         if f"{first}{second}" not in together:
             yield f"{first} {second}"
-    raise SpecError(f"{recording.id}: no unused pair of value words is left; plant fewer canaries")
+    raise SpecError(
+        f"{recording.id}: all combinations of two words for the value of a canary are in use; "
+        "plant fewer canaries"
+    )

@@ -324,9 +324,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         pydantic_ai_manager(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "capability.py",
-        "At 0.9 of the window, a summary replaces everything except the newest messages without a "
-        "reply. The stored history is not changed, so the whole history is summarised again before "
-        "each later request." + _COUNTING_NOTE,
+        "At 0.9 of the window, a summary replaces everything except the messages after the last "
+        "reply of the model. The stored history is not changed, so the whole history is summarised "
+        "again before each later request." + _COUNTING_NOTE,
         (
             _SCRIPTED_MODEL,
             f"max_tokens=6000, {_SCRIPTED_MODEL}",
