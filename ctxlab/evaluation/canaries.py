@@ -398,7 +398,7 @@ class _FreeMessages:
 
 
 def _canary_role(message: Message) -> str | None:
-    """Classify a message by role; None if no canary can be appended to it.
+    """Classify a message by role; None for system prompts and empty messages, which are left out.
 
     The roles are ``user``, ``assistant``, ``calls`` (tool calls without text), ``output`` (plain
     tool results) and ``data`` (tool results that are empty or JSON). No kind of canary lists

@@ -18,7 +18,7 @@ They do not belong to any file."""
 
 @dataclass(frozen=True, repr=False)
 class file_sessions(BaseStrategy):
-    """Sends only the messages about the active file, after the beginning of the conversation.
+    """Sends the beginning of the conversation and the messages about the active file, but no others.
 
     The beginning is the system prompt and the first user message. The session of a file
     consists of the beginning and the messages about the file.
