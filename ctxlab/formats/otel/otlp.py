@@ -224,7 +224,7 @@ def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
 
 
 def _read_indented(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Yield the indented objects of a file. Each object ends at an unindented closing brace."""
+    """Yield the objects of a file of pretty-printed objects. An unindented brace ends an object."""
     with open_file(source.path) as file:
         lines: list[bytes] = []
         begun = 1
