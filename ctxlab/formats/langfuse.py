@@ -200,6 +200,7 @@ def _sum_usage_details(counts: dict[str, Any]) -> Usage:
         cache_write=wholes or sum(parts.values()),
         output=sum(v for k, v in told.items() if "output" in k and k not in cached),
         reasoning=sum(v for k, v in told.items() if "reasoning" in k and "output" in k),
+        cache_write_1h=sum(v for k, v in parts.items() if "1h" in k),
     )
 
 

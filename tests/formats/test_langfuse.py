@@ -105,7 +105,7 @@ def test_the_blob_storage_writes_other_names_and_json_as_text(write_lines: Write
                     "output": 1,
                 }
             },
-            Usage(input=5, cache_read=100, cache_write=9, output=1),
+            Usage(input=5, cache_read=100, cache_write=9, output=1, cache_write_1h=5),
         ),
         ({"usage": {"input": 6, "output": 4, "unit": "TOKENS"}}, Usage(input=6, output=4)),
         ({"promptTokens": 6, "completionTokens": 4}, Usage(input=6, output=4)),

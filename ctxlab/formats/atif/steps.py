@@ -35,6 +35,7 @@ _USAGE = UsageShape(
     cache_read="cached_tokens",
     cache_write="extra.cache_creation_input_tokens",
     reasoning="extra.reasoning_tokens",
+    cache_write_1h="extra.cache_creation.ephemeral_1h_input_tokens",
 )
 _COMPACTION_MARKS = {"type": ("compaction", "pruning"), "boundary": ("replace", "truncate")}
 
