@@ -144,19 +144,18 @@ def parse_result(data: dict[str, Any], assets: Assets, skip: SkipCallback) -> Co
     Returns
     -------
     str or tuple of dict
-        The text of the result, followed by its images. If the tool failed, the error message.
+        The text of the result, followed by its images. If the tool failed, the error message. An
+        empty string if the event has neither.
 
     Raises
     ------
     ValueError
-        If the event has neither a result nor an error, or if their text is not a string.
+        If the text of the result or of the error is not a string.
     """
-    result, error = data.get("result"), data.get("error")
-    if result is None and error is None:
-        raise ValueError("expected a result or an error, got neither")
-    said, key = (result, "content") if isinstance(result, dict) else (error, "message")
+    result = data.get("result")
+    said, key = (data.get("error"), "message") if result is None else (result, "content")
     value = said.get(key) if isinstance(said, dict) else said
-    text = require_text(value, f"{key} of the result")
+    text = "" if said is None else require_text(value, f"{key} of a result")
     images = list(_result_images(result, assets, skip))
     return join_parts([text_part(text), *images]) or ""
 

@@ -100,10 +100,12 @@ def test_a_result_is_what_the_model_received(read: Read) -> None:
         "content": "seen",
         "binaryResultsForLlm": [{"type": "image"} | PNG, {"type": "resource"}],
     }
-    failed = {"success": False, "result": None, "error": {"message": "no such file"}}
+    failed: Row = {"success": False, "result": None, "error": {"message": "no such file"}}
     rows = [result("c1", result=shown), result("c2", result=images), result("c3", **failed)]
-    recording = only(read(answer("", call("c1"), call("c2"), call("c3")), *rows))
-    _, short, image, error = recording.messages
+    rows += [result("c4", result="plain"), result("c5", result=None)]
+    recording = only(read(answer("", *(call(f"c{i}") for i in range(1, 6))), *rows))
+    _, short, image, error, plain, empty = recording.messages
+    assert (plain.content, empty.content) == ("plain", "")
     assert short.content == "short"
     assert image.content == ({"type": "text", "text": "seen"}, PNG_PART)
     assert (error.content, error.extra) == ("no such file", {"is_error": True})
@@ -356,8 +358,7 @@ def test_a_stream_with_other_rows_is_known_and_they_are_counted_by_type(
         (user("x", attachments=[1]), "attachments must be a list of objects"),
         (answer("x", call(7)), "toolCallId must be a string, got int"),
         (answer("x", call("c", name=None)), "the name of a tool call must be a string, got None"),
-        (result("c", result=None), "expected a result or an error, got neither"),
-        (result("c", 5), "content of the result must be a string, got int"),
+        (result("c", 5), "content of a result must be a string, got int"),
         (event("session.binary_asset"), "assetId must be a string, got NoneType"),
         (event("subagent.started"), "agentId must be a string, got NoneType"),
     ],
@@ -385,7 +386,8 @@ def corpus(recorded: Path) -> list[Path]:
 
 @pytest.mark.recordings(smoke=True)
 def test_the_real_sessions_are_known_and_read_in_full(corpus: list[Path]) -> None:
-    sizes, marks = {}, []
+    sizes: dict[str, tuple[int, ...]] = {}
+    marks: list[Compaction] = []
     for path in corpus:
         head = FileHead.from_file(path)
         assert [each.name for each in FORMATS.values() if each.sniff(head)] == ["copilot-cli"]
