@@ -53,6 +53,9 @@ class ConversationBuilder:
     _answers_by_id: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _answers_by_call: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _last_answer: MessageBuilder | None = field(default=None, init=False)
+    _open_answer: MessageBuilder | None = field(default=None, init=False)
+    "answer without an id to which the next part of the turn belongs"
+    _in_turn: bool = field(default=False, init=False)
     _usages_by_id: dict[str, Usage] = field(default_factory=dict, init=False)
     _pending_reasoning: list[str] = field(default_factory=list, init=False)
     _prompts: list[str] = field(default_factory=list, init=False)
@@ -141,11 +144,14 @@ class ConversationBuilder:
         else:
             self.skip("mode notice without content")
 
+    def _begin_turn(self, data: dict[str, Any], time: float | None) -> None:
+        self._in_turn, self._open_answer = True, None
+
     def _add_answer(self, data: dict[str, Any], time: float | None) -> None:
         text = require_text(data.get("content"), "content")
         calls = events.parse_calls(data)
         id = get_text(data, "apiCallId") or ""
-        answer = self._answers_by_id.get(id)
+        answer = self._answers_by_id.get(id) if id else self._open_answer
         if answer is None:
             answer = MessageBuilder(time, self._usages_by_id.pop(id, None))
             self._items.append(answer)
@@ -154,6 +160,7 @@ class ConversationBuilder:
             if model := get_text(data, "model") or self.model:
                 self.models[model] += 1
         self._last_answer = answer
+        self._open_answer = answer if self._in_turn and not id else None
         if text:
             answer.texts.append(text)
         answer.calls += calls
@@ -197,6 +204,7 @@ class ConversationBuilder:
         caller = self._answers_by_call.get(id)
         name = next((call.name for call in caller.calls if call.id == id), None) if caller else None
         extra = {"is_error": True} if data.get("success") is False else {}
+        self._open_answer = None
         result = Message("tool", content, tool_call_id=id, name=name, time=time, extra=extra)
         (caller.results if caller else self._items).append(result)
 
@@ -228,6 +236,7 @@ EVENT_METHODS: dict[str, Callable[[ConversationBuilder, dict[str, Any], float | 
     "user.message": ConversationBuilder._add_user,
     "system.notification": ConversationBuilder._add_notification,
     "session.mode_notice_delivered": ConversationBuilder._add_mode_notice,
+    "assistant.turn_start": ConversationBuilder._begin_turn,
     "assistant.message": ConversationBuilder._add_answer,
     "assistant.reasoning": ConversationBuilder._add_reasoning,
     "assistant.usage": ConversationBuilder._add_usage,

@@ -4,11 +4,12 @@ Copilot CLI writes one event per line, ``{type, data, id, timestamp, parentId}``
 ``~/.copilot/session-state/<session>/events.jsonl``. Its SDK and its JSON output contain the same events
 and some more, which the product does not store.
 
-- ``assistant.message`` events with the same ``apiCallId`` are one answer. ``tool.execution_complete``
-  contains the result of a call. ``result.content`` is what the model received; if the tool failed, it is
-  the error message. ``detailedContent``, ``contents``, ``structuredContent`` and ``citableSources``
-  repeat it or are for display. They are not read, and neither is ``toolTelemetry``. The results follow
-  their answer in the order in which they arrived.
+- ``assistant.message`` events with the same ``apiCallId`` are one answer. In older logs without this id,
+  the events of a turn (``assistant.turn_start``) up to the first result are one answer.
+- ``tool.execution_complete`` contains the result of a call. The model received ``result.content``, or the
+  error message if the tool failed. ``detailedContent``, ``contents``, ``structuredContent`` and
+  ``citableSources`` repeat it or are for display. They are not read, and neither is ``toolTelemetry``.
+  The results follow their answer in the order in which they arrived.
 - A user message is read as it was sent (``transformedContent``), with the time and the reminders that
   Copilot CLI adds. A message that the user did not type has ``extra["source"]``. Notifications that a
   command or a subagent has finished are user messages too. Notifications for the user are skipped.
@@ -31,8 +32,9 @@ and some more, which the product does not store.
 - Encrypted reasoning is counted if there is no readable reasoning. Results of commands that the user ran
   are skipped, because it is not known how the model receives them.
 - All other events are skipped and counted by type: hooks (they repeat calls and results), permissions,
-  starts of tools, turns, aborts, errors, and events for display. A user message repeats the text of
-  ``skill.invoked``. ``session.truncation`` does not name the messages that were left out.
+  starts of tools, ends of turns, aborts, errors, and events for display. A user message repeats the text
+  of ``skill.invoked``. ``session.truncation`` does not name the messages that were left out. If the user
+  goes back to an earlier message, Copilot CLI removes the later events from its log.
 
 References
 ----------
@@ -73,7 +75,7 @@ _MODEL_TYPES = ("session.start", "session.resume", "session.model_change")
 _SUBAGENT_TYPES = tuple(
     f"subagent.{verb}" for verb in ("started", "configured", "completed", "failed")
 )
-_SNIFFED_TYPES = frozenset({*EVENT_METHODS, *_MODEL_TYPES, "assistant.turn_start", "hook.start"})
+_SNIFFED_TYPES = frozenset({*EVENT_METHODS, *_MODEL_TYPES, "hook.start"})
 _CONTEXT_KEYS = ("cwd", "branch", "repository")
 _SUBAGENT_KEYS = (
     *("agentName", "toolCallId", "totalTokens", "totalToolCalls", "durationMs"),

@@ -83,7 +83,11 @@ def test_the_parts_of_one_model_call_are_one_answer(read: Read) -> None:
     assert recording.skipped == {"encrypted reasoning": 1}
 
 
-def test_answers_without_the_id_of_a_model_call_stay_apart(read: Read) -> None:
+def test_without_ids_the_parts_of_a_turn_up_to_a_result_are_one_answer(read: Read) -> None:
+    turn = [event("assistant.turn_start"), answer("I look."), answer("", call("c1"))]
+    recording = only(read(*turn, answer("", call("c2")), result("c1"), result("c2"), answer("b")))
+    assert [*shape(recording)] == ["a:I look.+c1+c2", "t:ok=c1", "t:ok=c2", "a:b"]
+    assert [*shape(only(read(*turn, turn[0], answer("c"))))] == ["a:I look.+c1", "a:c"]
     assert [*shape(only(read(answer("a"), answer("b"))))] == ["a:a", "a:b"]
 
 
