@@ -186,8 +186,10 @@ class ConversationBuilder:
     def _add_usage(self, data: dict[str, Any], time: float | None) -> None:
         usage, id = events.parse_usage(data), get_text(data, "apiCallId")
         answer = self._answers_by_id.get(id) if id else self._last_answer
-        if usage is None or data.get("interactionType") == "conversation-compaction":
-            self.skip("usage without an answer")
+        if usage is None:
+            self.skip("usage without tokens")
+        elif data.get("interactionType") == "conversation-compaction":
+            self.skip("usage of a compaction")
         elif answer:
             answer.usage = usage
         elif id:

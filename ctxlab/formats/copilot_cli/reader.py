@@ -6,8 +6,8 @@ and some more, which the product does not store.
 
 - ``assistant.message`` events with the same ``apiCallId`` are one answer. In older logs without this id,
   the events of a turn (``assistant.turn_start``) up to the first result are one answer.
-- ``tool.execution_complete`` contains the result of a call. The model received ``result.content``, or the
-  error message if the tool failed. ``detailedContent``, ``contents``, ``structuredContent`` and
+- ``tool.execution_complete`` contains the result of a call. The model received ``result.content``, or
+  the error message if the tool failed. ``detailedContent``, ``contents``, ``structuredContent`` and
   ``citableSources`` repeat it or are for display. They are not read, and neither is ``toolTelemetry``.
   The results follow their answer in the order in which they arrived.
 - A user message is read as it was sent (``transformedContent``), with the time and the reminders that
