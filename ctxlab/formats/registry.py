@@ -37,6 +37,7 @@ _MODULES = (
     "pi",
     "gemini_cli.reader",
     "codex.reader",
+    "copilot_cli.reader",
     "openhands.completions",
     "openhands.events",
     "swe_agent",
