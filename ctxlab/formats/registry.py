@@ -36,6 +36,7 @@ _MODULES = (
     "langchain",
     "pi",
     "gemini_cli.reader",
+    "opencode.reader",
     "codex.reader",
     "openhands.completions",
     "openhands.events",
