@@ -37,6 +37,7 @@ _MODULES = (
     "pi",
     "gemini_cli.reader",
     "opencode.reader",
+    "opencode.database",
     "codex.reader",
     "openhands.completions",
     "openhands.events",

@@ -1,11 +1,12 @@
 """One small hand-written file or more of every format; ``name.anything`` holds the format ``name``.
 
 A folder stands for a zip archive of what is in it; one that holds ``tables.jsonl``, for a database of
-SQLite, a row a line.
+SQLite, a row a line. ``schema.sql`` beside it makes the tables; else they are those of a session store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sqlite3
@@ -36,7 +37,7 @@ def packed(files: dict[str, bytes]) -> bytes:
     if "" in files:
         return files[""]
     if "tables.jsonl" in files:
-        return _database(files["tables.jsonl"])
+        return _database(files["tables.jsonl"], files.get("schema.sql"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
@@ -44,11 +45,15 @@ def packed(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _database(rows: bytes) -> bytes:
-    """The tables of a session store with the rows that they can hold; lists and objects as JSON."""
+def _database(rows: bytes, schema: bytes | None) -> bytes:
+    """The tables with the rows that they can hold; lists and objects as JSON."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA page_size = 512")
-    migrate_schema(connection, Path("sample"))
+    if schema is None:
+        migrate_schema(connection, Path("sample"))
+    else:
+        with contextlib.suppress(sqlite3.Error, ValueError):  # a mutated schema may be none
+            connection.executescript(schema.decode("utf-8", "replace"))
     for line in rows.splitlines():
         try:
             row = json.loads(line)
