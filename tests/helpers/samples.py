@@ -1,12 +1,11 @@
 """One small hand-written file or more of every format; ``name.anything`` holds the format ``name``.
 
 A folder stands for a zip archive of what is in it; one that holds ``tables.jsonl``, for a database of
-SQLite, a row a line. ``schema.sql`` beside it makes the tables; else they are those of a session store.
+SQLite, a row a line. A line with ``sql`` makes a table; without it they are those of a session store.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import sqlite3
@@ -37,7 +36,7 @@ def packed(files: dict[str, bytes]) -> bytes:
     if "" in files:
         return files[""]
     if "tables.jsonl" in files:
-        return _database(files["tables.jsonl"], files.get("schema.sql"))
+        return _database(files["tables.jsonl"])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
@@ -45,18 +44,18 @@ def packed(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _database(rows: bytes, schema: bytes | None) -> bytes:
+def _database(rows: bytes) -> bytes:
     """The tables with the rows that they can hold; lists and objects as JSON."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA page_size = 512")
-    if schema is None:
+    if b'"sql"' not in rows:
         migrate_schema(connection, Path("sample"))
-    else:
-        with contextlib.suppress(sqlite3.Error, ValueError):  # a mutated schema may be none
-            connection.executescript(schema.decode("utf-8", "replace"))
     for line in rows.splitlines():
         try:
             row = json.loads(line)
+            if "sql" in row:
+                connection.execute(row["sql"])
+                continue
             table = row.pop("table")
             values = [json.dumps(v) if isinstance(v, (dict, list)) else v for v in row.values()]
             marks = ", ".join("?" * len(values))
@@ -65,6 +64,7 @@ def _database(rows: bytes, schema: bytes | None) -> bytes:
             continue
         except sqlite3.Error:
             continue
-    content = connection.serialize()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    content = connection.serialize() if tables else b""
     connection.close()
     return content

@@ -1,21 +1,26 @@
 """Read the database in which opencode stores its sessions since version 1.2.
 
-The database is ``~/.local/share/opencode/opencode.db``. Each row of the table ``session`` becomes one
-recording. The tables ``message`` and ``part`` contain the same JSON objects as an export, without
-their ids; ``session`` describes how they are converted. The database can be read while opencode uses
-it.
+The database is ``~/.local/share/opencode/opencode.db``. Each session becomes one recording. The database
+can be read while opencode uses it.
 
-- A subagent's session names its parent (``parent_id``), and a copied session the original
+- opencode 1 uses the tables ``session``, ``message`` and ``part``. They contain the same JSON objects as
+  an export, without their ids; ``session`` describes how they are converted.
+- opencode 2 uses the tables ``session_v2`` and ``session_message``; see ``version_2``. The older tables
+  remain as they were at the upgrade. opencode copies their messages to the new table with the same
+  ids, but leaves out some of them. The reader therefore reads the older tables first, and then the
+  messages of the new table with new ids.
+- In opencode 1, ``session_message`` contains notes on the agent and the model. They are read only if
+  the session has no other messages.
+- The session of a subagent names its parent (``parent_id``), and a copied session the original
   (``fork_session_id``). All sessions that descend from one session have the id of this session as
   their cluster.
-- opencode 2 stores messages in the table ``session_message``. They are not read, but counted. In
-  version 1, this table contains only notes about a change of the agent or the model.
 
 References
 ----------
-github.com/sst/opencode (now github.com/anomalyco/opencode), versions 1.2 to 1.18,
-``packages/opencode/src/session/session.sql.ts`` and ``packages/core/src/session/sql.ts``. The reader
-follows this code, because the database for the tests is written by hand.
+github.com/sst/opencode (now github.com/anomalyco/opencode), versions 1.2 to 2.0:
+``packages/opencode/src/session/session.sql.ts``, and in ``packages/core/src/session`` ``sql.ts``,
+``message.ts`` and ``runner/to-llm-message.ts``. The databases for the tests are written by hand with the
+tables and keys of real databases.
 """
 
 from __future__ import annotations
@@ -27,15 +32,19 @@ from typing import Any
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_text, parse_json_or_none, require_object
+from ctxlab.formats.fields import get_number, get_text, parse_json_or_none, require_object
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.sqlite_file import SQLITE_MAGIC, open_sqlite
 from ctxlab.formats.opencode.session import StoredMessage, build_recording
+from ctxlab.formats.opencode.version_2 import convert_row
 from ctxlab.messages.types import Recording
 
-_TABLES = re.compile(rb"CREATE TABLE [`\"']?(session|message|part)[`\"']?\s*\(\s*[`\"']?id\b")
+_CREATED_TABLE = re.compile(
+    rb"CREATE TABLE [`\"']?(session|message|part|session_v2|session_message)[`\"']?\s*\(\s*[`\"']?id\b"
+)
+_TABLES_1 = frozenset(("session", "message", "part"))
+_TABLES_2 = frozenset(("session_v2", "session_message"))
 _ORIGINS = ("parent_id", "fork_session_id")
-_CONVERSATION_TYPES = ("user", "assistant", "synthetic", "system", "skill", "shell", "compaction")
 _INFO_COLUMNS = {
     "id": "id",
     "parentID": "parent_id",
@@ -58,10 +67,11 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True for an SQLite database with the tables ``session``, ``message`` and ``part``.
+        True for an SQLite database with the tables of opencode 1 or 2.
     """
     start = head.first_bytes
-    return start.startswith(SQLITE_MAGIC) and len({*_TABLES.findall(start)}) == 3
+    tables = {name.decode() for name in _CREATED_TABLE.findall(start)}
+    return start.startswith(SQLITE_MAGIC) and (tables >= _TABLES_1 or tables >= _TABLES_2)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -83,16 +93,24 @@ def read(source: Source) -> Iterator[Recording]:
         If the database is damaged, or if a message is malformed and ``on_error`` is ``"raise"``.
     """
     with open_sqlite(source.path) as connection:
-        asked = "SELECT * FROM session ORDER BY time_created, id"
-        sessions = {str(row["id"]): dict(row) for row in connection.execute(asked)}
-        for id, session in sessions.items():
+        tables = _find_tables(connection)
+        sessions: dict[str, dict[str, Any]] = {}
+        for table in ("session", "session_v2"):
+            asked = f"SELECT * FROM {table}"
+            found = connection.execute(asked) if table in tables else ()
+            sessions |= {str(row["id"]): dict(row) for row in found}
+        created = {id: get_number(row, "time_created") or 0 for id, row in sessions.items()}
+        for id in sorted(sessions, key=lambda id: (created[id], id)):
+            session = sessions[id]
             info = {key: session.get(column) for key, column in _INFO_COLUMNS.items()}
             info["revert"] = parse_json_or_none(get_text(session, "revert") or "null")
-            rows = list(_read_messages(connection, id, source))
+            rows = list(_read_messages_1(connection, id, source)) if tables >= _TABLES_1 else []
+            if tables >= _TABLES_2 or (not rows and "session_message" in tables):
+                known = {row.info["id"] for row in rows}
+                rows += _read_messages_2(connection, id, source, known)
             name, cluster = f"{source.name}/{id}", _find_origin(id, sessions)
             if recording := build_recording(source, name, info, rows, cluster):
                 yield recording
-        _count_unread(connection, source)
 
 
 _ABOUT = "opencode sessions in its database (~/.local/share/opencode/opencode.db)"
@@ -111,9 +129,15 @@ def _find_origin(id: str, sessions: dict[str, dict[str, Any]]) -> str:
         id = origin
 
 
-def _read_messages(
+def _find_tables(connection: sqlite3.Connection) -> set[str]:
+    asked = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    return {name for (name,) in connection.execute(asked)}
+
+
+def _read_messages_1(
     connection: sqlite3.Connection, session: str, source: Source
 ) -> Iterator[StoredMessage]:
+    """Yield the messages that opencode 1 stored."""
     parts: dict[str, list[dict[str, Any]]] = {}
     asked = "SELECT id, message_id, data FROM part WHERE session_id = ? ORDER BY id"
     for number, (id, message, data) in enumerate(connection.execute(asked, (session,))):
@@ -128,15 +152,24 @@ def _read_messages(
         source.skip("part without its message", count=len(orphans))
 
 
+def _read_messages_2(
+    connection: sqlite3.Connection, session: str, source: Source, known: set[str]
+) -> Iterator[StoredMessage]:
+    """Yield the messages that opencode 2 stored, without those whose ids are known."""
+    order = "seq" if "seq" in _find_columns(connection, "session_message") else "time_created, id"
+    asked = f"SELECT id, type, data FROM session_message WHERE session_id = ? ORDER BY {order}"
+    for number, (id, kind, data) in enumerate(connection.execute(asked, (session,))):
+        if id in known:
+            continue
+        with source.handle_errors(number, f"session {session}, message"):
+            row = _parse_data(data) | {"id": id, "sessionID": session}
+            for info, parts in convert_row(str(kind), row, source.skip):
+                yield StoredMessage(info, parts, source.path, number)
+
+
+def _find_columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row["name"] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
 def _parse_data(data: Any) -> dict[str, Any]:
     return require_object(parse_json(data), "data of a row")
-
-
-def _count_unread(connection: sqlite3.Connection, source: Source) -> None:
-    """Count the messages that opencode 2 stored."""
-    asked = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'session_message'"
-    if not connection.execute(asked).fetchone():
-        return
-    for (kind,) in connection.execute("SELECT type FROM session_message"):
-        if kind in _CONVERSATION_TYPES:
-            source.skip("message of opencode 2 (table session_message)")

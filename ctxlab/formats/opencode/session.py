@@ -25,7 +25,8 @@ builds its requests:
   are skipped.
 - Older versions logged the system prompt with each answer. In newer versions, a user message may have
   an addition to the system prompt (``system``). The first system prompt of a session becomes a system
-  message. Tool definitions are not recorded.
+  message. opencode 2 stores notes to the model as messages of role ``system``. If other messages precede
+  a note, it becomes a user message, because many providers refuse it. Tool definitions are not recorded.
 - The session of a subagent is a session of its own and names its parent (``parentID``). Its cluster is
   the id of the parent, and ``meta["parent"]`` contains this id.
 
@@ -268,6 +269,8 @@ class _SessionBuilder:
         id, role, start = get_text(info, "id") or "", info.get("role"), len(self.messages)
         if role == "user":
             self._add_user(id, info, parts)
+        elif role == "system":
+            self._add_note(info, parts)
         elif role != "assistant":
             self.skip(f"message of role {role}")
         elif id in self.summaries:
@@ -310,6 +313,13 @@ class _SessionBuilder:
         elif asked is None:
             self.skip("message without content")
         self.agent = self.agent or get_text(info, "agent")
+
+    def _add_note(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+        """Add a note of opencode 2. After the first other message, it becomes a user message."""
+        if any(message.role != "system" for message in self.messages):
+            self._add_user("", info, parts)
+        elif text := convert_user_parts(parts, self.skip, is_compacted=False):
+            self.messages.append(Message("system", text))
 
     def _add_answer(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         steps = convert_steps(parts, parse_milliseconds(info, "time", "created"), self.skip)

@@ -1,4 +1,4 @@
-"""Tests of the database of opencode."""
+"""Tests of the databases of opencode 1 and 2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samples import HERE, files_of, packed
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Recording, Usage
+from ctxlab.messages.types import Compaction, Recording, Usage
 
 
 @pytest.fixture
@@ -75,11 +75,96 @@ def test_messages_that_the_user_took_back_are_left_out(path: Path) -> None:
     assert len(read(path)[0].messages) == 3
 
 
-def test_messages_of_opencode_2_are_counted_and_notes_are_not(path: Path) -> None:
+# --- opencode 2 --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    file = tmp_path / "newer.db"
+    file.write_bytes(packed(files_of(HERE / "opencode-db.version-2.sqlite")))
+    return file
+
+
+def test_a_session_of_opencode_2_reads_as_the_model_reads_it(newer: Path) -> None:
+    (recording,) = read(newer)
+    assert [*shape(recording)] == [
+        "u:What does the picture show?\nAttached file: a.txt\n\none line",
+        "a:I will look.+call_1+call_2",
+        "t:a.png\n\nCommand exited with code 0.=call_1",
+        "t:File not found=call_2",
+        "u:The tool read was removed.",
+        "u:Shell command: pwd\n\n/app\n",
+        "u:Go on with the picture.",
+        "a:It shows a cat.",
+    ]
+    summary = "The user asks about a.png.\n\n[Assistant]: I will look."
+    assert recording.compactions == (Compaction(4, summary=summary, trigger="auto"),)
+    assert recording.skipped == {"row of type model-switched": 1, "row of type idle": 1}
+
+
+def test_an_answer_of_opencode_2_has_its_model_usage_and_cost(newer: Path) -> None:
+    (recording,) = read(newer)
+    answer = recording.messages[1]
+    assert (recording.model, recording.meta["provider"]) == ("gpt-5", "openai")
+    assert answer.usage == Usage(input=70, output=14, reasoning=5)
+    assert (answer.reasoning, answer.extra) == ("Look first.", {"cost": 0.01})
+    assert recording.messages[3].extra == {"is_error": True}
+
+
+def add(path: Path, id: str, kind: str, seq: int, **data: Any) -> None:
+    insert = "INSERT INTO session_message VALUES (?, 'ses_1', ?, ?, 0, 0, ?)"
+    change(path, insert, id, kind, seq, json.dumps(data))
+
+
+@pytest.fixture
+def upgraded(path: Path) -> Path:
+    """The database of opencode 1 after an upgrade to opencode 2, which copied one of the messages."""
+    change(path, "DROP TABLE session_message")
+    for line in (HERE / "opencode-db.version-2.sqlite" / "tables.jsonl").read_text().splitlines():
+        if statement := json.loads(line).get("sql"):
+            change(path, statement)
+    columns = (
+        "id, project_id, parent_id, slug, directory, title, version, time_created, time_updated"
+    )
+    copied = f"SELECT {columns} FROM session WHERE id = 'ses_1'"
+    change(path, f"INSERT INTO session_v2 ({columns}) {copied}")
+    add(path, "msg_1", "user", 0, text="Where are the tests?")
+    add(path, "msg_7", "user", 1, text="And now?")
+    return path
+
+
+def test_an_upgraded_session_has_its_older_messages_and_the_new_ones(upgraded: Path) -> None:
+    parent, child = read(upgraded)
+    assert [*shape(parent)][-2:] == ["a:In tests/.", "u:And now?"]
+    assert len(parent.messages) == 5
+    assert [*shape(child)] == ["u:Find the tests", "a:tests/"]
+
+
+def test_a_session_that_only_opencode_2_has_stored_is_read(upgraded: Path) -> None:
+    change(upgraded, "DELETE FROM session WHERE id = 'ses_1'")
+    change(upgraded, "DELETE FROM message WHERE session_id = 'ses_1'")
+    change(upgraded, "DELETE FROM part WHERE session_id = 'ses_1'")
+    assert [*shape(read(upgraded)[0])] == ["u:Where are the tests?", "u:And now?"]
+
+
+def test_a_note_before_all_messages_is_a_system_message(newer: Path) -> None:
+    add(newer, "msg_0", "system", 0, text="Be kind.")
+    assert next(shape(read(newer)[0])) == "s:Be kind."
+
+
+def test_notes_of_opencode_1_are_not_counted(path: Path) -> None:
     assert not any(recording.skipped for recording in read(path))
-    change(path, "UPDATE session_message SET type = 'assistant'")
-    told = {"message of opencode 2 (table session_message)": 1}
-    assert read(path)[-1].skipped == told
+
+
+@pytest.mark.parametrize("kind", ["user", "shell", "assistant"])
+def test_an_error_in_a_row_of_opencode_2_names_it(newer: Path, kind: str) -> None:
+    add(newer, "msg_0", kind, 0, content=3)
+    with pytest.raises(ReadError, match=r"newer\.db.*session ses_1, message 0: "):
+        read(newer)
+    assert len(read(newer, on_error="skip")[0].messages) == 8
+
+
+# --- errors ------------------------------------------------------------------------------------------
 
 
 def test_an_error_names_the_file_the_session_and_the_part(path: Path) -> None:
