@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from ctxlab.formats.base import Format, Source
-from ctxlab.formats.fields import get_in, get_number, get_text, require_list, require_object
+from ctxlab.formats.fields import (
+    get_in,
+    get_number,
+    get_object,
+    get_text,
+    require_list,
+    require_object,
+)
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.opencode.session import StoredMessage, build_recording
@@ -39,9 +46,12 @@ def sniff(head: FileHead) -> bool:
         True if the file has one of these forms.
     """
     value = head.value
-    if isinstance(get_in(value, "messages"), list):
-        return _is_session(get_in(value, "info"))
-    return _stored_kind(value) is not None
+    # The info of a session may contain whole files, and be longer than the beginning that was read.
+    is_cut_off = not head.is_complete and "messages" not in get_object(value)
+    is_export = isinstance(get_in(value, "messages"), list) or is_cut_off
+    return (is_export and _is_session_info(get_in(value, "info"))) or _stored_kind(
+        value
+    ) is not None
 
 
 def find_session_id(head: FileHead) -> str | None:
@@ -128,9 +138,9 @@ def _stored_id(stored: _Stored) -> str:
     return str(stored[1]["id"])
 
 
-def _is_session(info: Any) -> bool:
+def _is_session_info(info: Any) -> bool:
     named = get_text(info, "id") and isinstance(get_in(info, "title"), str)
-    return bool(named and get_text(info, "version")) and _has_time(info)
+    return bool(named and get_text(info, "version"))
 
 
 def _has_time(value: Any) -> bool:
@@ -139,7 +149,7 @@ def _has_time(value: Any) -> bool:
 
 def _stored_kind(value: Any) -> str | None:
     """Return whether the JSON value of a file is a session, a message or a part; None if neither."""
-    if _is_session(value):
+    if _is_session_info(value) and _has_time(value):
         return "session"
     if not (get_text(value, "id") and get_text(value, "sessionID")):
         return None

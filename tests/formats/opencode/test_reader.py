@@ -274,6 +274,11 @@ def test_the_first_system_prompt_is_kept_and_its_changes_are_counted(read: Read)
     assert recording.skipped == {"change of the system prompt": 1}
 
 
+def test_a_session_with_long_info_is_recognised(read: Read) -> None:
+    info = {"summary": {"diffs": [{"after": "x" * 300_000}]}, "time": {"created": 1}}
+    assert len(read(user("u", "hi"), said("a", "yes"), info=info).messages) == 2
+
+
 def test_an_error_names_the_message(read: Read, tmp_path: Path) -> None:
     rows = [user("u", "hi"), said("a", tool("c", "odd")), said("b", "yes")]
     with pytest.raises(ReadError, match=r"full\.json.*message 1: status of a tool part"):
