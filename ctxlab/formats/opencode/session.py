@@ -279,7 +279,8 @@ class _SessionBuilder:
             self._add_answer(info, parts)
         else:
             self.skip("interrupted answer")
-        self._starts.setdefault(id, start)
+        if id:
+            self._starts.setdefault(id, start)
 
     def list_compactions(self) -> list[Compaction]:
         """Return the compactions of the session, in order.
