@@ -124,8 +124,10 @@ class _Loader:
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
         """Detect the format of each file, and yield the format and the files to read together.
 
-        In each folder, files that are read separately come before groups of files.
+        In each folder, files that are read separately come before groups of files. Groups that span
+        folders come last.
         """
+        spanning: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
         for _, here in groupby(files, key=lambda found: found.folder):
             groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
             for found in here:
@@ -133,12 +135,14 @@ class _Loader:
                 format = self._detect_format(found, head) if head else None
                 if head is None or format is None:
                     continue
-                if format.group_key is None:
+                group = format.group_key(head) if format.group_key else None
+                if group is None:
                     yield format, [found]
                 else:
-                    key = format.name, format.group_key(head)
-                    groups.setdefault(key, (format, []))[1].append(found)
+                    into = spanning if format.spans_folders else groups
+                    into.setdefault((format.name, group), (format, []))[1].append(found)
             yield from groups.values()
+        yield from spanning.values()
 
     def _read_head(self, found: FoundFile) -> FileHead | None:
         try:

@@ -36,6 +36,8 @@ _MODULES = (
     "langchain",
     "pi",
     "gemini_cli.reader",
+    "opencode.reader",
+    "opencode.database",
     "codex.reader",
     "copilot_cli.reader",
     "openhands.completions",

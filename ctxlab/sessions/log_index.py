@@ -63,7 +63,8 @@ class _RecognizedFile(NamedTuple):
     "modification time and size of the file before it was read"
     format: Format
     group: str | None
-    "files with the same folder, format and group are read together; None: the file is read alone"
+    """files with the same folder, format and group are read together, or from all folders if the format
+    spans folders; None: the file is read alone"""
 
 
 class LogIndex:
@@ -107,7 +108,8 @@ class LogIndex:
         for key, each in found.items():
             looked = self._recognize_file(each)
             if looked is not None:
-                beside = key if looked.group is None else each.folder
+                folder = "" if looked.format.spans_folders else each.folder
+                beside = key if looked.group is None else folder
                 group = (beside, looked.format.name, looked.group or "")
                 groups.setdefault(group, []).append((each, looked))
         return [_make_log_file(these) for these in groups.values()]

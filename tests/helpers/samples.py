@@ -1,7 +1,8 @@
 """Small hand-written sample files of all formats; ``NAME.anything`` is a sample of the format NAME.
 
 A folder is packed as a zip archive of its files. A folder with a file ``tables.jsonl`` is converted to
-a SQLite database; each line of the file is a row.
+a SQLite database. Each line of the file is a row of a session store, or creates a table with the
+statement in its key ``sql``; if there is such a line, the tables of a session store are not created.
 """
 
 from __future__ import annotations
@@ -45,13 +46,17 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def _database(rows: bytes) -> bytes:
-    """Return a database of the session store with the given rows; invalid rows are skipped."""
+    """Return a database with the given rows. Invalid rows are skipped; lists and objects become JSON."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA page_size = 512")
-    migrate_schema(connection, Path("sample"))
+    if b'"sql"' not in rows:
+        migrate_schema(connection, Path("sample"))
     for line in rows.splitlines():
         try:
             row = json.loads(line)
+            if "sql" in row:
+                connection.execute(row["sql"])
+                continue
             table = row.pop("table")
             values = [json.dumps(v) if isinstance(v, (dict, list)) else v for v in row.values()]
             marks = ", ".join("?" * len(values))
@@ -60,6 +65,7 @@ def _database(rows: bytes) -> bytes:
             continue
         except sqlite3.Error:
             continue
-    content = connection.serialize()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    content = connection.serialize() if tables else b""
     connection.close()
     return content
