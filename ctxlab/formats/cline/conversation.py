@@ -12,11 +12,14 @@ A history row is a message in Anthropic's format with additional keys. Rows that
   metadata of the task, or from the environment details that the agent sent.
 
 The products tag the rows that a compaction replaced (``condenseParent``, ``truncationParent``), or
-log their range. A row of the summary does not say when the compaction happened. This is known from
-the log of the user interface. Without it, the position is computed from the rule of the product: a
-summary in an assistant row was followed by 3 kept rows, and a truncation kept about as many rows as
-it removed. An answer and its tool results are kept together: if a result was kept, so is its answer,
-and an answer whose results were removed does not count as kept.
+log their range. The row of a summary or marker stands before the rows that were kept, so its place is
+not the time of the compaction. The log of the user interface has this time. Without it, the position
+is computed from the rule of the product: a summary in an assistant row was followed by 3 kept rows.
+A truncation kept as many rows as it removed, or two more; the smaller number is assumed.
+
+A summary or marker is sent until a later compaction removes it, so a compaction may have the texts of
+several. An answer and its tool results are kept together: if a result was kept, so is its answer, and
+an answer whose results were removed does not count as kept.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.cline import xml_calls
+from ctxlab.formats.cline.context_edits import ContextEdits
 from ctxlab.formats.cline.ui_log import UiLog, UiRequest, includes_cached
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.chat_format import make_call, text_part
@@ -61,6 +65,10 @@ class _Event(NamedTuple):
     "indices of the rows that are no longer sent"
     tokens_before: int | None = None
     "number of tokens before the change"
+    shown: int | None = None
+    "index of the row with the text that replaces the hidden rows; None if there is none"
+    note: str | None = None
+    "text that replaces the hidden rows, if no row contains it"
 
 
 @dataclass
@@ -137,28 +145,33 @@ class ConversationBuilder:
             if model := named or self._models_in_use.get(row):
                 self.models[model] += 1
 
-    def build_compactions(self, log: UiLog) -> list[Compaction]:
+    def build_compactions(self, log: UiLog, edits: ContextEdits) -> list[Compaction]:
         """Return the compactions of the history.
 
-        Changes of the context without an answer between them are one compaction.
+        Changes of the rows without an answer between them are one compaction.
 
         Parameters
         ----------
         log : UiLog
             The log of the user interface; empty if there is none.
+        edits : ContextEdits
+            The edits of messages; empty if there are none.
 
         Returns
         -------
         list of Compaction
             The compactions, in order.
         """
-        events = sorted([*self._stored_events(log), *self._range_events(log)], key=lambda e: e.row)
+        events = [*self._stored_events(log), *self._range_events(log, edits.notice)]
         hidden: frozenset[int] = frozenset()
+        shown: set[int] = set()
         compactions: list[Compaction] = []
-        for event in events:
+        for event in sorted(events, key=lambda event: event.row):
             hidden |= event.hidden
+            shown |= set() if event.shown is None else {event.shown}
             seen = [row for row in range(event.row) if row not in hidden]
-            texts = [_stored_text(self._rows[row]) for row in seen if self._replaces(row)]
+            texts = [_stored_text(self._rows[row]) for row in sorted(shown - hidden)]
+            texts.append(event.note)
             position = self._start_of(event.row)
             kept = (p for row in seen for p in range(self._start_of(row), self._start_of(row + 1)))
             compaction = Compaction(
@@ -171,7 +184,8 @@ class ConversationBuilder:
             if before and not any(before.position <= p < position for p in self._answers.values()):
                 compactions.pop()
             compactions.append(compaction)
-        return compactions
+        # Cline clears results before it removes messages.
+        return sorted([*self._clearings(log, edits), *compactions], key=lambda c: c.position)
 
     def _add_reasoning_row(self, row: _Row) -> None:
         """Store the summary of an encrypted reasoning row for the next answer."""
@@ -306,28 +320,52 @@ class ConversationBuilder:
             else:
                 tagged = (i for i, each in enumerate(self._rows) if id and id in _parents(each))
                 hidden = frozenset(tagged)
-            events.append(_Event(self._find_row_after(row, time, len(hidden)), hidden, tokens))
+            after = self._find_row_after(row, time, len(hidden))
+            events.append(_Event(after, hidden, tokens, shown=row))
         return events
 
-    def _range_events(self, log: UiLog) -> list[_Event]:
-        ends = [min(each.last, each.newest_row, len(self._rows) - 1) + 1 for each in log.ranges]
-        return [
-            _Event(min(each.newest_row + 1, len(self._rows)), frozenset(range(each.first, end)))
-            for each, end in zip(log.ranges, ends, strict=True)
-        ]
+    def _range_events(self, log: UiLog, note: str | None) -> list[_Event]:
+        """Return the changes of the range that Cline deleted. A note replaces the first answer."""
+        events = []
+        for each in log.ranges:
+            end = min(each.last, each.newest_row, len(self._rows) - 1) + 1
+            hidden = frozenset([*range(each.first, end), *([] if note is None else [1])])
+            events.append(_Event(min(each.newest_row + 1, len(self._rows)), hidden, note=note))
+        return events
+
+    def _clearings(self, log: UiLog, edits: ContextEdits) -> list[Compaction]:
+        """Return a compaction for each time at which results were replaced by a note.
+
+        The time is the start of a request. The next request was the first without the results.
+        """
+        times = [request.time for request in log.requests]
+        ids: dict[int, list[str]] = {}
+        for time, row in edits.cleared:
+            later = log.requests[times.index(time) + 1 :] if time in times else ()
+            newest = next((each.newest_row for each in later), None)
+            answers = (p for r, p in self._answers.items() if newest is not None and r > newest)
+            position = next(answers, None)
+            held = range(self._start_of(row), self._start_of(row + 1))
+            results = (self.messages[p].tool_call_id for p in held)
+            id = next(filter(None, results), None)
+            if position is None or id is None:
+                self.skip("replaced result of an unknown request or call")
+            else:
+                ids.setdefault(position, []).append(id)
+        return [Compaction(p, "clear", cleared=tuple(found)) for p, found in ids.items()]
 
     def _find_row_after(self, row: int, time: float | None, hidden: int) -> int:
         """Return the index of the first row after the compaction that a row describes."""
         stored, end = self._rows[row], len(self._rows)
-        others = (index for index in range(row + 1, end) if self._replaces(index))
-        last = next(others, end)
+        later = [index for index in range(row + 1, end) if not self._replaces(index)]
         if time is not None:
-            stamps = ((i, get_number(self._rows[i], "ts")) for i in range(row + 1, last))
-            return next((i for i, stamp in stamps if stamp and stamp / 1000 > time), last)
+            stamps = ((index, get_number(self._rows[index], "ts")) for index in later)
+            return next((i for i, stamp in stamps if stamp and stamp / 1000 > time), end)
         if stored.get("isTruncationMarker") is True:
-            return min(row + 1 + hidden, last)
-        kept = _KEPT_AFTER_SUMMARY if stored.get("role") == "assistant" else 0
-        return min(row + 1 + kept, last)
+            kept = hidden
+        else:
+            kept = _KEPT_AFTER_SUMMARY if stored.get("role") == "assistant" else 0
+        return later[kept] if kept < len(later) else end
 
     def _keep_units(self, positions: Iterable[int]) -> tuple[int, ...]:
         """Add the answers of kept results, and remove answers whose results were not kept."""

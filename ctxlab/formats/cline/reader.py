@@ -5,6 +5,7 @@ A task folder contains these files:
 - ``api_conversation_history.json``: the history, a JSON list of messages in Anthropic's format with
   additional keys (``conversation``).
 - ``ui_messages.json``: the billed tokens of each request, and compactions (``ui_log``).
+- ``context_history.json`` (Cline): the notes that replace removed text (``context_edits``).
 - ``task_metadata.json`` (Cline): the models that the task used, and the version of Cline.
 - ``history_item.json`` (Roo Code, Kilo Code): the ids of the task and its parents, the mode and the
   folder of the workspace.
@@ -21,11 +22,9 @@ Two other forms of the history are read:
   write.
 
 What the files do not contain is not read: tool definitions, the system prompt (except in the SDK)
-and the version of Roo Code and Kilo Code. ``context_history.json`` is not read: it contains the
-notes with which Cline replaces repeated file contents and the text of the first answer after a
-truncation. Cline's ``metrics.tokens.cached`` is the sum of cache reads and writes. It is stored as
-cache reads if ``ui_messages.json`` does not separate them. Older versions of Roo Code deleted the
-messages that a summary replaced; then only the summary is known.
+and the version of Roo Code and Kilo Code. Cline's ``metrics.tokens.cached`` is the sum of cache
+reads and writes. It is stored as cache reads if ``ui_messages.json`` does not separate them. Older
+versions of Roo Code deleted the messages that a summary replaced; then only the summary is known.
 
 The formats are taken from the source code of the products. Of real files, only parts of one history
 of Cline (2026) were seen. Assumptions are: the position of a compaction without
@@ -58,6 +57,7 @@ import msgspec
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source, whole_folder
+from ctxlab.formats.cline.context_edits import ContextEdits, is_context_edits, read_context_edits
 from ctxlab.formats.cline.conversation import (
     ConversationBuilder,
     is_environment_block,
@@ -141,7 +141,7 @@ def read(source: Source) -> Iterator[Recording]:
             yield recording
 
 
-_ABOUT = "Cline, Roo Code and Kilo Code task folders"
+_ABOUT = "Cline, Roo Code and Kilo Code tasks (globalStorage/*/tasks, ~/.cline/data)"
 FORMAT = Format("cline", _ABOUT, sniff, read, group_key=whole_folder)
 
 
@@ -151,6 +151,8 @@ class _Task:
 
     log: UiLog = field(default_factory=UiLog)
     "the log of the user interface"
+    edits: ContextEdits = field(default_factory=ContextEdits)
+    "the edits of messages"
     item: _Row = field(default_factory=dict)
     "the entry of the task in the list of tasks"
     version: str | None = None
@@ -165,7 +167,7 @@ class _Task:
 
 
 def _detect_kind(head: FileHead) -> str | None:
-    """Return which file of a task folder this is: history, ui, metadata, item, or None."""
+    """Return which file of a task folder this is: history, ui, edits, metadata, item, or None."""
     value = head.value
     if len(head.rows) != 1:
         return None
@@ -180,6 +182,8 @@ def _detect_kind(head: FileHead) -> str | None:
         return "history" if isinstance(rows, list) and (sdk or plain) else None
     if is_ui_log(value):
         return "ui"
+    if is_context_edits(value):
+        return "edits"
     return "history" if any(map(_is_history_row, get_list(value))) else None
 
 
@@ -204,6 +208,8 @@ def _read_task(source: Source, folder: dict[str, list[PathOrUrl]]) -> _Task:
         try:
             if kind == "ui":
                 task = replace(task, log=read_ui_log(file))
+            elif kind == "edits":
+                task = replace(task, edits=read_context_edits(file))
             elif kind == "item":
                 task = replace(task, item=file.read_json())
             else:
@@ -242,7 +248,7 @@ def _read_history(source: Source, path: PathOrUrl, task: _Task) -> Recording:
         with file.handle_errors(number, "message"):
             builder.add_row(row, next_row)
     builder.add_usage(task.log, task.model_at)
-    compactions = builder.build_compactions(task.log)
+    compactions = builder.build_compactions(task.log, task.edits)
     messages = builder.messages if any(m.role != "system" for m in builder.messages) else []
     _add_skipped(source, file)
     item = task.item

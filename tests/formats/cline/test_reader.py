@@ -335,6 +335,32 @@ def test_an_answer_whose_results_were_deleted_is_not_kept(read: Read) -> None:
     assert compaction == Compaction(5, kept=(0, 3, 4))
 
 
+def edit(index: int, kind: int, block: int, ts: int, said: str) -> list[Any]:
+    return [index, [kind, [[block, [[ts, "text", [said], []]]]]]]
+
+
+def test_a_result_that_a_note_replaced_is_cleared_before_the_next_request(read: Read) -> None:
+    rows = [task(), answer(xml()), user(header(), "A"), answer(xml()), user(header(), "A")]
+    log = [request(1000, -1), request(2000, 1), request(3000, 3), request(4000, 5)]
+    recording = read(
+        *rows,
+        answer("c"),
+        user("d"),
+        answer("e"),
+        ui_messages=log,
+        context_history=[edit(2, 2, 1, 3000, "see below"), edit(4, 4, 1, 3000, "other")],
+    )
+    assert recording.compactions == (Compaction(7, "clear", cleared=("xml-1",)),)
+    assert recording.skipped == {"file content replaced within a message": 1}
+
+
+def test_the_note_about_removed_messages_replaces_the_first_answer(read: Read) -> None:
+    history = [task(), answer("a"), user("b"), answer("c"), user("d"), answer("e")]
+    log = [request(1, -1), say(3, 4, [2, 3])]
+    recording = read(*history, ui_messages=log, context_history=[edit(1, 0, 0, 2, "removed")])
+    assert recording.compactions == (Compaction(5, summary="removed", kept=(0, 4)),)
+
+
 CONDENSED = [
     task(ts=1000),
     answer(call("t1"), ts=2000, condenseParent="k"),
@@ -387,6 +413,28 @@ def test_a_truncation_keeps_as_many_rows_as_it_hides_and_shows_its_marker(read: 
     )
     assert [m.text for m in recording.messages[1:]] == ["a", "b", "c", "d", "e"]
     assert recording.compactions == (Compaction(5, summary="2 hidden", kept=(0, 3, 4)),)
+
+
+def test_a_marker_among_earlier_rows_is_shown_only_after_its_own_truncation(read: Read) -> None:
+    rows = [
+        task(ts=1000),
+        answer("a", ts=2000, condenseParent="k"),
+        user("one", ts=2999, isSummary=True, condenseId="k"),
+        user("b", ts=3000, truncationParent="t"),
+        user("two", ts=3999, isTruncationMarker=True, truncationId="t"),
+        answer("c", ts=4000),
+        user("d", ts=5000),
+        answer("e", ts=6000),
+    ]
+    about = [{"condenseId": "k"}, {"truncationId": "t", "prevContextTokens": 90}]
+    log = [
+        {"ts": 3500, "type": "say", "say": "condense_context", "contextCondense": about[0]},
+        {"ts": 5500, "type": "say", "say": "x", "contextTruncation": about[1]},
+    ]
+    assert read(*rows, ui_messages=log).compactions == (
+        Compaction(3, summary="one", kept=(0, 2)),
+        Compaction(5, summary="one\n\ntwo", kept=(0, 3, 4), tokens_before=90),
+    )
 
 
 def test_a_tag_of_a_summary_that_was_removed_hides_nothing(read: Read) -> None:
