@@ -25,6 +25,7 @@ an answer whose results were removed does not count as kept.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -283,20 +284,20 @@ class ConversationBuilder:
         """
         found: dict[int, UiRequest] = {}
         times = {row: self.messages[position].time for row, position in self._answers.items()}
+        answers = list(times)
         placed = any(each.newest_row is not None for each in requests)
         if not placed and len(requests) == len(times) and not any(times.values()):
             return dict(zip(times, requests, strict=True))
         for number, request in enumerate(requests):
             if request.usage is None:
                 continue
-            later = (each.time for each in requests[number + 1 :] if each.time is not None)
-            end = next(later, None)
-            newest, start = request.newest_row, request.time
-            if newest is not None:
-                rows = (row for row in times if row > newest)
+            if request.newest_row is not None:
+                place = bisect_right(answers, request.newest_row)
+                row = answers[place] if place < len(answers) else None
             else:
-                rows = (r for r, time in times.items() if _is_between(start, time, end))
-            row = next(rows, None)
+                end = requests[number + 1].time if number + 1 < len(requests) else None
+                rows = (r for r in answers if _is_between(request.time, times[r], end))
+                row = next(rows, None)
             if row is None or row in found:
                 self.skip("billed request without an answer")
             if row is not None:

@@ -25,6 +25,7 @@ What the files do not contain is not read: tool definitions, the system prompt (
 and the version of Roo Code and Kilo Code. Cline's ``metrics.tokens.cached`` is the sum of cache
 reads and writes. It is stored as cache reads if ``ui_messages.json`` does not separate them. Older
 versions of Roo Code deleted the messages that a summary replaced; then only the summary is known.
+Cline does not store the conversations of its subagents, except in the SDK.
 
 The formats are taken from the source code of the products. Of real files, only parts of one history
 of Cline (2026) were seen. Assumptions are: the position of a compaction without

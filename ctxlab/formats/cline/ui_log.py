@@ -117,7 +117,7 @@ def is_ui_log(value: Any) -> bool:
         True if the value is a list, and its first element has a time and the type say or ask.
     """
     rows = get_objects(value)[:1]
-    return any(row.get("type") in ("say", "ask") and _seconds(row, "ts") for row in rows)
+    return any(row.get("type") in ("say", "ask") and "ts" in row for row in rows)
 
 
 def read_ui_log(file: Source) -> UiLog:
@@ -146,6 +146,8 @@ def read_ui_log(file: Source) -> UiLog:
             row = require_object(value, "a row of the user interface")
             if row.get("say") == "api_req_started":
                 requests.append(_parse_request(row))
+            elif row.get("say") == "subagent_usage":
+                file.skip("usage of subagents")
             last = ranges[-1].last if ranges else -1
             if (deleted := _parse_range(row)) and deleted.last > last:
                 ranges.append(deleted)

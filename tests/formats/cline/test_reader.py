@@ -257,6 +257,7 @@ def test_a_request_belongs_to_the_answer_after_its_place_in_the_history(read: Re
         request(2000, 1, {"modelId": "m", "providerId": "openai"}, tokensIn=50, cacheReads=40),
         request(3000, 3),
         request(4000, 9, tokensIn=1),
+        {"ts": 5000, "type": "say", "say": "subagent_usage", "text": "{}"},
     ]
     history = [task(), answer("a"), user("b"), answer("c"), user("d"), answer("e")]
     recording = read(*history, ui_messages=log)
@@ -265,7 +266,7 @@ def test_a_request_belongs_to_the_answer_after_its_place_in_the_history(read: Re
     assert (first.extra, first.time) == ({"cost": 0.5}, 1.0)
     assert (second.usage, third.usage) == (Usage(input=10, cache_read=40), None)
     assert recording.model == "m"
-    assert recording.skipped == {"billed request without an answer": 1}
+    assert recording.skipped == {"billed request without an answer": 1, "usage of subagents": 1}
 
 
 def test_a_request_without_a_place_belongs_to_the_answer_after_its_time(read: Read) -> None:
