@@ -40,6 +40,7 @@ from typing import Any, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
+from ctxlab.formats.cline import reader as cline
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common import request_log
 from ctxlab.formats.common.usage import anthropic_usage
@@ -70,8 +71,11 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if at least one request or message has a field or block specific to Anthropic.
+        True if at least one request or message has a field or block specific to Anthropic, and the
+        file is not the history of an agent that adds keys to Anthropic's messages.
     """
+    if cline.sniff(head):
+        return False
     if any(map(is_anthropic, request_log.request_bodies(head))):
         return True
     rows = [row for row in get_objects(list(head.rows)) if "role" in row]

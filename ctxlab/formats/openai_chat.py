@@ -30,6 +30,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import fields, mini_swe_agent
 from ctxlab.formats.anthropic import is_anthropic
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
+from ctxlab.formats.cline import reader as cline
 from ctxlab.formats.common import chat_format, request_log
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.usage import openai_usage
@@ -39,7 +40,7 @@ from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
 # Readers for agents that also store lists of chat messages; they take precedence.
-_OTHER_READERS = (mini_swe_agent, openhands_completions)
+_OTHER_READERS = (cline, mini_swe_agent, openhands_completions)
 
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *_REASONING_KEYS)

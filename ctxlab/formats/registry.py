@@ -25,6 +25,7 @@ _MODULES = (
     "claude_code.reader",
     "inspect.reader",
     "atif.reader",
+    "cline.reader",
     "anthropic",
     "openai_chat",
     "messages",
