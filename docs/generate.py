@@ -26,8 +26,8 @@ strategies take another strategy as a parameter: `hysteresis(observation_mask(ke
 `ctxlab strategies NAME` shows the parameters of a strategy, their defaults and an example.
 
 The column *source* names the paper, product or design note that a strategy is based on. The
-design notes are the documents that ctxlab grew out of; [this page](../tests/SEEDS.md) lists their requirements. The column *calls a
-model* says whether a strategy can call a model. It does so only if its parameter `model` (or, for
+design notes are the documents that ctxlab grew out of; [this page](../tests/SEEDS.md) lists their
+requirements. The column *calls a model* says whether a strategy can call a model. It does so only if its parameter `model` (or, for
 `retrieval`, the parameter `embedding`) is set. [The glossary](glossary.md) explains the terms."""
     return page(
         intro,

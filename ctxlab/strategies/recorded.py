@@ -16,9 +16,9 @@ from ctxlab.strategies.helpers.text import with_text
 class recorded(BaseStrategy):
     """Repeats the compactions that the recorded product wrote into its log.
 
-    Claude Code, pi, Codex and OpenHands log their compactions. Each compaction drops, summarises or
-    clears messages. The strategy applies a compaction, with the recorded summary, before the next
-    request. The limit has no effect. A recording without compactions is sent in full.
+    Many coding agents, such as Claude Code and Codex, log their compactions. Each compaction drops,
+    summarises or clears messages. The strategy applies a compaction, with the recorded summary, before
+    the next request. The limit has no effect. A recording without compactions is sent in full.
 
     The requests approximate those of the recorded agent. Content that the product restored after a
     compaction, or cleared without logging it, is not known. Where the product sent an invalid
