@@ -38,7 +38,7 @@ _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
 
 @dataclass
 class ConversationBuilder:
-    """Builder that converts the rows of one main or side conversation to a recording."""
+    """Builder that converts the rows of the main conversation or of a subagent to a recording."""
 
     skip: SkipCallback
     "called with a description of each row or block that is skipped"
@@ -48,8 +48,8 @@ class ConversationBuilder:
     _answers_by_id: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _answers_by_call: dict[str, MessageBuilder] = field(default_factory=dict, init=False)
     _items_by_uuid: dict[str, list[_Item]] = field(default_factory=dict, init=False)
-    """uuid of a row → the messages built from the row, in order; for a tool result, the answer with its
-    call"""
+    """uuid of a row → the messages built from the row, in order; for a tool result, the assistant
+    message with the call"""
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def add(self, row: dict[str, Any]) -> None:

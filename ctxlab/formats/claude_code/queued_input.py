@@ -5,9 +5,9 @@ queue in a ``queue-operation`` row:
 
 - ``enqueue`` adds a prompt. The row contains its text.
 - ``dequeue`` removes a prompt that begins a new turn. A ``user`` row with the prompt follows.
-- ``remove`` removes a prompt that was delivered in the middle of the current turn. No ``user`` row
-  follows. Newer clients add ``reason: absorbed_mid_turn``. With any other reason the prompt was not
-  delivered.
+- ``remove`` removes a prompt, and no ``user`` row follows. Without a ``reason``, or with the reason
+  ``absorbed_mid_turn`` of newer clients, the prompt was delivered in the middle of the current turn.
+  With any other reason, the prompt was not delivered.
 - ``popAll`` removes all prompts because the user withdrew them.
 
 Newer clients also write an ``attachment`` row of type ``queued_command`` with the prompt, shortly

@@ -22,7 +22,7 @@ Claude Code writes one row per event.
 - If an answer was interrupted while the model was thinking, it is empty and is skipped.
 - All other rows are skipped and counted by type. This includes error messages of the client
   (``isApiErrorMessage``, model ``<synthetic>``). The counts are stored in the first recording of the
-  file. Interrupted answers are counted in their own recording.
+  file. An interrupted answer is counted in the recording of its conversation.
 
 References
 ----------
@@ -134,11 +134,12 @@ def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
 
 
 def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
-    """Yield for each row the key of its conversation. The key of the main conversation is ``""``.
+    """Yield for each row the key of its conversation.
 
-    The key of a side chain is its ``agentId``, or the uuid of its first row if it has no ``agentId``.
-    Sessions that follow each other in the file form one conversation. If the rows of several sessions
-    are interleaved, each session is a conversation and its id is the key.
+    The key of the main conversation is ``""``. It consists of all sessions in the file. If the rows
+    of several sessions are interleaved, each session is a separate main conversation, and its key is
+    its id. The key of a side chain is made from its ``agentId``, or from the uuid of its first row if
+    it has no ``agentId``.
     """
     said = (row for row in rows if row.get("type") in _MESSAGE_TYPES)
     sessions = (get_text(row, "sessionId") for row in said if not row.get("isSidechain"))

@@ -61,7 +61,7 @@ def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
     rows : iterable of Any
         The logged messages, in the format of any supported API.
     skip : Callable
-        Called with a description of each skipped item before the first message.
+        Called with a description of each item that is skipped before the first parsed message.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def parse_message(row: Any, skip: SkipCallback) -> list[Message]:
 
 
 def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[Message]:
-    """Copy the time of a row to its messages, and its usage to the assistant messages."""
+    """Copy the time of a row to its messages, and the usage of the row to its assistant messages."""
     time = find_timestamp(row) or get_time(row, "createdAt")
     usage = detect_usage(row.get("usage"))
     timed = (each if each.time is not None else each.replace(time=time) for each in messages)

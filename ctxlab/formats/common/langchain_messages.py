@@ -160,7 +160,10 @@ def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _parse_function_call(value: Any) -> list[Any]:
-    """Return OpenAI's legacy ``function_call`` as a list of one call, with the function name as id."""
+    """Convert OpenAI's legacy ``function_call`` to a list of at most one call.
+
+    The id of the call is the function name.
+    """
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 

@@ -46,8 +46,8 @@ def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[Dataset
     Raises
     ------
     SpecError
-        If ``sha256`` is not a valid hash, or if it is given for a data set with no file, or several
-        files, whose hash is unknown.
+        If ``sha256`` is not a valid hash, or if it is given although the number of files without a
+        hash in the catalog is not 1.
     DataMissing
         If the catalog contains no hash for any file and ``sha256`` is not given.
     """

@@ -5,8 +5,8 @@ test_result, metadata, history, metrics, …}``. A saved trajectory contains onl
 events. An event is an action or an observation. In older versions of OpenHands, ``history`` is a
 list of pairs ``[action, observation]``.
 
-- OpenHands builds the messages of each request from the events, and this reader follows the same
-  rules. An action with ``tool_call_metadata`` contains the answer of the model. The observations of
+- OpenHands builds the messages of each request from the events. This reader follows the rules of
+  OpenHands. An action with ``tool_call_metadata`` contains the answer of the model. The observations of
   this action repeat the answer, so it is read only once. Observations become tool results, followed
   by the working directory and the exit code. Results longer than ``max_message_chars`` are
   truncated.

@@ -65,7 +65,10 @@ class _Unit:
 
 @dataclass
 class _Condensation:
-    """The ids of events that a condenser removed: a set, and a range from ``first`` to ``last``."""
+    """One removal of events by a condenser, the part of OpenHands that shortens the context.
+
+    The removed events have the ids in ``ids`` and the ids from ``first`` to ``last``.
+    """
 
     ids: frozenset[int]
     first: int
