@@ -105,7 +105,7 @@ def attachment_content(row: dict[str, Any], skip: SkipCallback) -> Content | Non
     >>> attachment_content(row, print)
     'Friday'
     """
-    if sent := [block for each in get_objects(row, "rendered") for block in _rendered_blocks(each)]:
+    if sent := rendered_blocks(row):
         return blocks.parse_content(sent, skip)
     attachment = row.get("attachment")
     kind = get_text(attachment, "type")
@@ -121,9 +121,31 @@ def attachment_content(row: dict[str, Any], skip: SkipCallback) -> Content | Non
     return _remind(*lines) if lines else None
 
 
-def _rendered_blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    content = entry.get("content")
-    return blocks.to_blocks(content) if isinstance(content, list) or get_text(content) else []
+def rendered_blocks(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the content blocks of an attachment row as they were sent.
+
+    Parameters
+    ----------
+    row : dict
+        A row of any type.
+
+    Returns
+    -------
+    list of dict
+        The blocks. Empty if the row does not contain them.
+
+    Raises
+    ------
+    ValueError
+        If the content is neither a string nor a list of objects.
+
+    Examples
+    --------
+    >>> rendered_blocks({"rendered": [{"content": "Friday"}]})
+    [{'type': 'text', 'text': 'Friday'}]
+    """
+    contents = (each.get("content") for each in get_objects(row, "rendered"))
+    return [block for content in contents if content for block in blocks.to_blocks(content)]
 
 
 def _remind(*lines: str) -> str:

@@ -2,7 +2,7 @@
 
 The module ``reader`` groups the rows of a file into conversations. An attachment row becomes a user
 message with ``extra["meta"]`` and the type of the attachment as ``extra["attachment"]`` (see
-``attachments``). If its text repeats another message since the last answer, it is skipped. The last
+``attachments``). If a user row since the last answer has the same text, it is skipped. The last
 attachment of type ``prompt_snapshot`` contains the system prompt, and the last one with tools contains
 the tool definitions.
 """
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
-from ctxlab.formats.claude_code.attachments import attachment_content
+from ctxlab.formats.claude_code.attachments import attachment_content, rendered_blocks
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.chat_format import Content, MessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
@@ -107,6 +107,11 @@ class ConversationBuilder:
             if get_text(row, key):
                 self.meta.setdefault(key, row[key])
 
+    @property
+    def has_messages(self) -> bool:
+        """True if the conversation has a message."""
+        return any(not isinstance(item, _CompactionMarker) for item in self._items)
+
     def build_recordings(self, id: str, cluster: str) -> Iterator[Recording]:
         """Yield the conversation as a recording.
 
@@ -172,6 +177,8 @@ class ConversationBuilder:
 
     def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
         content = require_object(row.get("message"), "message").get("content")
+        if "attachment" in row:  # a queued prompt
+            content = rendered_blocks(row) or content
         results, said = blocks.split_tool_results(blocks.to_blocks(content), self.skip)
         time = get_time(row, "timestamp")
         if row.get("isCompactSummary"):
@@ -192,9 +199,8 @@ class ConversationBuilder:
     def _add_attachment(self, row: dict[str, Any], content: Content) -> list[_Item]:
         kind = get_text(row, "attachment", "type")
         if _comparable(content) in self._said_since_answer:
-            self.skip(f"attachment of type {kind} that repeats a message")
+            self.skip(f"attachment of type {kind} that repeats a user row")
             return []
-        self._said_since_answer.add(_comparable(content))
         extra = {"meta": True, "attachment": kind}
         message = Message("user", content, time=get_time(row, "timestamp"), extra=extra)
         self._items.append(message)
