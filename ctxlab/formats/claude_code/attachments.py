@@ -19,10 +19,10 @@ changed on disk or the instructions of a folder. It stores each such text as a r
 
 References
 ----------
-Attachment rows of Claude Code 2.1.39 to 2.1.219. That a type is sent, and the shape of types that do not
-occur in these files and of ``rendered``, are taken from public readers of these files and their tests,
-among them polylogue and OrchDash. The billed tokens of recorded sessions agree with the types that are
-sent.
+Attachment rows that Claude Code 2.1.39 to 2.1.219 wrote. Which types are sent, and the keys of
+``rendered`` and of types that do not occur in these files, are taken from other open-source programs
+that read sessions, such as polylogue and OrchDash, and from their test files. In these sessions, the
+bill of a request grows by the tokens of each type that is read as sent.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ first other call with the same prompt.
 
 References
 ----------
-Sessions of Claude Code 2.1.17 to 2.1.219. The shape of files of subagents is taken from public readers
-and their documentation, among them chitragupt and polylogue.
+Sessions of Claude Code 2.1.17 to 2.1.219. The shape of files of subagents is taken from other
+open-source programs that read sessions, such as chitragupt and polylogue, and from their documentation.
 """
 
 from __future__ import annotations
