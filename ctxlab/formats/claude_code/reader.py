@@ -8,7 +8,7 @@ Claude Code writes one row per event.
   after the results, so that calls and results stay together.
 - A ``user`` row contains text, tool results, or both. Rows with ``isMeta`` are also sent to the model.
   Their messages have ``extra["meta"]``. ``toolUseResult`` repeats a result; only the id
-  of a subagent is read from it.
+  and the final answer of a subagent are read from it.
 - A prompt that was typed while the model worked becomes a user message at the position at which the
   model received it (see ``queued_input``). Turns that the user abandoned are skipped (see
   ``branches``).
@@ -43,17 +43,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.claude_code.branches import find_abandoned_rows
 from ctxlab.formats.claude_code.conversation import ConversationBuilder
 from ctxlab.formats.claude_code.queued_input import insert_queued_prompts
 from ctxlab.formats.claude_code.subagents import (
     CallIndex,
+    final_answer,
     find_subagent_file,
     has_own_file,
     unwrap_progress,
 )
-from ctxlab.formats.fields import get_text
+from ctxlab.formats.fields import get_objects, get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.types import Recording
 
@@ -146,6 +148,8 @@ def _select_rows(rows: list[_Row], source: Source) -> Iterator[tuple[int, _Row, 
     abandoned = _abandoned_places(rows, keys)
     seen = {uuid for row in rows if (uuid := get_text(row, "uuid"))}
     side_keys, own_files = set(keys), dict[str, bool]()
+    waiting: dict[str, bool] = {}
+    "id of a subagent in progress rows → whether its final answer is still missing"
     for place, row in enumerate(insert_queued_prompts(rows)):
         inner = unwrap_progress(row)
         if place in abandoned:
@@ -164,7 +168,18 @@ def _select_rows(rows: list[_Row], source: Source) -> Iterator[tuple[int, _Row, 
             else:
                 if uuid:
                     seen.add(uuid)
+                waiting[agent] = not _ends_conversation(inner)
                 yield place, inner, key
+        answer = None if place in abandoned else final_answer(inner or row)
+        if answer and waiting.pop(answer["agentId"], False):
+            yield place, answer, f"side-{answer['agentId']}"
+
+
+def _ends_conversation(row: _Row) -> bool:
+    """Check whether a row is an answer without tool calls."""
+    content = get_objects(row, "message", "content")
+    calls = any(block.get("type") == "tool_use" for block in content)
+    return row.get("type") == "assistant" and not calls
 
 
 def _set_parents(
@@ -176,7 +191,7 @@ def _set_parents(
     if sides and len(sides) == len(chains):
         file = find_subagent_file(source, chains[sides[0]].meta.get("sessionId", ""))
     if file:
-        calls.add_parent_file(_index_calls(file.parent), sides[0], file.call)
+        calls.add_parent_file(_index_calls(file.parent, source), sides[0], file.call)
     matched = calls.match_calls(sides)
     for key in sides:
         meta, call = chains[key].meta, matched.get(key)
@@ -191,10 +206,14 @@ def _set_parents(
             meta["call_id"] = call
 
 
-def _index_calls(path: Path) -> CallIndex:
+def _index_calls(path: Path, source: Source) -> CallIndex:
     """Return the calls in another file. Malformed rows and rows of abandoned turns are left out."""
-    status = path.stat()
-    return _index_calls_cached(path, status.st_mtime_ns, status.st_size)
+    try:
+        status = path.stat()
+        return _index_calls_cached(path, status.st_mtime_ns, status.st_size)
+    except (OSError, ReadError):
+        source.skip(f"file {path.name}, which could not be read")
+        return CallIndex()
 
 
 @lru_cache(maxsize=4)

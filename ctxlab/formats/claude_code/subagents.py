@@ -5,7 +5,8 @@ The messages of a subagent are stored in one of three ways:
 - Rows with ``isSidechain`` in the file of the session (until about version 2.0).
 - Rows of type ``progress`` whose ``data.type`` is ``agent_progress`` (seen in 2.1.17 to 2.1.76).
   ``data.message`` is one row of the subagent, and ``data.agentId`` its id. The final answer of the
-  subagent has no such row. It is only in the result of the call.
+  subagent has no such row. Its text and its usage are taken from the ``toolUseResult`` of the call. A
+  compaction of the subagent is not recorded.
 - A file of its own. It is named ``agent-ID.jsonl`` and is next to the file of the session, in the folder
   of the session, or in a folder ``subagents`` in this folder (``SESSION/subagents/agent-ID.jsonl``). A
   file ``agent-ID.meta.json`` may name the call (``toolUseId``) and the subagent that made it
@@ -25,6 +26,7 @@ open-source programs that read sessions, such as chitragupt and polylogue, and f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +175,35 @@ def unwrap_progress(row: _Row) -> _Row | None:
     return outer | inner | tie
 
 
+def final_answer(row: _Row) -> _Row | None:
+    """Return the final answer of a subagent as a row, given the row with the result of its call.
+
+    Parameters
+    ----------
+    row : dict
+        A row of any type.
+
+    Returns
+    -------
+    dict or None
+        The answer, as a row of a side chain. None if the row contains no result of a subagent, or if
+        the subagent did not complete.
+
+    Examples
+    --------
+    >>> result = {"status": "completed", "agentId": "a1", "content": [{"type": "text", "text": "b"}]}
+    >>> final_answer({"type": "user", "toolUseResult": result})["message"]["content"]
+    [{'type': 'text', 'text': 'b'}]
+    """
+    result = row.get("toolUseResult")
+    agent, content = get_text(result, "agentId"), get_objects(result, "content")
+    if not agent or not content or get_text(result, "status") != "completed":
+        return None
+    message = {"content": list(content), "usage": get_in(result, "usage")}
+    outer = {key: row[key] for key in _COPIED_KEYS if key in row}
+    return outer | {"type": "assistant", "isSidechain": True, "agentId": agent, "message": message}
+
+
 @dataclass(frozen=True)
 class SubagentFile:
     """The file of a subagent, and the file of the conversation that started it."""
@@ -219,7 +250,7 @@ def find_subagent_file(source: Source, session: str) -> SubagentFile | None:
         candidates = [path.with_name(f"agent-{agent}.{suffix}")]
     else:
         candidates = [folder / f"{session}.{suffix}" for folder in path.parents[:_MAX_LEVELS]]
-    parent = next((each for each in candidates if each != path and each.is_file()), None)
+    parent = next((each for each in candidates if each != path and _is_file(each)), None)
     if parent is None:
         return None
     levels = len(path.relative_to(parent.parent).parts)
@@ -249,7 +280,7 @@ def has_own_file(source: Source, agent: str) -> bool:
     stem, _, suffix = path.name.partition(".")
     session = path.with_name(stem)
     folders = (path.parent, session, session / "subagents")
-    return any((folder / f"agent-{agent}.{suffix}").is_file() for folder in folders)
+    return any(_is_file(folder / f"agent-{agent}.{suffix}") for folder in folders)
 
 
 def _local_path(path: PathOrUrl) -> Path | None:
@@ -258,16 +289,18 @@ def _local_path(path: PathOrUrl) -> Path | None:
 
 def _is_file_name(name: str) -> bool:
     """Check that a recorded name is the name of a file, and not a path to another folder."""
-    return (
-        bool(name)
-        and not set(name) & {"/", "\\", "\0"}
-        and name not in (".", "..")
-        and len(name) < 200
-    )
+    return re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name) is not None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # for example, a folder that the user must not read
+        return False
 
 
 def _read_meta(path: Path, source: Source) -> Any:
-    if not path.is_file():
+    if not _is_file(path):
         return None
     try:
         return Source(path, source.name).read_json()

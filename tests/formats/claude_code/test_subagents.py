@@ -10,7 +10,7 @@ import pytest
 from claude_rows import Read, Row, call, result, said, shape, text, user
 
 from ctxlab.formats import load
-from ctxlab.messages.types import Recording
+from ctxlab.messages.types import Recording, Usage
 
 Files = dict[str, list[Row]]
 
@@ -58,6 +58,33 @@ def test_progress_rows_are_the_conversation_of_a_subagent(read: Read) -> None:
     assert agent.messages[1].usage is not None
     assert tie(agent) == ("session", "c1")
     assert tie(main) == (None, None)
+
+
+def test_the_final_answer_of_progress_rows_is_taken_from_the_result(read: Read) -> None:
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 20, "output_tokens": 7}
+    done = {"status": "completed", "agentId": "x", "content": [text("found")], "usage": usage}
+    rows = [progress("x", user("look")), progress("x", said("n1", call("d")))]
+    rows += [progress("x", user([result("d")])), user([result("c1", "found")], toolUseResult=done)]
+    main, agent = read(*started("c1"), *rows, ended("c2", "x"))
+    assert [*shape(agent)][2:] == ["tool:ok=d", "assistant:found"]
+    assert agent.messages[-1].usage == Usage(input=5, cache_read=20, output=7)
+    assert agent.messages[-1].time == 9.0
+    assert "tool:found=c1" in [*shape(main)]
+
+
+def test_a_final_answer_in_progress_rows_is_read_once(read: Read) -> None:
+    done = {"status": "completed", "agentId": "x", "content": [text("found")]}
+    rows = [progress("x", user("look")), progress("x", said("n1", text("found")))]
+    _, agent = read(*started("c1"), *rows, user([result("c1")], toolUseResult=done))
+    assert [*shape(agent)] == ["user:look", "assistant:found"]
+
+
+@pytest.mark.parametrize("status", ["async_launched", None])
+def test_a_result_of_a_subagent_that_still_runs_is_no_answer(read: Read, status: Any) -> None:
+    started_only = {"status": status, "agentId": "x", "content": [text("started")]}
+    row = user([result("c1")], toolUseResult=started_only)
+    _, agent = read(*started("c1"), progress("x", user("look")), row)
+    assert [*shape(agent)] == ["user:look"]
 
 
 def test_a_subagent_is_tied_by_the_call_that_its_rows_name(read: Read) -> None:

@@ -54,6 +54,12 @@ def count_file(path: Path) -> dict[str, int]:
             chains[data["agentId"]].append(inner)
         else:
             chains[(row.get("agentId") or "side") if row.get("isSidechain") else ""].append(row)
+            result = row.get("toolUseResult")
+            agent = result.get("agentId") if isinstance(result, dict) else None
+            # The final answer of a subagent in progress rows is only in the result of its call.
+            if agent in chains and result["status"] == "completed":
+                answer = {"content": result["content"], "usage": result["usage"]}
+                chains[agent].append({"type": "assistant", "uuid": agent, "message": answer})
     total: Counter[str] = Counter(dict.fromkeys((*KINDS, "recordings", "subagents"), 0))
     for agent, rows in chains.items():
         counted = count_chain(rows)
