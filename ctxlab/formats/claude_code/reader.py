@@ -7,8 +7,8 @@ Claude Code writes one row per event.
   message in the order in which they arrived. Other rows that arrived between call and result come
   after the results, so that calls and results stay together.
 - A ``user`` row contains text, tool results, or both. Rows with ``isMeta`` are also sent to the model.
-  Their messages have ``extra["meta"]``. ``toolUseResult`` repeats a result; only the id
-  and the final answer of a subagent are read from it.
+  Their messages have ``extra["meta"]``. ``toolUseResult`` repeats a result. Only the id and the final
+  answer of a subagent are read from it.
 - A prompt that was typed while the model worked becomes a user message at the position at which the
   model received it (see ``queued_input``). Turns that the user abandoned are skipped (see
   ``branches``).

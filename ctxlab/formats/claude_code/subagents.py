@@ -70,7 +70,8 @@ class CallIndex:
         key : str
             Key of the conversation.
         """
-        if call := get_text(row, "parentToolUseID"):
+        call = get_text(row, "parentToolUseID")
+        if call and row.get("type") in ("user", "assistant"):
             self._named_calls.setdefault(key, call)
         if row.get("isSidechain") and (agent := get_text(row, "agentId")):
             self._agents.setdefault(key, agent)
@@ -84,9 +85,11 @@ class CallIndex:
         elif row.get("type") == "user" and not row.get("isMeta"):
             self._prompts.setdefault(key, content_text(get_in(row, "message", "content")))
             agent = get_text(row, "toolUseResult", "agentId")
-            for id in filter(None, (get_text(block, "tool_use_id") for block in blocks)):
-                if agent:
-                    self._calls_by_agent.setdefault(agent, id)
+            answered = next(
+                filter(None, (get_text(block, "tool_use_id") for block in blocks)), None
+            )
+            if agent and answered:
+                self._calls_by_agent.setdefault(agent, answered)
 
     def add_parent_file(self, parent: CallIndex, key: str, call: str | None) -> None:
         """Add the calls of another file to those of a subagent's file.
@@ -105,7 +108,7 @@ class CallIndex:
         for prompt, ids in parent._calls_by_prompt.items():
             self._calls_by_prompt[prompt] = [*ids, *self._calls_by_prompt.get(prompt, ())]
         if call:
-            self._named_calls.setdefault(key, call)
+            self._named_calls[key] = call
 
     def match_calls(self, keys: Iterable[str]) -> dict[str, str]:
         """Find the calls that started the given subagents.

@@ -202,6 +202,13 @@ def test_a_subagent_is_tied_by_the_file_that_describes_it(tmp_path: Path) -> Non
     assert tie(found["s/subagents/agent-x/side-x"]) == ("s", "c2")
 
 
+def test_progress_of_the_tools_of_a_subagent_does_not_name_its_call(read: Read) -> None:
+    tool = {"type": "progress", "data": {"type": "bash_progress"}, "parentToolUseID": "d"}
+    rows = [side("x", tool), side("x", user("look")), side("x", said("n1", call("d")))]
+    _, agent = read(*started("c1"), *rows, ended("c1", "x"))
+    assert tie(agent) == ("session", "c1")
+
+
 def test_a_file_of_a_subagent_of_a_subagent_is_tied_to_its_file(tmp_path: Path) -> None:
     inner = [side("y", user("deeper"))]
     files = {"s.jsonl": started("c1"), "s/subagents/agent-y.jsonl": inner}
