@@ -12,13 +12,15 @@ folder above. A file may also contain the JSON list of all events, JSONL with on
   state is the last event of the active branch. Only the active branch is read. The events of the other
   branches are counted.
 - The usage of a response is in the state (or in an event with the statistics), and is matched by the id
-  of the response. ``prompt_tokens`` includes cached tokens.
+  of the response. ``prompt_tokens`` includes cached tokens, except if there are more cached tokens than
+  input tokens (agents that are run by the Agent Client Protocol).
 - The log has the names and descriptions of built-in tools, but not their parameters.
 - The conversations of tasks are in the folder ``subagents`` of their parent. They are in the cluster of
   the parent.
 
-Assumed, because no such log was available: the dynamic context of a system prompt is a part of the
-system message, and the usage of Anthropic models has the same form as that of OpenAI.
+The requests that version 1.55.1 sent in a conversation with condensations, parallel calls and an
+unknown tool are equal to those of the recording. Assumed: a summary without ``summary_offset`` is not
+sent, and a later condensation also forgets the summary of an earlier one.
 
 References
 ----------

@@ -6,7 +6,8 @@ if the log does not contain it, by the id of its call.
 
 Results have the form in which the SDK sends them: a failed tool starts with a notice, and the output of
 the terminal is followed by the working directory, the Python interpreter and the exit code. Limits on
-the length of results differ between versions and are not applied. ``openhands/sdk`` reads the files.
+the length of results differ between versions and are not applied. The SDK joins consecutive user
+messages when it sends them; they stay separate here. ``openhands/sdk`` reads the files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ctxlab.formats.common.api_content import parse_tool_call, parse_tools
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
+    get_count,
     get_in,
     get_list,
     get_object,
@@ -42,6 +44,7 @@ _usage = UsageShape(
     cache_write="cache_write_tokens",
     reasoning="reasoning_tokens",
 )
+_separate_usage = _usage._replace(includes_cache=False)
 _RESULT_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 _ERROR_NOTICE = "[An error occurred during execution.]"
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -88,7 +91,7 @@ def read_usages(rows: Iterable[dict[str, Any]]) -> dict[str, BilledCall]:
     """
     billed = ((get_text(row, "response_id"), row) for row in rows)
     return {
-        id: BilledCall(_usage.parse_billed(row), get_text(row, "model"))
+        id: BilledCall(_parse_usage(row), get_text(row, "model"))
         for id, row in billed
         if id is not None
     }
@@ -325,6 +328,12 @@ class SdkConversation:
             elif each is not None:
                 self.skip(f"block of type {get_text(each, 'type') or type(each).__name__}")
         return join_parts(parts)
+
+
+def _parse_usage(row: dict[str, Any]) -> Usage | None:
+    """Parse a usage. If it has more cached tokens than input tokens, they were counted separately."""
+    separate = get_count(row, "cache_read_tokens") > get_count(row, "prompt_tokens")
+    return (_separate_usage if separate else _usage).parse_billed(row)
 
 
 def _name_tool(definition: Any) -> Any:

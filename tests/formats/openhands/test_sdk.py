@@ -106,6 +106,7 @@ def read(store: Store) -> Callable[..., Recording]:
 
 def test_a_folder_of_events_is_one_recording(store: Store, tmp_path: Path) -> None:
     here = store(RUN, state(used("r1", 10, 4)))
+    (here / "events" / ".eventlog-count-4.marker").touch()
     told: list[tuple[Any, str]] = []
     for path in (here, here / "events", tmp_path):
         (recording,) = load(path, on_skip=lambda *each: told.append(each))
@@ -131,6 +132,13 @@ def test_the_state_has_usage_cost_and_configuration(read: Callable[..., Recordin
         "folder": "/w",
         "cost": 0.5,
     }
+
+
+def test_cached_tokens_beyond_the_input_tokens_are_separate(
+    read: Callable[..., Recording],
+) -> None:
+    recording = read(*RUN, base=state(used("r1", 10, 90)))
+    assert recording.messages[1].usage == Usage(input=10, cache_read=90, output=2)
 
 
 def test_events_are_ordered_by_the_number_in_the_file_name(store: Store) -> None:
