@@ -183,8 +183,8 @@ def test_the_system_prompt_names_the_tools(read: Callable[..., Recording]) -> No
         {"description": "Runs.", "kind": "FileEditorTool", "title": "other"},
         {"description": "Gets.", "mcp_tool": fetch, "kind": "MCPToolDefinition"},
     ]
-    context = {"dynamic_context": text("Host: here")}
-    prompt = event(0, "SystemPromptEvent", system_prompt=text("Be brief."), tools=tools, **context)
+    told = {"system_prompt": text("Be brief."), "dynamic_context": text("Host: here")}
+    prompt = event(0, "SystemPromptEvent", tools=tools) | told
     recording = read(prompt, *RUN)
     assert recording.messages[0].role == "system"
     assert recording.messages[0].text == "Be brief.\nHost: here"
