@@ -251,11 +251,17 @@ def test_parallel_calls_logged_as_several_messages_are_one_answer(write_lines: W
     assert (recording.skipped, recording.compactions) == ({}, ())
 
 
-def test_a_text_and_the_calls_after_it_are_one_answer(write_lines: WriteLines) -> None:
+def test_a_text_before_the_calls_of_an_answer_is_kept(write_lines: WriteLines) -> None:
     parts = [{"role": "assistant", "content": "Let me see."}, JS_ANSWER]
-    (recording,) = load(write_lines(generation(1, [USER], parts)))
-    assert recording.messages[1].text == "Let me see."
-    assert len(recording.messages[1].tool_calls) == 2
+    results = [{"role": "tool", "tool_call_id": id, "content": id} for id in ("c1", "c2")]
+    usage = {"usageDetails": {"input": 3, "output": 2}}
+    rows = generation(1, [USER], parts, **usage), generation(2, [USER, *parts, *results], SAID)
+    for number in (1, 2):
+        (recording,) = load(write_lines(*rows[:number]))
+        assert recording.messages[1].text == "Let me see."
+        assert len(recording.messages[2].tool_calls) == 2
+        assert recording.messages[2].usage == Usage(input=3, output=2)
+        assert (recording.skipped, recording.compactions) == ({}, ())
 
 
 @pytest.mark.parametrize("mark", ["index", "finish_reason"])

@@ -13,7 +13,8 @@ any other form is therefore converted back to JSON and becomes the text of the a
 The first of several choices is read, and the others are reported to the callback ``skip``. Some
 tracers log parallel tool calls as several assistant messages. If these messages are not marked as
 choices and their calls have different ids, they are joined into one answer. Such messages in a
-request are joined if the results of all calls follow.
+request are joined if the results of all calls follow. A separate message with text before the calls
+stays separate, because later requests contain it in this form.
 
 ``api_messages`` parses the messages.
 
@@ -292,8 +293,10 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
     answers = parse_messages((_default_to_assistant(row) for row in rows), skip)
     if not all(answer.role == "assistant" for answer in answers):
         return _join_answered_calls(answers)
-    if len(answers) > 1 and not any(map(_is_choice, rows)) and _are_parallel(answers):
-        return [_join_messages(answers)]
+    if len(answers) > 1 and not any(map(_is_choice, rows)):
+        opening = [] if answers[0].tool_calls else answers[:1]
+        if _are_parallel(calling := answers[len(opening) :]):
+            return [*opening, _join_messages(calling)]
     return [_take_first(answers, skip)] if answers else []
 
 
@@ -308,9 +311,9 @@ def _is_choice(row: dict[str, Any]) -> bool:
 
 
 def _are_parallel(messages: list[Message]) -> bool:
-    """Check whether all messages but the first have calls, and whether the ids of all calls differ."""
+    """Check whether all messages have calls, and whether the ids of all calls differ."""
     ids = [call.id for message in messages for call in message.tool_calls]
-    return all(m.tool_calls for m in messages[1:]) and all(ids) and len({*ids}) == len(ids)
+    return all(m.tool_calls for m in messages) and all(ids) and len({*ids}) == len(ids)
 
 
 def _join_answered_calls(messages: list[Message]) -> list[Message]:
