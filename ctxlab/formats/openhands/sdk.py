@@ -67,8 +67,8 @@ _STATE_KEYS = frozenset({"id", "agent", "workspace"})
 _STATE_FILE = "base_state.json"
 _EVENTS_FOLDER, _SUBAGENTS_FOLDER = "events", "subagents"
 _EVENT_NUMBER = re.compile(r"event-(\d+)-")
-# An event in a file that is too long for ``FileHead`` is recognised by one of these keys, because its
-# ``kind`` is the last key.
+# An event is recognised by one of these keys if its file was cut off or is too long for ``FileHead``,
+# because its ``kind`` is the last key.
 _EVENT_KEYS = frozenset({"system_prompt", "llm_message", "tool_call_id", "thought", "observation"})
 
 
@@ -161,7 +161,7 @@ def _is_single_event(head: FileHead) -> bool:
     """Check whether a file contains one event."""
     if len(head.rows) != 1 or not isinstance(head.value, dict):
         return False
-    if head.is_complete or "kind" in head.value:
+    if "kind" in head.value:
         return _is_event(head.value)
     return _has_event_fields(head.value) and not _EVENT_KEYS.isdisjoint(head.value)
 

@@ -330,3 +330,12 @@ def test_a_broken_event_is_named_by_its_file(store: Store) -> None:
 def test_a_long_event_is_recognised(store: Store) -> None:
     (recording,) = load(store([ASKED, message(2, "assistant", "x" * 400_000)], state()))
     assert len(recording.messages[1].text) == 400_000
+
+
+def test_an_event_file_that_was_cut_off_is_named_or_counted(store: Store) -> None:
+    here = store([*RUN, json.dumps(message(9, "user", "so?"))[:-30]], state())
+    with pytest.raises(ReadError, match=r"event-00004-.*not JSON"):
+        list(load(here))
+    (recording,) = load(here, on_error="skip")
+    assert len(recording.messages) == 4
+    assert sum(recording.skipped.values()) == 1
