@@ -43,6 +43,7 @@ _MODULES = (
     "copilot_cli.reader",
     "openhands.completions",
     "openhands.events",
+    "openhands.sdk",
     "swe_agent",
 )
 
