@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.errors import CtxlabError, ReadError
+from ctxlab.errors import CtxlabError, ReadError, UnknownFormat
 
 if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
@@ -162,8 +162,8 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
     Parameters
     ----------
     on_error : str
-        Value of the option ``--on-error``. If it is not ``"skip"``, errors about malformed lines
-        recommend ``--on-error skip``.
+        Value of the option ``--on-error``. If it is not ``"skip"``, errors about malformed lines and
+        unknown formats recommend ``--on-error skip``.
 
     Yields
     ------
@@ -176,9 +176,13 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
     except CtxlabError as error:
         skipped.rows.clear()
         skipped.note()
-        if isinstance(error, ReadError) and error.line is not None and on_error != "skip":
-            hint = f"{error.reason}; to skip such lines, add --on-error skip"
-            raise ReadError(error.path, error.line, hint) from None
+        if isinstance(error, ReadError) and on_error != "skip":
+            if error.line is not None:
+                hint = f"{error.reason}; to skip such lines, add --on-error skip"
+                raise ReadError(error.path, error.line, hint) from None
+            if isinstance(error, UnknownFormat):
+                hint = f"{error.reason}. To skip such files beside others, add --on-error skip"
+                raise UnknownFormat(error.path, None, hint) from None
         raise
     skipped.note()
 

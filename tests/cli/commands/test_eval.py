@@ -144,9 +144,25 @@ def test_a_named_file_that_no_reader_knows_stops_unless_skipping_is_asked_for(
     stopped = run(*command)
     assert stopped.code == 2
     assert "notes.txt: unknown format" in stopped.err
+    assert "To skip such files beside others, add --on-error skip" in stopped.err
     said = run(*command, "--on-error", "skip")
     assert said.code == 0
     assert "skipped 1 file (notes.txt: unknown format)" in said.err
+
+
+def test_a_damaged_saved_run_beside_recordings_stops_unless_skipping_is_asked_for(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved"
+    assert run("eval", logs, "-l", "4k", "-s", "full", "--out", saved).code == 0
+    (saved / "manifest.json").write_text('{"spec": [')
+    command = ["eval", saved, logs, "-l", "4k", "-s", "full"]
+    stopped = run(*command)
+    assert stopped.code == 2
+    assert "saved/manifest.json" in stopped.err
+    said = run(*command, "--on-error", "skip")
+    assert said.code == 0
+    assert f"skipped the saved run {saved}, whose settings are not used" in said.err
 
 
 @pytest.mark.e2e
