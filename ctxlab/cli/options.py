@@ -245,8 +245,8 @@ class Options:
     )
     on_error: str | None = option(
         "--on-error raise|skip",
-        "How to treat a malformed line: raise stops with an error; skip omits the line and counts "
-        "it. Default: raise.",
+        "How to treat a malformed line, and a named file that cannot be read: raise stops with an "
+        "error; skip omits the line or file and counts it. Default: raise.",
         autocompletion=complete_from(lambda: ("raise", "skip")),
     )
     answer_model: str = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -14,6 +14,7 @@ from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
+from ctxlab.formats.io.foreign import describe_unknown_file, list_keys
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.messages.types import Recording
@@ -53,11 +54,13 @@ def load(
         Read all files in this format. Files of a folder or glob are skipped if their content is not
         in this format. By default, the format of each file is recognised by its content.
     on_error : {"raise", "skip"}
-        ``"raise"`` stops at the first malformed line. ``"skip"`` continues, and
-        ``Recording.skipped`` contains the number of skipped items by reason.
+        ``"raise"`` stops at the first malformed line, at a named file that no reader recognises, and at
+        a folder that cannot be listed. ``"skip"`` continues, and ``Recording.skipped`` contains the
+        number of skipped items by reason. A path without recordings is an error only if it is the only
+        one, or if no path has recordings.
     on_skip : Callable, optional
-        Called for each file of a folder or glob in which no recording was found, with the path of
-        the file and the reason.
+        Called for each file in which no recording was found and for each folder that cannot be listed,
+        with the path and the reason. With ``on_error="raise"``, it is not called for named files.
     where : str, Callable, or iterable of them
         Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
         ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
@@ -75,9 +78,10 @@ def load(
     Raises
     ------
     ReadError
-        If a path does not exist, is empty or malformed, or contains no conversation.
+        If a path does not exist, is empty or malformed, or contains no conversation. If several
+        paths were named and ``on_error`` is ``"skip"``, only a path that does not exist is an error.
     UnknownFormat
-        If no reader recognises a file that was named explicitly.
+        If no reader recognises a file that was named explicitly, under the same condition.
     UnknownName
         If ``format`` is not the name of a known format, or a data set is unknown.
     DataMissing
@@ -92,12 +96,12 @@ def load(
             raise UnknownName("format", format, FORMATS)
         format = FORMATS[format]
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    files_by_path = [(each, find_files(each)) for each in paths]
+    report = on_skip or (lambda path, reason: None)
+    loader = _Loader(format, on_error, report, on_error == "raise" or len(paths) == 1)
+    files_by_path = [(each, find_files(each, loader.report_folder)) for each in paths]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
-    loader = _Loader(format, on_error, on_skip or (lambda path, reason: None))
-    stream = chain.from_iterable(loader.read_files(*each) for each in files_by_path)
-    unique = _make_ids_unique(stream)
+    unique = _make_ids_unique(loader.read_paths(files_by_path))
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
 
@@ -109,9 +113,30 @@ class _Loader:
     format: Format | None
     on_error: OnError
     on_skip: OnSkip
+    stops: bool
+    "True if a path without recordings is an error, also if other paths have recordings"
 
-    def read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
-        """Yield the recordings of the files at a path, and raise ``ReadError`` if there are none."""
+    def read_paths(
+        self, files_by_path: list[tuple[PathOrUrl, list[FoundFile]]]
+    ) -> Iterator[Recording]:
+        """Yield the recordings of all paths, and raise ``ReadError`` if there are none."""
+        nothing = True
+        for path, files in files_by_path:
+            for recording in self._read_files(path, files):
+                nothing = False
+                yield recording
+        if nothing and files_by_path:
+            reason = f"found no recording (paths read: {len(files_by_path)}); see ctxlab formats"
+            raise ReadError(files_by_path[0][0], None, reason)
+
+    def report_folder(self, error: ReadError) -> None:
+        """Raise the error of a folder that cannot be listed, or pass it to ``on_skip``."""
+        if self.on_error == "raise":
+            raise error
+        self.on_skip(error.path, error.reason)
+
+    def _read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
+        """Yield the recordings of the files at a path, and report it if there are none."""
         nothing = True
         for format, group in self._group(files):
             for recording in self._read_group(format, group):
@@ -119,7 +144,10 @@ class _Loader:
                 yield recording
         if nothing:
             reason = f"found no recording (files read: {len(files)}); see ctxlab formats"
-            raise ReadError(path, None, reason)
+            if self.stops:
+                raise ReadError(path, None, reason)
+            if not any(found.explicit for found in files):  # a named file was already reported
+                self.on_skip(path, reason)
 
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
         """Detect the format of each file, and yield the format and the files to read together.
@@ -162,15 +190,28 @@ class _Loader:
                 self._report([found], ReadError(found.path, None, "the file is empty"))
             return None
         if self.format is None:
-            format, reason = match_format(head), "unknown format"
-            if found.explicit:
-                reason += f"; known formats: {', '.join(FORMATS)}. Name one with --format"
+            format = match_format(head)
+            reason = "" if format else self._explain_unknown(found, head)
         else:
             format = self.format if found.explicit or self.format.sniff(head) else None
             reason = f"the content is not in the {self.format.name} format"
         if format is None:
             self._report([found], UnknownFormat(found.path, None, reason))
         return format
+
+    def _explain_unknown(self, found: FoundFile, head: FileHead) -> str:
+        """Return the reason for refusing a file. It is longer if the file was named and is an error."""
+        kind = describe_unknown_file(found.path, head)
+        is_error = found.explicit and self.stops
+        if kind and is_error:
+            return f"unknown format: the file looks like {kind.name}; {kind.advice}"
+        if kind and not kind.is_common:
+            return f"unknown format: looks like {kind.name}"
+        if not is_error:
+            return "unknown format"
+        keys = list_keys(head)
+        about = f" (JSON with the keys {keys})" if keys else ""
+        return f"unknown format{about}; known formats: {', '.join(FORMATS)}. Name one with --format"
 
     def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
         first, *others = files
@@ -193,8 +234,8 @@ class _Loader:
             self._report(files, ReadError(first.path, None, reason))
 
     def _report(self, files: list[FoundFile], error: ReadError) -> None:
-        """Raise the error if the user named the file. Otherwise, pass its reason to ``on_skip``."""
-        if files[0].explicit:
+        """Raise the error if the user named the file and it is an error. Otherwise, report the files."""
+        if files[0].explicit and self.stops:
             raise error
         for found in files:
             self.on_skip(found.path, error.reason)

@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ctxlab.errors import ReadError, UnknownFormat
@@ -87,8 +88,8 @@ class LogIndex:
     def scan(self) -> list[LogFile]:
         """Find all log files. Only files that are new or changed since the last scan are opened.
 
-        A file that cannot be read or has an unknown format is added to ``skipped_files``, unless
-        ``paths`` names it directly.
+        A file that cannot be read or has an unknown format, and a folder that cannot be listed, is added
+        to ``skipped_files``, unless ``paths`` names it directly.
 
         Returns
         -------
@@ -103,7 +104,8 @@ class LogIndex:
             If no format recognizes a file that ``paths`` names directly.
         """
         self.skipped_files = {}
-        found = {str(each.path): each for path in self.paths for each in find_files(path)}
+        files = (each for path in self.paths for each in find_files(path, self._skip_folder))
+        found = {str(each.path): each for each in files}
         self._recognized = {key: it for key, it in self._recognized.items() if key in found}
         groups: dict[tuple[str, ...], list[tuple[FoundFile, _RecognizedFile]]] = {}
         for key, each in found.items():
@@ -114,6 +116,12 @@ class LogIndex:
                 group = (beside, looked.format.name, looked.group or "")
                 groups.setdefault(group, []).append((each, looked))
         return [_make_log_file(these) for these in groups.values()]
+
+    def _skip_folder(self, error: ReadError) -> None:
+        """Note a folder that cannot be listed, or raise the error if the user named this folder."""
+        if any(str(error.path) == str(Path(path).expanduser()) for path in self.paths):
+            raise error
+        self.skipped_files[str(error.path)] = error.reason
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
         """Yield the recordings of a file in order. ``Recording.skipped`` counts malformed lines.

@@ -6,13 +6,19 @@ and the tool definitions. Their number of tokens, called the fixed part, is the 
 of a recording. It is estimated from the first bills, so that later bills can be compared with the
 counts. If the difference between bill and count jumps although no compaction is recorded, the
 recorded product changed its context without recording the change.
+
+A bill also contains tokens that no log contains: the hidden reasoning of the model and the results of
+the provider's own searches. Providers drop them later without an entry in the log, usually at the next
+message of the user. Such a fall of the bill does not mean that messages of the log were cleared. The
+tokens of hidden content are known from the billed reasoning and from earlier rises of the bill. A fall
+is therefore explained if it is not larger than these tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +27,16 @@ from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 
 FloatArray: TypeAlias = NDArray[np.float64]
+
+ChangeCause: TypeAlias = Literal["added", "hidden", "shortened", "cleared"]
+"""Probable cause of an unrecorded context change:
+
+- ``"added"``: the request contained content that is not in the log.
+- ``"hidden"``: content that is not in the log, such as hidden reasoning, was dropped.
+- ``"shortened"``: the bill rose by less than the count of the new messages, because one of them was
+  shortened before it was sent, or older messages were cleared.
+- ``"cleared"``: messages of the log were cleared, so that the bill fell.
+"""
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
@@ -50,6 +66,8 @@ class BilledSession:
     unsaid: tuple[tuple[int, int], ...]
     """unrecorded context changes; for each, the position of the first reply after the change, and the
     number of tokens by which the difference between bill and count changed"""
+    causes: tuple[ChangeCause, ...]
+    "the probable cause of each change in ``unsaid``"
 
 
 def compare_counts_with_bills(
@@ -203,6 +221,7 @@ def build_billed_session(
     jumps = np.flatnonzero((np.abs(moved) > _JUMP_SHARE * billed[1:]) & ~compacted[1:])
     first = next(iter(np.flatnonzero(compacted[1:]) + 1), len(billed))
     calm = offset[: min(first, jumps[0] + 1 if len(jumps) else first)]
+    hidden = _hidden_tokens(recording, places, moved, billed)
     largest = int(billed.argmax())
     fixed = float(np.median(calm[:_FIRST_BILLS]))  # later differences include errors of the counts
     return BilledSession(
@@ -214,4 +233,36 @@ def build_billed_session(
         fixed=round(fixed),
         error=float(np.median(relative_errors(expected, billed))),
         unsaid=tuple((places[i + 1], round(moved[i])) for i in jumps),
+        causes=tuple(
+            _find_cause(moved[i], hidden[i], billed[i], billed[i + 1]) for i in jumps.tolist()
+        ),
     )
+
+
+def _hidden_tokens(
+    recording: Recording, places: Sequence[int], moved: FloatArray, billed: FloatArray
+) -> list[float]:
+    """Return the tokens of hidden content that each request but the first can lose.
+
+    Hidden content is the billed reasoning, and the content that earlier jumps upwards added. A fall of
+    the bill removes a part of it.
+    """
+    held, hidden = 0.0, []
+    for place, change, before, after in zip(places, moved, billed, billed[1:], strict=False):
+        usage = recording.messages[place].usage
+        held += usage.reasoning if usage else 0
+        hidden.append(held)
+        if after < before:
+            held = max(held + min(change, 0), 0)
+        elif change > _JUMP_SHARE * after:
+            held += change
+    return hidden
+
+
+def _find_cause(moved: float, hidden: float, before: float, after: float) -> ChangeCause:
+    """Return the probable cause of a jump of the difference between bill and count."""
+    if moved > 0:
+        return "added"
+    if -moved - hidden <= _JUMP_SHARE * after:
+        return "hidden"
+    return "shortened" if after >= before else "cleared"

@@ -37,6 +37,15 @@ _LEGEND = {
     "count\nerror %": "count error: median difference between counted and billed tokens of a request",
     "invalid": "invalid: recordings that a provider would reject",
 }
+_CHANGE_SENTENCES = {
+    "cleared": "Context was probably cleared without an entry in the log: the bill falls by {tokens} "
+    "tokens {where}.",
+    "shortened": "Tool results were probably shortened before they were sent: the bill rises by "
+    "{tokens} tokens less than the messages in the log {where}.",
+    "hidden": "The provider probably dropped hidden reasoning or search results, which are not in the "
+    "log: the bill falls by {tokens} tokens {where}.",
+}
+"sentences on unrecorded context changes, by their probable cause"
 _COMMON_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
@@ -258,19 +267,18 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
             f"About {missing} tokens of each billed request are not in the logs (probably the system "
             f"prompt and tool definitions); --reserve {missing} keeps room for them."
         )
-    falls = sorted(
-        (tokens, place, facts["recording"])
+    changes = sorted(
+        (tokens, place, facts["recording"], cause)
         for facts, bill in bills
-        for place, tokens in bill["unsaid"]
-        if tokens < 0
+        for (place, tokens), cause in zip(bill["unsaid"], bill["causes"], strict=True)
     )
-    if falls:
-        tokens, place, recording = falls[0]
-        others = f", and {pluralize(len(falls) - 1, 'more time')}" if len(falls) > 1 else ""
-        yield (
-            "Context was probably cleared without an entry in the log: the bill falls by "
-            f"{format_count(-tokens)} tokens before message {place} of {one_line(recording)}{others}."
-        )
+    for cause, form in _CHANGE_SENTENCES.items():
+        found = [each[:3] for each in changes if each[3] == cause]
+        if found:
+            tokens, place, recording = found[0]
+            others = f", and {pluralize(len(found) - 1, 'more time')}" if len(found) > 1 else ""
+            where = f"before message {place} of {one_line(recording)}{others}"
+            yield form.format(tokens=format_count(-tokens), where=where)
 
 
 def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:

@@ -33,9 +33,13 @@ parse_usage = UsageShape(
     input="input_tokens",
     output="output_tokens",
     cache_read="cached_input_tokens",
+    cache_write="cache_write_input_tokens",
     reasoning="reasoning_output_tokens",
 ).parse_billed
-"""Parse a ``TokenUsage`` object. Its input includes cached tokens, and its output includes reasoning."""
+"""Parse a ``TokenUsage`` object.
+
+Its input includes the tokens read from and written to the cache, and its output includes reasoning.
+"""
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:

@@ -8,8 +8,10 @@
 - If a tool output answers a call of the newest assistant message with calls, the output is placed
   directly after this message.
 - A ``token_count`` contains the billed usage of one answer. Codex repeats it with the same totals
-  if nothing new was billed. Codex also logs a ``token_count`` for the model call that writes a
-  summary, directly before ``compacted``.
+  if nothing new was billed, and writes one without usage to report rate limits. Both contain nothing
+  new and are ignored. Codex also logs a ``token_count`` for the model call that writes a summary,
+  directly before ``compacted``. Such a usage, and a usage that no answer follows, is counted as
+  skipped.
 - Developer messages at the beginning become system messages. Later developer messages become user
   messages with ``extra["role"]``, for two reasons: Anthropic's API accepts system messages only at
   the beginning, and Codex drops developer messages at a compaction.
@@ -141,7 +143,7 @@ class RolloutBuilder:
         context : dict
             The payload of the ``turn_context`` line.
         """
-        self._open_answer = self._last_answer = self._pending_usage = None
+        self._end_answer()
         self._model = get_text(context, "model") or self._model
         self.instructions = self.instructions or get_text(context, "base_instructions")
 
@@ -149,7 +151,8 @@ class RolloutBuilder:
         """Add the billed usage of an answer.
 
         The usage is added to the newest answer. If that answer is complete and already has usage,
-        the new usage is added to the next answer. A repeated token count is skipped.
+        the new usage is added to the next answer. A token count without usage and a repeated one are
+        ignored, because they contain nothing new.
 
         Parameters
         ----------
@@ -159,13 +162,15 @@ class RolloutBuilder:
         billed = items.parse_usage(get_in(info, "last_token_usage"))
         totals = get_in(info, "total_token_usage")
         if billed is None or (totals is not None and totals == self._last_totals):
-            self.skip("token count without an answer")
             return
         self._last_totals = totals
         answer, still_open = self._last_answer, self._last_answer is self._open_answer
         if answer and (answer.usage is None or (still_open and not answer.results)):
+            if answer.usage:
+                self.skip("token count without an answer")
             answer.usage = billed
         else:
+            self._drop_pending_usage()
             self._pending_usage = billed
         self._open_answer = None
 
@@ -173,7 +178,7 @@ class RolloutBuilder:
         """Add a compaction after the items that were added so far.
 
         A token count that was logged directly before the compaction belongs to the model call that
-        wrote the summary. Its usage is ignored.
+        wrote the summary. Its usage is not part of the conversation and is counted as skipped.
 
         Parameters
         ----------
@@ -191,7 +196,8 @@ class RolloutBuilder:
             summary = "\n\n".join(stands_in) or summary
         else:
             kept = self._kept_on_resume()
-        self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
+        self._end_answer()
+        self._last_caller = None
         self._items.append(_CompactionItem(kept, summary))
 
     def roll_back(self, turns: int) -> None:
@@ -214,7 +220,8 @@ class RolloutBuilder:
             for _ in item.messages:
                 self.skip("message taken back")
         del self._items[cut:]
-        self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
+        self._end_answer()
+        self._last_caller = None
 
     def has_user_text(self, user_text: str) -> bool:
         """Check whether a message that the model did not write contains a given text.
@@ -249,6 +256,7 @@ class RolloutBuilder:
         compactions : tuple of Compaction
             The compactions in order.
         """
+        self._end_answer()
         opening = (Message("system", instructions),) if instructions else ()
         messages, spans, compactions = [*opening], [], []
         for item in self._items:
@@ -262,8 +270,18 @@ class RolloutBuilder:
             messages += item.messages
         return tuple(messages) if any(spans) else (), tuple(compactions)
 
+    def _end_answer(self) -> None:
+        """End the newest answer, so that later items and token counts do not belong to it."""
+        self._open_answer = self._last_answer = None
+        self._drop_pending_usage()
+
+    def _drop_pending_usage(self) -> None:
+        if self._pending_usage:
+            self.skip("token count without an answer")
+        self._pending_usage = None
+
     def _add_message(self, item: dict[str, Any], role: str, time: float | None) -> None:
-        self._open_answer = self._last_answer = self._pending_usage = None
+        self._end_answer()
         content = items.parse_content(item.get("content"), self.skip)
         if not content:
             self.skip("message without content")

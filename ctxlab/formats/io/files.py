@@ -72,13 +72,24 @@ def is_url(path: PathOrUrl) -> bool:
     return isinstance(path, str) and "://" in path
 
 
-def find_files(path: PathOrUrl) -> list[FoundFile]:
+OnUnreadable: TypeAlias = Callable[[ReadError], None]
+"""Called with the error of each local folder that cannot be listed. It may raise the error."""
+
+
+def _raise_error(error: ReadError) -> None:
+    raise error
+
+
+def find_files(path: PathOrUrl, on_unreadable: OnUnreadable = _raise_error) -> list[FoundFile]:
     """Find all files at a path.
 
     Parameters
     ----------
     path : str or Path
         A file, folder, glob pattern or URL, or a data set: ``bundled:NAME`` or ``dataset:NAME``.
+    on_unreadable : Callable
+        Called with the error of each local folder that cannot be listed. By default, the error is
+        raised. If the function returns, the files of the folder are left out.
 
     Returns
     -------
@@ -90,7 +101,7 @@ def find_files(path: PathOrUrl) -> list[FoundFile]:
     SpecError
         If the path is an empty string.
     ReadError
-        If no file is found, or if a folder cannot be listed.
+        If no file is found, or if a folder cannot be listed and ``on_unreadable`` raises the error.
     UnknownName
         If there is no data set with this name.
     DataMissing
@@ -99,7 +110,9 @@ def find_files(path: PathOrUrl) -> list[FoundFile]:
     if path == "":
         raise SpecError("Expected a path, got an empty string; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
-    return _find_remote(str(path)) if is_url(path) else _find_local(Path(path).expanduser())
+    if is_url(path):
+        return _find_remote(str(path))
+    return _find_local(Path(path).expanduser(), on_unreadable)
 
 
 @contextmanager
@@ -135,11 +148,11 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             raise ReadError(path, None, str(error)) from None
 
 
-def _find_local(path: Path) -> list[FoundFile]:
+def _find_local(path: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
     if path.is_file():
         return [FoundFile(path, _strip_suffixes(path.name), explicit=True)]
     if path.is_dir():
-        return _collect_files([path], path)
+        return _collect_files([path], path, on_unreadable)
     if path.exists():
         raise ReadError(path, None, "expected a file or folder, got a device, socket or pipe")
     if not glob.has_magic(str(path)):
@@ -148,24 +161,26 @@ def _find_local(path: Path) -> list[FoundFile]:
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise ReadError(path, None, "no file matches this pattern")
-    return _collect_files(matches, root)
+    return _collect_files(matches, root, on_unreadable)
 
 
-def _collect_files(paths: list[Path], root: Path) -> list[FoundFile]:
-    files = {file for path in paths for file in ([path] if path.is_file() else _walk(path))}
+def _collect_files(paths: list[Path], root: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
+    files = {
+        file
+        for path in paths
+        for file in ([path] if path.is_file() else _walk(path, on_unreadable))
+    }
     ordered = sorted(files, key=lambda file: (file.parent, file.name))
     names = (_strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
     return [FoundFile(*each, explicit=False) for each in zip(ordered, names, strict=True)]
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for here, _, names in os.walk(folder, onerror=_raise_read_error):
+def _walk(folder: Path, on_unreadable: OnUnreadable) -> Iterator[Path]:
+    def report(error: OSError) -> None:
+        on_unreadable(ReadError(error.filename, None, error.strerror or str(error)))
+
+    for here, _, names in os.walk(folder, onerror=report):  # without onerror, errors are ignored
         yield from (path for name in names if (path := Path(here, name)).is_file())
-
-
-def _raise_read_error(error: OSError) -> None:
-    """Raise ``ReadError`` if a folder cannot be listed. By default, ``os.walk`` ignores the error."""
-    raise ReadError(error.filename, None, error.strerror or str(error)) from None
 
 
 def _find_remote(address: str) -> list[FoundFile]:

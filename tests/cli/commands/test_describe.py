@@ -42,6 +42,26 @@ def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_pa
     assert run("describe", tmp_path, "--all").out.count("\norder-") == 40
 
 
+def test_named_files_that_no_reader_knows_are_skipped_beside_others(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    notes, har = tmp_path / "notes.txt", tmp_path / "a.har"
+    notes.write_text("not a recording")
+    har.write_text('{"log": {"version": "1.2", "creator": {}, "entries": []}}')
+    said = run("describe", notes, logs, har)
+    assert said.code == 0
+    assert said.err.splitlines() == [
+        "ctxlab: skipped 1 file (unknown format): notes.txt",
+        "ctxlab: skipped 1 file (unknown format: looks like a HAR file (recorded web traffic)): a.har",
+    ]
+    alone = run("describe", notes)
+    assert alone.code == 2
+    assert "notes.txt: unknown format: the file looks like plain text; name a log" in alone.err
+    none = run("describe", notes, har)
+    assert none.code == 2
+    assert "notes.txt: found no recording (paths read: 2)" in none.err
+
+
 def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> None:
     (logs / "notes.txt").write_text("not a recording")
     with (logs / "0.jsonl").open("a") as file:

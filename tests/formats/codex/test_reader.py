@@ -139,7 +139,22 @@ def test_a_count_that_is_said_again_or_of_no_answer_is_not_taken(read: Read) -> 
     recording = read(META, user("hi"), *rows, tokens(99), compacted(), answer("c"))
     usages = [m.usage for m in recording.messages if m.role == "assistant"]
     assert usages == [billed(10), billed(20), None]
-    assert recording.skipped == {"token count without an answer": 2}
+    assert recording.skipped == {"token count without an answer": 1}
+
+
+def test_a_count_that_repeats_or_has_no_usage_loses_nothing(read: Read) -> None:
+    limits = row("event_msg", {"type": "token_count", "info": None, "rate_limits": {}})
+    rows = [limits, answer("a"), tokens(10), limits, tokens(10), user("ho"), tokens(10)]
+    assert read(META, user("hi"), *rows, answer("b")).skipped == {}
+
+
+def test_tokens_written_to_the_cache_are_a_part_of_the_input(read: Read) -> None:
+    last = {"input_tokens": 20, "cached_input_tokens": 4, "cache_write_input_tokens": 6}
+    usage = last | {"output_tokens": 2, "reasoning_output_tokens": 1}
+    count = row("event_msg", {"type": "token_count", "info": {"last_token_usage": usage}})
+    recording = read(META, user("hi"), answer("a"), count)
+    expected = Usage(input=10, cache_read=4, cache_write=6, output=2, reasoning=1)
+    assert recording.messages[-1].usage == expected
 
 
 def test_an_output_stands_behind_its_call_also_where_the_user_spoke_in_between(read: Read) -> None:

@@ -11,7 +11,7 @@ import pytest
 from reading import shape
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import load
+from ctxlab.formats import detect_format, load
 from ctxlab.messages.types import Compaction, Recording, Usage
 
 Row = dict[str, Any]
@@ -74,6 +74,36 @@ def test_an_answer_has_its_reasoning_usage_and_the_time_of_its_message(read: Rea
     assert answer.usage == Usage(input=1, cache_read=20, cache_write=300, output=4)
     assert answer.time == 9.5
     assert (recording.model, recording.cluster) == ("m", "s1")
+
+
+@pytest.mark.parametrize("role", ["toolResult", "assistant"])
+def test_a_session_without_its_header_is_recognised_by_an_answer_or_a_result(
+    write_lines: Callable[..., Path], role: str
+) -> None:
+    own = result("c") if role == "toolResult" else said("b")
+    path = write_lines(user("a"), own)
+    known = detect_format(path)
+    assert known is not None
+    assert known.name == "pi"
+    (recording,) = load(path)
+    assert (len(recording.messages), recording.meta) == (2, {})
+
+
+def test_the_missing_header_counts_as_an_entry(write_lines: Callable[..., Path]) -> None:
+    rows = [user("a"), said("b"), user("c"), said("d")]
+    for index, kept in ((3, (2, 3)), (0, (0, 1, 2, 3))):
+        (recording,) = load(write_lines(*rows, compaction(firstKeptEntryIndex=index)))
+        assert recording.compactions[0].kept == kept
+
+
+def test_without_a_header_entries_that_name_their_parent_are_of_a_newer_version(
+    write_lines: Callable[..., Path],
+) -> None:
+    broken = said("half", stopReason="aborted")
+    old = write_lines(user("a"), said("b"), broken)
+    assert [*shape(next(load(old)))] == ["u:a", "a:b", "a:half"]
+    rows = tree(("1", None, user("a")), ("2", "1", said("b")), ("3", "2", broken))
+    assert [*shape(next(load(write_lines(*rows))))] == ["u:a", "a:b"]
 
 
 def test_a_result_keeps_its_tool_its_images_and_its_error(read: Read) -> None:
