@@ -44,6 +44,7 @@ _MODULES = (
     "openhands.completions",
     "openhands.events",
     "swe_agent",
+    "table.reader",
 )
 
 FORMATS: dict[str, Format] = {}
