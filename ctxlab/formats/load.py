@@ -13,9 +13,14 @@ import msgspec
 from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
+from ctxlab.formats.io.clusters import read_clusters
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import FORMATS, match_format
+from ctxlab.formats.table.columns import ColumnNames, parse_columns
+from ctxlab.formats.table.hub import is_hub_name, read_hub
+from ctxlab.formats.table.reader import FORMAT as TABLE_FORMAT
+from ctxlab.formats.table.reader import with_columns
 from ctxlab.messages.types import Recording
 
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
@@ -26,6 +31,8 @@ def load(
     path: PathOrUrl | Iterable[PathOrUrl],
     *,
     format: str | Format | None = None,
+    columns: ColumnNames | None = None,
+    clusters: PathOrUrl | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
     where: str | Condition | Iterable[str | Condition] = (),
@@ -47,11 +54,19 @@ def load(
     path : str, Path, or iterable of them
         The files, folders, globs or URLs to load. A string may be any URL that fsspec supports,
         such as ``s3://bucket/logs`` or ``zip://*.json::logs.zip``. It may also be ``bundled:NAME``
-        for a data set that is included in ctxlab, or ``dataset:NAME`` for a data set that
-        ``ctxlab datasets fetch`` downloaded.
+        for a data set that is included in ctxlab, ``dataset:NAME`` for a data set that
+        ``ctxlab datasets fetch`` downloaded, or ``hf:OWNER/NAME`` for a data set of the Hugging Face
+        hub (also ``hf:OWNER/NAME/CONFIG@REVISION:SPLIT``).
     format : str or Format, optional
         Read all files in this format. Files of a folder or glob are skipped if their content is not
         in this format. By default, the format of each file is recognised by its content.
+    columns : str or mapping, optional
+        Columns of tables by field, such as ``"messages=history,id=key,cluster=repo"`` or
+        ``{"role": "speaker", "content": "text", "id": "thread"}``. The files are then read as tables
+        (Parquet, CSV, TSV or JSONL). By default, columns are recognised by their names.
+    clusters : str or Path, optional
+        A TSV or CSV file with the columns ``file`` and ``cluster``. Each recording gets the cluster of
+        its file. A path in the column ``file`` may be the end of the path of the file.
     on_error : {"raise", "skip"}
         ``"raise"`` stops at the first malformed line. ``"skip"`` continues, and
         ``Recording.skipped`` contains the number of skipped items by reason.
@@ -75,15 +90,16 @@ def load(
     Raises
     ------
     ReadError
-        If a path does not exist, is empty or malformed, or contains no conversation.
+        If a path does not exist, is empty or malformed, or contains no conversation, or if
+        ``clusters`` has no line for a recording.
     UnknownFormat
         If no reader recognises a file that was named explicitly.
     UnknownName
         If ``format`` is not the name of a known format, or a data set is unknown.
     DataMissing
-        If a data set has not been downloaded.
+        If a data set has not been downloaded, or the package for ``hf:`` is missing.
     SpecError
-        If ``on_error``, ``where`` or ``sample`` is not valid.
+        If ``on_error``, ``columns``, ``where`` or ``sample`` is not valid.
     """
     if on_error not in get_args(OnError):
         raise SpecError(f"on_error: expected {' or '.join(get_args(OnError))}, got {on_error!r}")
@@ -91,12 +107,34 @@ def load(
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
         format = FORMATS[format]
+    if columns is not None:
+        if format is not None and format.name != TABLE_FORMAT.name:
+            raise SpecError(
+                f"columns: expected the format table, got {format.name}; omit the format"
+            )
+        format = with_columns(columns)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    files_by_path = [(each, find_files(each)) for each in paths]
+    files_by_path = [(each, [] if is_hub_name(each) else find_files(each)) for each in paths]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
-    loader = _Loader(format, on_error, on_skip or (lambda path, reason: None))
-    stream = chain.from_iterable(loader.read_files(*each) for each in files_by_path)
+    tell = on_skip or (lambda path, reason: None)
+    table = None if clusters is None else read_clusters(clusters)
+
+    def report(path: PathOrUrl, reason: str) -> None:
+        # The table may be in the same folder as the recordings.
+        if table is None or Path(path) != Path(table.path):
+            tell(path, reason)
+
+    loader = _Loader(format, on_error, report)
+    named = parse_columns(columns)
+    stream: Iterator[Recording] = chain.from_iterable(
+        read_hub(str(each), named, on_error)
+        if is_hub_name(each)
+        else loader.read_files(each, files)
+        for each, files in files_by_path
+    )
+    if table is not None:
+        stream = map(table.assign, stream)
     unique = _make_ids_unique(stream)
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
