@@ -94,6 +94,9 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
         f"usage          {use[0] if found else f'ctxlab datasets fetch {name}'}",
         f"               {use[1] if found else use[0]}",
     ]
+    if found and (found / "clusters.tsv").is_file():
+        clusters = found / "clusters.tsv"
+        lines.append(f"clusters       {use[0]} --clusters {clusters}")
     for file in dataset.files:
         known = f"sha256 {file.sha256}" if file.sha256 else "sha256 unknown (--sha256 HEX)"
         size = _format_bytes(file.bytes)
