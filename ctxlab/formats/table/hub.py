@@ -168,6 +168,10 @@ class HubTable:
         except Exception as error:  # the package raises exceptions of many libraries
             raise _missing(self.path, error) from None
 
+    def silent(self) -> HubTable:
+        """Return the table for a further pass; see ``Table.silent``."""
+        return self
+
 
 def _open_splits(path: str, name: HubName) -> dict[str, Any]:
     """Return the splits of a data set, without reading their rows."""

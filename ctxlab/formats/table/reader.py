@@ -110,7 +110,7 @@ def read_table(source: Source, table: Table, named: dict[str, str]) -> Iterator[
     ReadError
         If the table or a row is malformed, or if a named column is missing.
     """
-    sample = [row for _, row in islice(table.rows(), _SAMPLED_ROWS)]
+    sample = [row for _, row in islice(table.silent().rows(), _SAMPLED_ROWS)]
     if not sample:
         source.skip("table without rows")
         return
@@ -134,7 +134,7 @@ def read_table(source: Source, table: Table, named: dict[str, str]) -> Iterator[
                 yield recording
         return
     key = columns["id"]
-    sizes = Counter(row.get(key) for _, row in table.rows(only=[key]))
+    sizes = Counter(row.get(key) for _, row in table.silent().rows([key]))
     rows = (each for each in table.rows() if _has_id(each[1].get(key), each[0], table.item, source))
     for thread in iter_threads(rows, key, sizes):
         recording = None

@@ -13,7 +13,7 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Protocol
@@ -54,6 +54,9 @@ class Table(Protocol):
             Column → value.
         """
 
+    def silent(self) -> Table:
+        """Return the same table for a further pass over its rows, which does not report errors."""
+
 
 def open_table(source: Source) -> Table:
     """Open a file as a table.
@@ -71,9 +74,25 @@ def open_table(source: Source) -> Table:
     head = FileHead.from_file(source.path)
     if head.first_bytes.startswith(PARQUET_MAGIC):
         return ParquetTable(source)
-    if not head.rows:
+    if not is_json(head):
         return CsvTable(source)
     return JsonTable(source, "element" if isinstance(head.value, list) else "line")
+
+
+def is_json(head: FileHead) -> bool:
+    """Check whether a file starts like a JSON object or list.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Returns
+    -------
+    bool
+        True if the first character is a bracket. A line of a CSV file may also be a JSON value.
+    """
+    return head.first_bytes.lstrip()[:1] in (b"{", b"[")
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,10 @@ class ParquetTable:
                 text = str(error).partition("\n")[0] or type(error).__name__
                 raise ReadError(self.source.path, None, f"broken Parquet file: {text}") from None
 
+    def silent(self) -> ParquetTable:
+        """Return the table for a further pass; see ``Table.silent``."""
+        return self
+
 
 @dataclass(frozen=True)
 class JsonTable:
@@ -119,6 +142,10 @@ class JsonTable:
                 yield number, row
             else:
                 self.source.report_error("expected an object", number, item)
+
+    def silent(self) -> JsonTable:
+        """Return the table for a further pass; see ``Table.silent``."""
+        return replace(self, source=replace(self.source, on_error="skip"))
 
 
 @dataclass(frozen=True)
@@ -152,6 +179,10 @@ class CsvTable:
                 reason = "the text is not UTF-8" if coding else f"not CSV: {error}"
                 raise ReadError(self.source.path, line + 1, reason) from None
 
+    def silent(self) -> CsvTable:
+        """Return the table for a further pass; see ``Table.silent``."""
+        return replace(self, source=replace(self.source, on_error="skip"))
+
 
 def head_rows(head: FileHead) -> list[dict[str, Any]]:
     """Return the first rows of a file that may be a CSV or TSV file.
@@ -167,7 +198,7 @@ def head_rows(head: FileHead) -> list[dict[str, Any]]:
         At most three rows, with the value ``""`` in columns that were cut off. Empty if the file
         has no header of different names.
     """
-    if b"\0" in head.first_bytes or head.rows:
+    if b"\0" in head.first_bytes or is_json(head):
         return []
     text = head.first_bytes.decode("utf-8", "replace")
     first, _, rest = text.partition("\n")

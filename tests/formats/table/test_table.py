@@ -235,6 +235,21 @@ def test_a_csv_error_names_the_first_line_of_its_row(tmp_path: Path) -> None:
     assert caught.value.line == line
 
 
+def test_a_malformed_line_is_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('"chat_id","role","content"\n"a","user","hi"\n"a"\n"a","assistant","yes"\n')
+    (recording,) = load(path, on_error="skip")
+    assert len(recording.messages) == 2
+    assert recording.skipped == {"broken line: expected 3 columns, got 1 (3)": 1}
+
+
+def test_a_line_of_a_csv_file_may_be_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('chat_id,role,content\na,user,"hi\n{}\n"\na,assistant,yes\n')
+    (recording,) = load(path)
+    assert recording.messages[0].content == "hi\n{}\n"
+
+
 def test_a_row_with_too_few_columns_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     chat = json.dumps(CHAT).replace('"', '""')
