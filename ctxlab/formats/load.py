@@ -13,7 +13,7 @@ import msgspec
 from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
-from ctxlab.formats.io.clusters import read_clusters
+from ctxlab.formats.io.clusters import ClusterTable, read_clusters
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import FORMATS, match_format
@@ -72,7 +72,8 @@ def load(
         ``Recording.skipped`` contains the number of skipped items by reason.
     on_skip : Callable, optional
         Called for each file of a folder or glob in which no recording was found, with the path of
-        the file and the reason.
+        the file and the reason. If a folder or glob is loaded, it is also called with the path of
+        ``clusters`` if some of its lines apply to no recording.
     where : str, Callable, or iterable of them
         Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
         ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
@@ -134,7 +135,8 @@ def load(
         for each, files in files_by_path
     )
     if table is not None:
-        stream = map(table.assign, stream)
+        whole = any(not found.explicit for _, files in files_by_path for found in files)
+        stream = _assign_clusters(stream, table, tell if whole else None)
     unique = _make_ids_unique(stream)
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
@@ -235,6 +237,16 @@ class _Loader:
             raise error
         for found in files:
             self.on_skip(found.path, error.reason)
+
+
+def _assign_clusters(
+    stream: Iterator[Recording], table: ClusterTable, tell: OnSkip | None
+) -> Iterator[Recording]:
+    """Assign the clusters of a table, and report its unused lines if ``tell`` is given."""
+    for recording in stream:
+        yield table.assign(recording)
+    if tell is not None and table.unused:
+        tell(table.path, table.unused)
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:

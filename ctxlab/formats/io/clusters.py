@@ -68,8 +68,9 @@ class ClusterTable:
         source = Path(recording.source or "").as_posix()
         line = self._find(source)
         if line is None:
-            reason = f"the recording {recording.id} ({source}) has no line"
-            raise ReadError(self.path, None, f"{reason}{self._describe_unused()}")
+            reason = f"the recording {recording.id} ({source}) has no line; add or correct one"
+            unused = f" ({self.unused})" if self.unused else ""
+            raise ReadError(self.path, None, reason + unused)
         other = self.used.setdefault(line.file, source)
         if other != source:
             reason = f"the file {line.file!r} could be {other} or {source}; write a longer path"
@@ -77,9 +78,14 @@ class ClusterTable:
         return msgspec.structs.replace(recording, cluster=line.cluster)
 
     @property
-    def unused(self) -> list[ClusterLine]:
-        """Lines that have not been applied to a file."""
-        return [line for line in self.lines.values() if line.file not in self.used]
+    def unused(self) -> str:
+        """Text that names the lines that have not been applied to a file; empty if there are none."""
+        lines = [line for line in self.lines.values() if line.file not in self.used]
+        if not lines:
+            return ""
+        named = ", ".join(f"{line.file} ({line.number})" for line in lines[:_MAX_LISTED])
+        more = len(lines) - _MAX_LISTED
+        return f"lines without a recording: {named}{f' and {more} more' if more > 0 else ''}"
 
     def _find(self, source: str) -> ClusterLine | None:
         """Return the line whose path is the longest end of the path of a file."""
@@ -89,14 +95,6 @@ class ClusterTable:
                 return self.lines[rest]
             rest = rest.partition("/")[2]
         return None
-
-    def _describe_unused(self) -> str:
-        if not self.unused:
-            return ""
-        named = ", ".join(f"{line.file} ({line.number})" for line in self.unused[:_MAX_LISTED])
-        more = len(self.unused) - _MAX_LISTED
-        rest = f" and {more} more" if more > 0 else ""
-        return f"; lines without a file so far: {named}{rest}. Add or correct a line"
 
 
 def read_clusters(path: PathOrUrl) -> ClusterTable:

@@ -63,6 +63,19 @@ def test_a_recording_without_a_line_is_named_with_the_lines_without_a_file(logs:
         list(load(logs, clusters=path))
 
 
+def test_lines_without_a_recording_are_reported_for_folders_only(logs: Path) -> None:
+    path = table(logs, "logs/a.jsonl\t1", "b.jsonl\t2", "deep/a.jsonl\t1", "c.jsonl\t3", "d\t4")
+    told: list[tuple[str, str]] = []
+
+    def tell(path: Path | str, reason: str) -> None:
+        told.append((Path(path).name, reason))
+
+    list(load(logs / "a.jsonl", clusters=path, on_skip=tell))
+    assert told == []
+    list(load(logs, clusters=path, on_skip=tell))
+    assert told == [("clusters.tsv", "lines without a recording: c.jsonl (5), d (6)")]
+
+
 def test_a_line_for_two_files_is_an_error(logs: Path) -> None:
     path = table(logs, "a.jsonl\tone", "b.jsonl\ttwo")
     with pytest.raises(ReadError, match="write a longer path") as caught:
