@@ -41,6 +41,8 @@ from ctxlab.formats.io.datasets import (
     resolve_dataset_path,
 )
 from ctxlab.formats.io.files import PathOrUrl, is_url
+from ctxlab.formats.table.columns import parse_columns
+from ctxlab.formats.table.hub import is_hub_name
 from ctxlab.llm import CacheMode, default_client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import models_used
@@ -67,11 +69,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     data: tuple[str, ...]
     """files, folders, globs or URLs. ``bundled:NAME`` is a data set that comes with ctxlab, and
-    ``dataset:NAME`` is one that ``ctxlab datasets`` downloads"""
+    ``dataset:NAME`` is one that ``ctxlab datasets`` downloads, and ``hf:OWNER/NAME`` one of the Hugging
+    Face hub"""
     folder: str = ""
     "base folder of relative paths in ``data``; empty for the current folder"
     format: str | None = None
     "format of the files in ``data``; None detects the format of each file"
+    columns: str | None = None
+    "columns of tables by field, such as ``messages=history,id=key``; None recognises known names"
+    clusters: str | None = None
+    "TSV or CSV file that assigns clusters to files; None uses the clusters of the recordings"
     on_error: OnError = "raise"
     "handling of a malformed line: ``raise`` stops with an error, ``skip`` omits and counts the line"
     where: tuple[str, ...] = ()
@@ -124,6 +131,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             parse_condition(condition)
         if self.format is not None:
             require_known("format", self.format, FORMATS)
+        parse_columns(self.columns)
         if self.sample is not None and self.sample < 1:
             raise SpecError(f"sample: expected at least 1 recording, got {self.sample}")
         if self.calls not in (modes := get_args(CacheMode)):
@@ -171,6 +179,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         found = load(
             self.paths,
             format=self.format,
+            columns=self.columns,
+            clusters=None if self.clusters is None else _resolve_path(self.clusters, self.folder),
             on_error=self.on_error,
             on_skip=on_skip,
             where=self.where,
@@ -365,7 +375,7 @@ def _format_validation_error(error: msgspec.ValidationError) -> str:
 
 
 def _resolve_path(path: str, folder: str) -> PathOrUrl:
-    if is_url(path):
+    if is_url(path) or is_hub_name(path):
         return path
     if (known := resolve_dataset_path(path)) is not None:
         return known
@@ -396,8 +406,9 @@ def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, A
     found = all(
         path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))
         or is_url(path)
+        or is_hub_name(path)
         or Path(path).expanduser().is_absolute()
-        for path in spec.data
+        for path in (*spec.data, *([spec.clusters] if spec.clusters else []))
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
     fields = msgspec.to_builtins(spec) | {"folder": folder, "profiles": list(profiles)}

@@ -13,10 +13,15 @@ import msgspec
 from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
+from ctxlab.formats.io.clusters import ClusterTable, read_clusters
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
 from ctxlab.formats.io.foreign import describe_unknown_file, list_keys
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.registry import FORMATS, match_format
+from ctxlab.formats.table.columns import ColumnNames, parse_columns
+from ctxlab.formats.table.hub import is_hub_name, read_hub
+from ctxlab.formats.table.reader import FORMAT as TABLE_FORMAT
+from ctxlab.formats.table.reader import with_columns
 from ctxlab.messages.types import Recording
 
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
@@ -27,6 +32,8 @@ def load(
     path: PathOrUrl | Iterable[PathOrUrl],
     *,
     format: str | Format | None = None,
+    columns: ColumnNames | None = None,
+    clusters: PathOrUrl | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
     where: str | Condition | Iterable[str | Condition] = (),
@@ -48,11 +55,19 @@ def load(
     path : str, Path, or iterable of them
         The files, folders, globs or URLs to load. A string may be any URL that fsspec supports,
         such as ``s3://bucket/logs`` or ``zip://*.json::logs.zip``. It may also be ``bundled:NAME``
-        for a data set that is included in ctxlab, or ``dataset:NAME`` for a data set that
-        ``ctxlab datasets fetch`` downloaded.
+        for a data set that is included in ctxlab, ``dataset:NAME`` for a data set that
+        ``ctxlab datasets fetch`` downloaded, or ``hf:OWNER/NAME`` for a data set of the Hugging Face
+        hub (also ``hf:OWNER/NAME/CONFIG@REVISION:SPLIT``).
     format : str or Format, optional
         Read all files in this format. Files of a folder or glob are skipped if their content is not
         in this format. By default, the format of each file is recognised by its content.
+    columns : str or mapping, optional
+        Columns of tables by field, such as ``"messages=history,id=key,cluster=repo"`` or
+        ``{"role": "speaker", "content": "text", "id": "thread"}``. The files are then read as tables
+        (Parquet, CSV, TSV or JSONL). By default, columns are recognised by their names.
+    clusters : str or Path, optional
+        A TSV or CSV file with the columns ``file`` and ``cluster``. Each recording gets the cluster of
+        its file. A path in the column ``file`` may be the end of the path of the file.
     on_error : {"raise", "skip"}
         ``"raise"`` stops at the first malformed line, at a named file that no reader recognises, and at
         a folder that cannot be listed. ``"skip"`` continues, and ``Recording.skipped`` contains the
@@ -60,7 +75,9 @@ def load(
         one, or if no path has recordings.
     on_skip : Callable, optional
         Called for each file in which no recording was found and for each folder that cannot be listed,
-        with the path and the reason. With ``on_error="raise"``, it is not called for named files.
+        with the path and the reason. With ``on_error="raise"``, it is not called for named files. If a
+        folder or glob is loaded, it is also called with the path of ``clusters`` if some of its lines
+        apply to no recording.
     where : str, Callable, or iterable of them
         Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
         ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
@@ -78,16 +95,17 @@ def load(
     Raises
     ------
     ReadError
-        If a path does not exist, is empty or malformed, or contains no conversation. If several
-        paths were named and ``on_error`` is ``"skip"``, only a path that does not exist is an error.
+        If a path does not exist, is empty or malformed, or contains no conversation, or if
+        ``clusters`` has no line for a recording. If several paths were named and ``on_error`` is
+        ``"skip"``, a path that exists and contains no conversation is not an error.
     UnknownFormat
         If no reader recognises a file that was named explicitly, under the same condition.
     UnknownName
         If ``format`` is not the name of a known format, or a data set is unknown.
     DataMissing
-        If a data set has not been downloaded.
+        If a data set has not been downloaded, or the package for ``hf:`` is missing.
     SpecError
-        If ``on_error``, ``where`` or ``sample`` is not valid.
+        If ``on_error``, ``columns``, ``where`` or ``sample`` is not valid.
     """
     if on_error not in get_args(OnError):
         raise SpecError(f"on_error: expected {' or '.join(get_args(OnError))}, got {on_error!r}")
@@ -95,13 +113,33 @@ def load(
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
         format = FORMATS[format]
+    if columns is not None:
+        if format is not None and format.name != TABLE_FORMAT.name:
+            raise SpecError(
+                f"columns: expected the format table, got {format.name}; omit the format"
+            )
+        format = with_columns(columns)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    report = on_skip or (lambda path, reason: None)
-    loader = _Loader(format, on_error, report, on_error == "raise" or len(paths) == 1)
-    files_by_path = [(each, find_files(each, loader.report_folder)) for each in paths]
+    table = None if clusters is None else read_clusters(clusters)
+    tell = on_skip or (lambda path, reason: None)
+
+    def report(path: PathOrUrl, reason: str) -> None:
+        # The table may be in the same folder as the recordings.
+        if table is None or Path(path) != Path(table.path):
+            tell(path, reason)
+
+    stops = on_error == "raise" or len(paths) == 1
+    loader = _Loader(format, on_error, report, stops, parse_columns(columns))
+    files_by_path = [
+        (each, [] if is_hub_name(each) else find_files(each, loader.report_folder)) for each in paths
+    ]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
-    unique = _make_ids_unique(loader.read_paths(files_by_path))
+    stream = loader.read_paths(files_by_path)
+    if table is not None:
+        whole = any(not found.explicit for _, files in files_by_path for found in files)
+        stream = _assign_clusters(stream, table, tell if whole else None)
+    unique = _make_ids_unique(stream)
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
 
@@ -115,6 +153,8 @@ class _Loader:
     on_skip: OnSkip
     stops: bool
     "True if a path without recordings is an error, also if other paths have recordings"
+    columns: dict[str, str]
+    "columns of tables that the user named, by field"
 
     def read_paths(
         self, files_by_path: list[tuple[PathOrUrl, list[FoundFile]]]
@@ -122,12 +162,17 @@ class _Loader:
         """Yield the recordings of all paths, and raise ``ReadError`` if there are none."""
         nothing = True
         for path, files in files_by_path:
-            for recording in self._read_files(path, files):
+            for recording in self._read_path(path, files):
                 nothing = False
                 yield recording
         if nothing and files_by_path:
             reason = f"found no recording (paths read: {len(files_by_path)}); see ctxlab formats"
             raise ReadError(files_by_path[0][0], None, reason)
+
+    def _read_path(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
+        if is_hub_name(path):
+            return read_hub(str(path), self.columns, self.on_error)
+        return self._read_files(path, files)
 
     def report_folder(self, error: ReadError) -> None:
         """Raise the error of a folder that cannot be listed, or pass it to ``on_skip``."""
@@ -239,6 +284,16 @@ class _Loader:
             raise error
         for found in files:
             self.on_skip(found.path, error.reason)
+
+
+def _assign_clusters(
+    stream: Iterator[Recording], table: ClusterTable, tell: OnSkip | None
+) -> Iterator[Recording]:
+    """Assign the clusters of a table, and report its unused lines if ``tell`` is given."""
+    for recording in stream:
+        yield table.assign(recording)
+    if tell is not None and table.unused:
+        tell(table.path, table.unused)
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:

@@ -45,6 +45,7 @@ _MODULES = (
     "openhands.events",
     "openhands.sdk",
     "swe_agent",
+    "table.reader",
 )
 
 FORMATS: dict[str, Format] = {}

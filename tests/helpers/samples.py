@@ -2,16 +2,23 @@
 
 A folder is packed as a zip archive of its files. A folder with a file ``tables.jsonl`` is converted to
 a SQLite database. Each line of the file is a row of a session store, or creates a table with the
-statement in its key ``sql``; if there is such a line, the tables of a session store are not created.
+statement in its key ``sql``; if there is such a line, the tables of a session store are not created. A
+folder with a file ``rows.jsonl`` is converted to a Parquet file with these rows, and a folder with a
+file ``cells.jsonl`` to a CSV file.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sqlite3
 import zipfile
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ctxlab.sessions.sqlite.schema import migrate_schema
 
@@ -33,16 +40,54 @@ def files_of(sample: Path) -> dict[str, bytes]:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """Pack a sample's files as one file: the single file, a SQLite database, or a zip archive."""
+    """Pack a sample's files as one file: itself, a database, a table or a zip archive."""
     if "" in files:
         return files[""]
     if "tables.jsonl" in files:
         return _database(files["tables.jsonl"])
+    if "rows.jsonl" in files:
+        return _parquet(files["rows.jsonl"])
+    if "cells.jsonl" in files:
+        return _csv(files["cells.jsonl"])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
+
+
+def _parquet(rows: bytes) -> bytes:
+    """Return a Parquet file with the given rows, or nothing if they have no common columns."""
+    buffer = io.BytesIO()
+    try:
+        pq.write_table(pa.Table.from_pylist(_objects(rows)), buffer)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, RecursionError):
+        return b""
+    return buffer.getvalue()
+
+
+def _csv(rows: bytes) -> bytes:
+    """Return a CSV file with the given rows; lists and objects become JSON."""
+    buffer, objects = io.StringIO(newline=""), _objects(rows)
+    names = list(dict.fromkeys(key for row in objects for key in row))
+    writer = csv.writer(buffer)
+    writer.writerow(names)
+    for row in objects:
+        cells = (row.get(name, "") for name in names)
+        writer.writerow([json.dumps(c) if isinstance(c, (dict, list)) else c for c in cells])
+    return buffer.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _objects(rows: bytes) -> list[dict[str, Any]]:
+    """Return the objects of JSON lines. Other lines are skipped."""
+    objects = []
+    for line in rows.splitlines():
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        objects += [row] if isinstance(row, dict) else []
+    return objects
 
 
 def _database(rows: bytes) -> bytes:

@@ -183,3 +183,14 @@ def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
     assert f"Warning: odd was probably not read in full: {warning};" in " ".join(said.out.split())
     assert json.loads(run("describe", path, "--json").out)[0]["warning"] == warning
     assert warning in run("eval", path, "-l", "1k", "-s", "full").err
+
+
+def test_columns_and_clusters_are_options(run: Run, tmp_path: Path) -> None:
+    chat = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}])
+    cell = chat.replace('"', '""')
+    (tmp_path / "runs.csv").write_text(f'log,key\n"{cell}",a\n"{cell}",b\n')
+    (tmp_path / "clusters.tsv").write_text("file\tcluster\nruns.csv\tone\n")
+    options = ("--columns", "messages=log,id=key", "--clusters", tmp_path / "clusters.tsv")
+    rows = json.loads(run("describe", tmp_path / "runs.csv", *options, "--json").out)
+    named = [(row["recording"], row["cluster"], row["format"]) for row in rows]
+    assert named == [("runs/a", "one", "table"), ("runs/b", "one", "table")]
