@@ -23,6 +23,7 @@ _MODULES = (
     "longmemeval",
     "mini_swe_agent",
     "claude_code.reader",
+    "claude_code.stream",
     "inspect.reader",
     "atif.reader",
     "cline.reader",
