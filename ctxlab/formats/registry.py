@@ -41,6 +41,7 @@ _MODULES = (
     "opencode.reader",
     "opencode.database",
     "codex.reader",
+    "codex.exec_events",
     "copilot_cli.reader",
     "openhands.completions",
     "openhands.events",

@@ -42,6 +42,7 @@ from msgspec.structs import asdict, astuple, replace
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.claude_code.conversation import ConversationBuilder
+from ctxlab.formats.common.chat_format import assign_only_usage
 from ctxlab.formats.common.event_stream import assemble_response
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import (
@@ -264,7 +265,7 @@ class _StreamReader:
                 if total is not None:
                     about = about | {"usage": asdict(total)}
                 if sum(owner == session for owner, _ in self.chats) == 1:
-                    made = _with_only_usage(made, total)
+                    made = assign_only_usage(made, total)
                 yield replace(made, meta=made.meta | about)
 
     def _find_chat(self, row: _Row, session: str) -> _Chat:
@@ -316,13 +317,3 @@ def _to_boundary(row: _Row, subtype: str) -> _Row:
         ends = {"headUuid": segment.get("head_uuid"), "tailUuid": segment.get("tail_uuid")}
         made["preservedSegment"] = segment | ends
     return {"type": "system", "subtype": subtype, name: made, "uuid": row.get("uuid")}
-
-
-def _with_only_usage(recording: Recording, total: Usage | None) -> Recording:
-    """Replace the usage of an answer by the totals of the session if there is no other answer."""
-    places = [i for i, m in enumerate(recording.messages) if m.role == "assistant"]
-    if total is None or total == Usage() or len(places) != 1:
-        return recording
-    messages = list(recording.messages)
-    messages[places[0]] = messages[places[0]].replace(usage=total)
-    return replace(recording, messages=tuple(messages))
