@@ -32,6 +32,7 @@ _MODULES = (
     "messages",
     "strands",
     "sharegpt",
+    "chatgpt",
     "langsmith",
     "langfuse",
     "otel.reader",
