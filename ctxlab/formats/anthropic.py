@@ -81,6 +81,8 @@ def sniff(head: FileHead) -> bool:
     bodies = chain(request_log.request_bodies(head), batches.batch_requests(head))
     if any(map(is_anthropic, bodies)) or any("result" in row for row in batches.batch_rows(head)):
         return True
+    if request_log.has_endpoint(head, "/v1/messages"):
+        return True
     rows = [row for row in get_objects(list(head.rows)) if "role" in row]
     plain = 0 < len(rows) == len(head.rows) and all(map(_may_be_anthropic, rows))
     return plain and any(map(_has_anthropic_block, rows))

@@ -70,7 +70,10 @@ def sniff(head: FileHead) -> bool:
     ):
         return False
     others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHER_READERS)
-    return not others and (any(map(_is_openai_body, found)) or _is_batch_response(head))
+    if others:
+        return False
+    recorded = request_log.has_endpoint(head, "/chat/completions")
+    return recorded or any(map(_is_openai_body, found)) or _is_batch_response(head)
 
 
 def read(source: Source) -> Iterator[Recording]:

@@ -47,6 +47,9 @@ _Json: TypeAlias = dict[str, Any]
 OTHER_EXCHANGE: Final = object()
 """Stands for an exchange that is not a model call with messages."""
 
+_LIST_PATHS = (("interactions",), ("http_interactions",), ("log", "entries"))
+_SPEND_KEYS = frozenset({"request_id", "call_type", "spend"})
+_URL_START = re.compile(r"https?://[^/]*")
 _HOLDER_KEYS = ("string", "text", "base64_string")
 _CHAT_KEYS = frozenset({"messages", "choices", "content", "error", "role"})
 _BODY_KEYS = ("body", "postData", "content")
@@ -83,7 +86,7 @@ def iter_exchanges(value: Any) -> Iterator[Any]:
     >>> list(iter_exchanges(body)) == [body]
     True
     """
-    for path in (("interactions",), ("http_interactions",), ("log", "entries")):
+    for path in _LIST_PATHS:
         listed = get_in(value, *path)
         if isinstance(listed, list) and any(get_in(each, "request") for each in listed):
             for each in listed:
@@ -91,6 +94,37 @@ def iter_exchanges(value: Any) -> Iterator[Any]:
                 yield OTHER_EXCHANGE if unwrapped is each else unwrapped
             return
     yield _unwrap(value)
+
+
+def find_endpoints(value: Any) -> Iterator[str]:
+    """Yield the paths of the endpoints that the recorded exchanges in a value were sent to.
+
+    They show which API was used if a body is so long that the beginning of the file does not contain
+    it.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value at the beginning of the file.
+
+    Yields
+    ------
+    str
+        The path of a URL. ``"/chat/completions"`` for a row of LiteLLM's spend log.
+
+    Examples
+    --------
+    >>> list(find_endpoints({"request": {"uri": "https://example.com/v1/messages?beta=true"}}))
+    ['/v1/messages']
+    """
+    lists = (get_in(value, *path) for path in _LIST_PATHS)
+    listed = next((each for each in lists if isinstance(each, list)), [value])
+    for row in listed:
+        urls = [get_text(row, "request", key) for key in ("uri", "url", "path")]
+        if url := next(filter(None, urls), None):
+            yield _URL_START.sub("", url).partition("?")[0]
+        elif isinstance(row, dict) and row.keys() >= _SPEND_KEYS:
+            yield "/chat/completions"
 
 
 def _unwrap(row: Any) -> Any:

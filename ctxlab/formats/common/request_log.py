@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Location, SkipCallback, Source
-from ctxlab.formats.common.exchanges import OTHER_EXCHANGE, iter_exchanges
+from ctxlab.formats.common.exchanges import OTHER_EXCHANGE, find_endpoints, iter_exchanges
 from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
 from ctxlab.formats.fields import get_number, get_text, get_time, is_short_value
 from ctxlab.formats.io.head import FileHead
@@ -100,6 +100,26 @@ def request_bodies(head: FileHead) -> Iterator[RequestBody]:
             rows = [row]
         listed = islice(chain.from_iterable(map(iter_exchanges, rows)), _MAX_SNIFFED_BODIES)
         yield from (body for each in listed if (body := parse_body(each)))
+
+
+def has_endpoint(head: FileHead, ending: str) -> bool:
+    """Check whether recorded exchanges whose bodies are cut off were sent to an endpoint.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+    ending : str
+        End of the path of the endpoint, such as ``"/v1/messages"``.
+
+    Returns
+    -------
+    bool
+        True if the head contains such an exchange, and no complete request body.
+    """
+    if head.is_complete or next(request_bodies(head), None) is not None:
+        return False
+    return any(path.endswith(ending) for row in head.rows for path in find_endpoints(row))
 
 
 def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]:

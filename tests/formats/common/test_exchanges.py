@@ -128,6 +128,32 @@ def test_a_failed_exchange_is_counted(read: Callable[..., list[Recording]]) -> N
     assert len(found.messages) == 4
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic", "LiteLLM"])
+def test_a_body_that_is_longer_than_the_head_is_recognised_by_its_endpoint(
+    read: Callable[..., list[Recording]], kind: str
+) -> None:
+    body = json.dumps(
+        {"model": "m", "messages": [ASK, DONE, {"role": "user", "content": "x" * 300_000}]}
+    )
+    url = {
+        "openai": "https://example.com/v1/chat/completions",
+        "anthropic": "/v1/messages?beta=true",
+    }
+    if kind == "LiteLLM":
+        row = {
+            "request_id": "r",
+            "call_type": "acompletion",
+            "spend": 0,
+            "proxy_server_request": body,
+        }
+        (found,) = read(row | {"response": {}})
+    else:
+        request = {"method": "POST", "uri": url[kind], "body": body}
+        (found,) = read({"interactions": [{"request": request, "response": {"body": "{}"}}]})
+    assert found.format == ("anthropic" if kind == "anthropic" else "openai")
+    assert len(found.messages) == 3
+
+
 def stream(*events: Any) -> str:
     return "".join(f"event: x\r\ndata: {json.dumps(event)}\r\n\r\n" for event in events)
 
