@@ -79,7 +79,9 @@ def sniff(head: FileHead) -> bool:
     if cline.sniff(head):
         return False
     bodies = chain(request_log.request_bodies(head), batches.batch_requests(head))
-    if any(map(is_anthropic, bodies)) or any("result" in row for row in batches.batch_rows(head)):
+    if any(map(is_anthropic, bodies)) or any(
+        map(batches.is_message_result, batches.batch_rows(head))
+    ):
         return True
     if request_log.has_endpoint(head, "/v1/messages"):
         return True

@@ -72,8 +72,10 @@ def sniff(head: FileHead) -> bool:
     others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHER_READERS)
     if others:
         return False
-    recorded = request_log.has_endpoint(head, "/chat/completions")
-    return recorded or any(map(_is_openai_body, found)) or _is_batch_response(head)
+    if request_log.has_endpoint(head, "/chat/completions"):
+        return True
+    results = map(batches.is_completion_result, batches.batch_rows(head))
+    return any(map(_is_openai_body, found)) or any(results)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -125,15 +127,6 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 
 _ABOUT = "OpenAI chat: messages, request bodies, request logs, batches"
 FORMAT = Format("openai", _ABOUT, sniff, read, dump, group_key=batches.group_key)
-
-
-def _is_batch_response(head: FileHead) -> bool:
-    """Check whether a file contains responses of the Batch API, or failed requests."""
-    rows = [row for row in batches.batch_rows(head) if "response" in row]
-    answers = [batches.find_response(row) for row in rows]
-    return any("choices" in fields.get_object(each) for each in answers) or (
-        len(rows) > 0 and not any(answers)
-    )
 
 
 def _is_openai_body(body: request_log.RequestBody) -> bool:

@@ -43,7 +43,7 @@ def result(name: str | None, value: str) -> dict[str, Any]:
 
 def tree(*rows: dict[str, Any]) -> dict[str, Any]:
     """Return a conversation in which each message follows the one before."""
-    nodes = {"n0": {"id": "n0", "message": None, "parent": None}}
+    nodes: dict[str, Any] = {"n0": {"id": "n0", "message": None, "parent": None}}
     for number, row in enumerate(rows, start=1):
         nodes[f"n{number}"] = {"message": row, "parent": f"n{number - 1}"}
     return {"conversation_id": "c1", "mapping": nodes, "current_node": f"n{len(rows)}"}

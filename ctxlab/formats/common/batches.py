@@ -45,6 +45,7 @@ _Json: TypeAlias = dict[str, Any]
 
 _REQUEST_KEYS = ("body", "params")
 _ROW_KEYS = frozenset({*_REQUEST_KEYS, "response", "result", "error"})
+_RESULT_TYPES = ("succeeded", "errored", "canceled", "expired")
 _FIRST_ERROR_STATUS = 400
 _MAX_CODE_LENGTH = 50
 
@@ -98,6 +99,42 @@ def batch_requests(head: FileHead) -> Iterator[request_log.RequestBody]:
     for row in batch_rows(head):
         if body := _parse_row(row):
             yield body
+
+
+def is_message_result(row: _Json) -> bool:
+    """Check whether a row of a batch file is a result of Anthropic's batch API.
+
+    Parameters
+    ----------
+    row : dict
+        A row of a batch file.
+
+    Returns
+    -------
+    bool
+        True if the row has a result of a known type.
+    """
+    return get_text(row, "result", "type") in _RESULT_TYPES
+
+
+def is_completion_result(row: _Json) -> bool:
+    """Check whether a row of a batch file is a response of OpenAI's batch API for chat requests.
+
+    Parameters
+    ----------
+    row : dict
+        A row of a batch file.
+
+    Returns
+    -------
+    bool
+        True if the row has a response with choices, or says that the request failed.
+    """
+    response = row.get("response")
+    if response is None:
+        return get_text(row, "error", "code") is not None
+    failed = get_count(response, "status_code") >= _FIRST_ERROR_STATUS
+    return failed or isinstance(get_in(response, "body", "choices"), list)
 
 
 def find_response(row: _Json) -> Any:

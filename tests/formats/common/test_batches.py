@@ -115,7 +115,8 @@ def test_message_batches_are_joined_with_their_results(
     folder: Callable[..., list[Recording]], tmp_path: Path, as_list: bool
 ) -> None:
     sent = [{"custom_id": id, "params": {"system": "Be brief.", "messages": [ASK]}} for id in "ab"]
-    message = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "No."}]}
+    message: dict[str, Any] = {"type": "message", "role": "assistant"}
+    message["content"] = [{"type": "text", "text": "No."}]
     message["usage"] = {"input_tokens": 3, "output_tokens": 1}
     results = [
         {"custom_id": "b", "result": {"type": "succeeded", "message": message}},

@@ -23,7 +23,7 @@ BODIES = [
     {"model": "gpt-5", "messages": [ASK, CALLED, RESULT]},
 ]
 ANSWERS = [{"choices": [{"message": each}], "usage": USAGE} for each in (CALLED, DONE)]
-PAIRS = list(zip(BODIES, ANSWERS, strict=True))
+PAIRS: list[tuple[Any, Any]] = list(zip(BODIES, ANSWERS, strict=True))
 
 
 def as_bytes(value: Any) -> str:
