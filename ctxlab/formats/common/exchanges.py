@@ -13,7 +13,8 @@ that the readers of request logs (``request_log``) can read each call as ``{requ
   or as Base64.
 - Single exchanges ``{"request": {"body": …}, "response": {"body": …}}``, as JSONL or as a list.
 - Spend logs of LiteLLM: ``messages`` and ``response`` are objects or strings with JSON. Newer
-  versions store the request in ``proxy_server_request`` and leave ``messages`` empty.
+  versions store the request in ``proxy_server_request`` and leave ``messages`` empty. A page of the
+  API ``{"data": […]}`` has the newest request first, and is sorted by ``startTime``.
 - Batch inference of Bedrock: ``{"recordId", "modelInput", "modelOutput"}``.
 
 A streamed response is assembled from its events (``event_stream``). A body may be compressed with
@@ -86,14 +87,13 @@ def iter_exchanges(value: Any) -> Iterator[Any]:
     >>> list(iter_exchanges(body)) == [body]
     True
     """
-    for path in _LIST_PATHS:
-        listed = get_in(value, *path)
-        if isinstance(listed, list) and any(get_in(each, "request") for each in listed):
-            for each in listed:
-                unwrapped = _unwrap(each)
-                yield OTHER_EXCHANGE if unwrapped is each else unwrapped
-            return
-    yield _unwrap(value)
+    listed = _find_list(value)
+    if listed is None:
+        yield _unwrap(value)
+        return
+    for each in listed:
+        unwrapped = _unwrap(each)
+        yield OTHER_EXCHANGE if unwrapped is each else unwrapped
 
 
 def find_endpoints(value: Any) -> Iterator[str]:
@@ -117,14 +117,29 @@ def find_endpoints(value: Any) -> Iterator[str]:
     >>> list(find_endpoints({"request": {"uri": "https://example.com/v1/messages?beta=true"}}))
     ['/v1/messages']
     """
-    lists = (get_in(value, *path) for path in _LIST_PATHS)
-    listed = next((each for each in lists if isinstance(each, list)), [value])
-    for row in listed:
+    listed = _find_list(value)
+    for row in [value] if listed is None else listed:
         urls = [get_text(row, "request", key) for key in ("uri", "url", "path")]
         if url := next(filter(None, urls), None):
             yield _URL_START.sub("", url).partition("?")[0]
-        elif isinstance(row, dict) and row.keys() >= _SPEND_KEYS:
+        elif _is_spend_row(row):
             yield "/chat/completions"
+
+
+def _find_list(value: Any) -> list[Any] | None:
+    """Return the recorded exchanges in a value, or None if it is not a list of exchanges."""
+    for path in _LIST_PATHS:
+        listed = get_in(value, *path)
+        if isinstance(listed, list) and any(get_in(each, "request") for each in listed):
+            return listed
+    listed = get_in(value, "data")
+    if isinstance(listed, list) and any(map(_is_spend_row, listed)):
+        return sorted(listed, key=lambda row: get_text(row, "startTime") or "")
+    return None
+
+
+def _is_spend_row(row: Any) -> bool:
+    return isinstance(row, dict) and row.keys() >= _SPEND_KEYS
 
 
 def _unwrap(row: Any) -> Any:

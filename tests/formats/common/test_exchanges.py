@@ -111,6 +111,19 @@ def test_the_counts_of_a_spend_log_are_the_usage_if_the_response_has_none(
     assert found.messages[1].usage == Usage(input=9, output=2)
 
 
+def test_a_page_of_spend_logs_is_read_from_the_oldest_request(
+    read: Callable[..., list[Recording]],
+) -> None:
+    page = [
+        {"request_id": str(n), "call_type": "acompletion", "spend": 0, "startTime": f"2025-01-0{n}"}
+        | {"messages": "{}", "proxy_server_request": json.dumps(sent), "response": got}
+        for n, (sent, got) in enumerate(PAIRS, start=1)
+    ]
+    (found,) = read({"data": page[::-1], "total": 2})
+    assert [m.role for m in found.messages] == ["user", "assistant", "tool", "assistant"]
+    assert found.skipped == {}
+
+
 def test_exchanges_with_other_services_are_counted(read: Callable[..., list[Recording]]) -> None:
     other = {
         "request": {"method": "GET", "uri": "/v1/models", "body": None},
