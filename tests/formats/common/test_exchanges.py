@@ -6,10 +6,12 @@ import base64
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxlab.formats import load
 from ctxlab.messages.types import Recording, Usage
 
 ASK = {"role": "user", "content": 'Read "a.py"\nnow – please.'}
@@ -230,3 +232,48 @@ def test_a_streamed_message_is_assembled(read: Callable[..., list[Recording]]) -
     ]
     assert answer.usage == Usage(input=5, output=8)
     assert found.format == "anthropic"
+
+
+def recorder_files(calls: list[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return the calls as rows of a request log, and as files of recorders."""
+    url = "https://example.com/v1/chat/completions"
+    vcr = [
+        {
+            "request": {"uri": url, "body": json.dumps(sent)},
+            "response": {"body": {"string": json.dumps(got)}},
+        }
+        for sent, got in calls
+    ]
+    flows = [
+        {"request": {"content": as_bytes(sent)}, "response": {"content": as_bytes(got)}}
+        for sent, got in calls
+    ]
+    return {
+        "plain": [{"request": sent, "response": got} for sent, got in calls],
+        "VCR": [{"interactions": vcr}],
+        "mitmproxy": flows,
+        "HAR": [{"log": {"entries": [har_entry(*call) for call in calls]}}],
+    }
+
+
+@pytest.mark.recordings(smoke=True)
+@pytest.mark.parametrize("name", ["VCR", "mitmproxy", "HAR"])
+def test_real_calls_are_the_same_recordings_with_and_without_wrappers(
+    data: Path, tmp_path: Path, name: str
+) -> None:
+    folder = data / "openhands"
+    if not folder.is_dir():
+        pytest.skip("the folder of real recordings has no OpenHands calls")
+    calls = []
+    for path in sorted(folder.rglob("*.json"))[:6]:
+        call = json.loads(path.read_bytes())
+        if isinstance(call, dict) and "messages" in call and "response" in call:
+            calls.append(({"model": "m", "messages": call["messages"]}, call["response"]))
+    files = recorder_files(calls)
+    found = []
+    for kind in ("plain", name):
+        path = tmp_path / f"{kind}.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in files[kind]))
+        found.append([(r.messages, r.compactions, r.tools) for r in load(path)])
+    assert found[0]
+    assert found[0] == found[1]
