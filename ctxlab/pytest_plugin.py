@@ -17,9 +17,9 @@ only when a test uses the fixture or the marker::
         pass
 
 Paths are relative to the root folder of pytest. A baseline file stores the scores of an earlier run;
-``margin_SCORE`` bounds the change since that run. ``pytest --ctxlab-update`` overwrites the baselines.
-If a bound cannot be checked, for example because data or a baseline is missing, the setup of the test
-fails, which pytest reports as an error.
+``margin_SCORE`` bounds the change since that run. ``pytest --ctxlab-update`` overwrites the
+baseline files. If a bound cannot be checked, for example because the data or the baseline file is
+missing, the setup of the test fails, which pytest reports as an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UPDATE_OPTION = "--ctxlab-update"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--ctxlab-update``, which overwrites the baselines.
+    """Add the option ``--ctxlab-update``, which overwrites the baseline files.
 
     Parameters
     ----------
@@ -277,7 +277,8 @@ def _check_budget(
 def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Convert keywords such as ``max_overflow_rate=0`` to the nested table of a budget file.
 
-    The result maps each kind of bound (``max``, ``min``, ``margin``) to its bounds by score.
+    The result contains, for each kind of bound (``max``, ``min``, ``margin``), a dict from the name
+    of a score to its bound.
     """
     from ctxlab.errors import SpecError, UnknownName
     from ctxlab.evaluation.gate.config import BOUND_KINDS

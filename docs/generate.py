@@ -26,16 +26,17 @@ strategies take another strategy as a parameter: `hysteresis(observation_mask(ke
 `ctxlab strategies NAME` shows the parameters of a strategy, their defaults and an example.
 
 The column *source* names the paper, product or design note that a strategy is based on. The
-design notes are the documents that ctxlab grew out of; [this page](../tests/SEEDS.md) lists their
-requirements. The column *calls a model* says whether a strategy can call a model. It does so only if its parameter `model` (or, for
-`retrieval`, the parameter `embedding`) is set. [The glossary](glossary.md) explains the terms."""
+design notes are the documents that ctxlab grew out of; [SEEDS.md](../tests/SEEDS.md) lists their
+requirements. The column *calls a model* says whether a strategy can call a model. A strategy calls a
+model only if its parameter `model` (or, for `retrieval`, the parameter `embedding`) is set.
+[The glossary](glossary.md) explains the terms."""
     return page(
         intro,
         "## ctxlab's own",
         strategy_table(by_kind["strategy"]),
         "## Controls\n\nControls are references to compare with. ctxlab never recommends a control.",
         strategy_table(by_kind["control"]),
-        "## Baselines\n\nA baseline reproduces the default strategy of a product, and has its name.",
+        "## Baselines\n\nA baseline reproduces the default strategy of a product and has its name.",
         strategy_table(by_kind["baseline"]),
     )
 
@@ -57,11 +58,12 @@ def metrics_page() -> str:
     """Return the page of all metrics."""
     intro = """# Metrics
 
-A metric measures each request, and summarises the measurements of a strategy at a limit in scores. In
-the tables, the level *request* marks columns of `Results.requests`, which has one row per request. The
-level *score* marks columns of the leaderboard, which has one row per strategy and limit. `recall_far`
-and some other scores have a 95 % interval. Its bounds are in two more columns, `recall_far_low` and
-`recall_far_high`. [What the numbers mean](numbers.md) explains the most important scores."""
+A metric measures each request. It summarises these measurements in scores, which have one value per
+strategy and limit. In the tables, the level *request* marks columns of `Results.requests`, which has one
+row for each request of each strategy and limit. The level *score* marks columns of the leaderboard,
+which has one row per strategy and limit. Some scores have a 95 % interval, whose bounds are in two more
+columns: for `recall_far`, these are `recall_far_low` and `recall_far_high`.
+[What the numbers mean](numbers.md) explains the most important scores."""
     parts = [intro]
     for name, metric in METRICS.items():
         rows = [[f"`{c.name}`", "request", c.unit, c.meaning] for c in metric.columns]

@@ -39,6 +39,9 @@ def page() -> str:
         "if a file has several. The docstring of each of these tests names the requirement:",
         "`git grep 'Seed 002, criterion 3' tests` finds the tests of criterion 3 of document 002.",
         "`python tests/test_seed_table.py` writes this page.",
+        "",
+        "In document 003, an *interaction* is a user message with everything that follows, up to the",
+        "next user message. It consists of one or more of the numbered turns.",
     ]
     for seed, asked in ASKED.items():
         head = ["| place | requirement | tests |", "|---|---|---|"]

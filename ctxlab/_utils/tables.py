@@ -66,6 +66,6 @@ def _join_whitespace(text: str) -> str:
 
 
 def _find_numeric_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """For each column, return True if all of its cells are numbers; False if there are no rows."""
+    """Return for each column whether all of its cells are numbers; False if there are no rows."""
     columns = [[row[i] for row in rows] for i in range(len(headers))]
     return [bool(c) and all(_NUMERIC_CELL.fullmatch(cell) for cell in c) for c in columns]

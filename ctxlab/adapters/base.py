@@ -35,12 +35,12 @@ _Theirs = TypeVar("_Theirs")
 
 
 class OutgoingMessage(NamedTuple, Generic[_Theirs]):
-    """A message to send, and the framework's message that it was made from."""
+    """A message to send, and the framework's message that it replaces."""
 
     message: Message
     "message to send, as a ctxlab message"
     original: _Theirs | None
-    "framework's message that ``message`` replaces; None unless it is exactly one with the same role"
+    "framework's message that ``message`` replaces; None if there are several or the roles differ"
     unchanged: bool
     "True if the strategy did not change the message"
 
@@ -106,7 +106,7 @@ class _Conversation(Generic[_Theirs]):
         return None
 
     def to_outgoing(self, entry: Entry) -> OutgoingMessage[_Theirs]:
-        """Return the message of an entry with the framework's message that it was made from."""
+        """Return the message of an entry, and the framework's message that it replaces."""
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)

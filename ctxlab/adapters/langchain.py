@@ -142,7 +142,10 @@ def _to_message(message: AnyMessage) -> Message:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Wrap a call or result of a provider's tool in a part of type ``block``; keep other parts."""
+    """Wrap a part in the type ``block`` if it is a call or result of a tool that the provider runs.
+
+    Other parts are returned unchanged.
+    """
     own = str(part.get("type")).endswith(("tool_use", "tool_result"))
     return {"type": "block", "block": part} if own else part
 

@@ -126,9 +126,9 @@ def _to_pydantic_ai(message: Message, original: MessageWithParts | None) -> Mess
 
 
 def _update_prompt(message: Message, was: api.UserPromptPart) -> Any:
-    """Return the content of a user prompt after a change.
+    """Return the content of a user prompt that a strategy changed.
 
-    ``was`` is the prompt before the change. Its objects are used for the parts that did not change.
+    ``was`` is the prompt before the change. Unchanged parts of the content are taken from ``was``.
     """
     if not isinstance(message.content, tuple) or isinstance(was.content, str):
         return message.text
@@ -169,7 +169,7 @@ def _update_response(message: Message, original: MessageWithParts | None) -> api
 
 
 def _merge_requests(origins: Sequence[MessageWithParts]) -> list[api.ModelMessage]:
-    """Merge consecutive request parts into one request, as the framework requires."""
+    """Build the message history. The framework requires consecutive request parts in one request."""
     made: list[api.ModelMessage] = []
     for whole, parts in origins:
         last = made[-1] if made else None

@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @functools.cache
 def _build_command() -> Any:
-    """Build the click command that parses all arguments. The result is cached, since this is slow."""
+    """Build the click command that parses all arguments. It is cached, since building it is slow."""
     return typer.main.get_command(app)
 
 

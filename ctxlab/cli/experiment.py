@@ -91,19 +91,20 @@ def replay_spec(spec: Spec, progress: bool | None) -> Results:
 
 
 def spec_to_store(spec: Spec, results: Results, **changes: Any) -> dict[str, Any]:
-    """Return the fields of an experiment, for the manifest of its run.
+    """Convert an experiment to a dict, for the manifest of its run.
 
-    The base folder of the recordings is stored as an absolute path, so that the experiment can be
-    repeated from any folder.
+    The dict contains the base folder of the recordings as an absolute path, so that the experiment
+    can be repeated from any folder.
 
     Parameters
     ----------
     spec : Spec
         Experiment that was replayed.
     results : Results
-        Results of the replay. The token profiles to store are read from their manifest.
+        Results of the replay. The field ``profiles`` of ``spec`` is replaced by the calibrations of
+        token counts that the manifest of the results contains.
     **changes : object
-        Fields of the experiment to replace.
+        New values for fields of the experiment.
 
     Returns
     -------

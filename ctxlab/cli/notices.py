@@ -58,8 +58,8 @@ def note_run(results: Results, model: str | None) -> None:
     results : Results
         Results of the run.
     model : str, optional
-        Model that the user chose for all recordings. None means that each recording was counted and
-        priced as its own model.
+        Model that the user chose for all recordings. None means that the tokens of each recording
+        were counted and priced for the model that the recording names.
     """
     from ctxlab.cli.render.format import format_count
     from ctxlab.llm import DEFAULT_CACHE_FOLDER

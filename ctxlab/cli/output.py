@@ -117,7 +117,7 @@ class Skipped:
         self.files[reason] += 1
 
     def counting(self, recordings: Iterable[Recording]) -> Iterator[Recording]:
-        """Yield recordings unchanged, and count the rows of their files that were skipped.
+        """Yield recordings unchanged, and count the rows that were skipped when they were read.
 
         Parameters
         ----------

@@ -70,8 +70,8 @@ def check_output_folder(
 ) -> None:
     """Check that saving a run would not destroy other data in the output folder.
 
-    A missing or empty folder is accepted. A folder with a saved run is accepted if both runs have the
-    same kind, recordings and model. The saved run will then be replaced.
+    A missing or empty folder is accepted. A folder with a saved run is accepted if the saved run and
+    the new run have the same kind, recordings and models. The saved run will then be replaced.
 
     Parameters
     ----------

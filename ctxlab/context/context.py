@@ -151,8 +151,8 @@ class Context(Ledger):
 
     Each message is stored in an ``Entry``. In the methods, an index refers to the list ``entries``,
     and a position refers to the history. The index and the position of a message differ if an earlier
-    message was dropped. A fork is a copy of a context. The edits of a fork last for one request and
-    are not recorded in ``edited_entries``.
+    message was dropped. A fork is a copy of a context for one request. Edits of a fork apply only to
+    this request and are not recorded in ``edited_entries``.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class Context(Ledger):
         self.version = 0
         "number of edits; appended messages do not count as edits"
         self.is_fork = False
-        "True for a fork: its edits last for one request and are not recorded in ``edited_entries``"
+        "True for a fork: its edits apply to one request only and are not recorded in ``edited_entries``"
         self.is_persistent = False
         "True for a ``Branch``, which is a fork that is kept for later requests"
         # entries[:_prefix_length], with _prefix_tokens tokens, are unchanged since the previous request.
@@ -215,7 +215,10 @@ class Context(Ledger):
 
     @property
     def budget(self) -> Budget:
-        """Budget of the next request. Reading it sets ``budget_read``."""
+        """Budget of the next request.
+
+        Reading it sets ``budget_read``, which records that the strategy may depend on the budget.
+        """
         self.budget_read = True
         return self._budget
 
@@ -349,8 +352,8 @@ class Context(Ledger):
         Returns
         -------
         int
-            Index of the first entry after the cut. It is the number of entries if there is no
-            earlier safe cut.
+            Index of the first entry after the cut; the number of entries if the only safe cut is at
+            the end.
         """
         while not self.is_safe_cut(index):
             index += 1
@@ -372,7 +375,7 @@ class Context(Ledger):
         Raises
         ------
         EditError
-            If the context is a fork, which is a copy for one request, or if the history has another
+            If the context is a fork, which is a copy for one request, or if the history has a different
             message at this position.
         """
         self._check_not_fork()
@@ -380,7 +383,7 @@ class Context(Ledger):
             self.history.append(message)
         elif self.history[self.history_length] is not message:
             expected = f"expected message {self.history_length} of the replayed history"
-            raise EditError(f"{expected}, got another message; append all messages in order")
+            raise EditError(f"{expected}, got a different message; append all messages in order")
         self.advance(self.history_length + 1)
 
     def advance(self, length: int) -> None:
@@ -394,8 +397,8 @@ class Context(Ledger):
         Raises
         ------
         EditError
-            If the context is a fork, which is a copy for one request, if ``length`` is below
-            ``history_length``, or if the history has fewer messages.
+            If ``length`` is below ``history_length`` or above the number of messages in the history,
+            or if the context is a fork (a copy for one request).
         """
         self._check_not_fork()
         history, old = self.history, self.history_length
@@ -530,10 +533,10 @@ class Context(Ledger):
         self._add_own_message(self.entries[index])
 
     def fork(self) -> Context:
-        """Return a fork: a copy of the context with edits that last for one request.
+        """Return a fork: a copy of the context for one request.
 
-        The fork contains all edits that were made so far. Later edits of the fork do not change the
-        original context.
+        The fork contains all edits made so far. Edits of the fork apply only to this request and do
+        not change the original context.
 
         Returns
         -------
@@ -562,7 +565,7 @@ class Context(Ledger):
         Returns
         -------
         Context
-            Copy of the context with edits that last for one request.
+            Fork of the context, with the new entries.
 
         Raises
         ------

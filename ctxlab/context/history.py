@@ -1,5 +1,6 @@
-"""The history of a conversation: all its messages, with token counts. Edits do not change it.
+"""The history of a conversation: all its messages, with their token counts.
 
+Edits of a context do not change the history.
 If several strategies are replayed on the same recording, their contexts use one history. The token
 counts, units and rewrites of its messages are therefore computed only once.
 """
@@ -55,8 +56,8 @@ class Entry:
     """A message in a context, with the range of history messages that it replaces.
 
     A verbatim entry covers the position of its own message. A summary covers the positions of all
-    messages that it replaces, and an inserted message covers none. ``is_aggregate`` is False if the
-    entry covers exactly one position.
+    messages that it replaces, and an inserted message covers none. ``is_aggregate`` is True if the
+    entry covers several positions or none.
 
     The entry was in the context from request ``since`` up to, but not including, request ``until``.
     The two are set only for entries that are not verbatim, because all contexts of a history share
@@ -119,14 +120,15 @@ class OracleInfo(Protocol):
         """
 
     def passage(self, position: int, text: str) -> str:
-        """Find a path, id or name returned by ``needed`` in a message, and return its line.
+        """Return the line of a message that contains a path, id or name.
 
         Parameters
         ----------
         position : int
             Position of the message in the history.
         text : str
-            Text of the path, id or name; empty to return the text of the whole message.
+            Path, id or name that ``needed`` returned. If it is empty, the text of the whole message
+            is returned.
 
         Returns
         -------
@@ -225,7 +227,8 @@ class History(Sequence[Message]):
         Returns
         -------
         RewriteCache
-            Cache that all contexts of the history share. Equal strategies also share a cache.
+            Cache that all contexts of the history share. Equal functions, such as methods of equal
+            strategies, use the same cache.
         """
         # Bound methods compare their objects by identity; equal strategies must share a cache.
         owner = getattr(function, "__self__", None)
@@ -292,8 +295,8 @@ class RewriteCache:
     history : History
         History of the messages.
     parent : RewriteCache or None
-        If ``history`` is a copy with a question: the cache of the original history. It is used for
-        all messages except for the question. Otherwise None.
+        Cache of the original history if ``history`` is a copy of it with an appended question, else
+        None. It is used for all messages except the question.
     """
 
     def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:

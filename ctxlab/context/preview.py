@@ -23,9 +23,9 @@ def preview_question(
 ) -> Context:
     """Return a copy of a context in which the user asks one extra question.
 
-    The original context is not changed. Edits of the copy last for one request. The copy has its own
-    history, which ends with the question, and its own lists ``events`` and ``model_calls``, which
-    start empty.
+    The original context is not changed. A strategy may edit the copy to build the request. These
+    edits apply only to this one request. The copy has its own history, which ends with the question,
+    and its own lists ``events`` and ``model_calls``, which are empty at first.
 
     The values in ``strategy_state`` are copied deeply, except for messages and entries, which are
     immutable. A type that is large, or that ``copy.deepcopy`` cannot copy, can define

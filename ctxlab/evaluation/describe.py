@@ -115,7 +115,7 @@ def iter_descriptions(
           the metric ``validity``)
         - ``billed``: fields of ``ctxlab.tokens.billing.BilledSession``; None if the recording has
           no usage data
-        - ``strategy``: strategy that managed the recorded session; None if unknown
+        - ``strategy``: strategy of the agent, if the recording is a session of ctxlab; otherwise None
     """
     check_recordings(recordings)
     describe_one = partial(_describe_recording, model=model, project=project)

@@ -296,11 +296,11 @@ class ExperimentGrid:
         return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
 
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Create the manifest: a description of the experiment with which it can be run again.
+        """Create the manifest: a description from which the experiment can be run again.
 
-        The keys ``tokens``, ``prices`` and ``cache`` map the name of each model that counted tokens
-        to the accuracy of its counts, to its prices and to its cache rules. ``profiles`` in ``spec``
-        are the calibrations that were used.
+        Three keys contain one value for each model that counted tokens: ``tokens`` the accuracy of
+        its counts, ``prices`` its prices, and ``cache`` its cache rules. ``profiles`` in ``spec``
+        contains the calibrations that were used.
 
         Parameters
         ----------

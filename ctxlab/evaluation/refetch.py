@@ -1,9 +1,10 @@
 """After recorded compactions, test if agents fetch again the content that the metrics call lost.
 
 The metrics call an entity lost if no message of the request contains it. They measure availability
-and do not call a model. Recordings that contain compactions show the consequences of a loss. They
-show which files, commands and searches from before a compaction the agent fetched again after it,
-and which files it used without fetching them again.
+and do not call a model. Recordings that contain compactions show the consequences of a loss. For
+each file, command and search that the agent fetched before a compaction, they show whether the agent
+fetched it again afterwards. For files, they also show whether the agent used the file without
+fetching it again.
 
 This is an observational comparison, not an experiment. A summary mentions the files that the agent
 continues to work on, and the agent may fetch these files again more often for that reason alone.
@@ -112,11 +113,11 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
     pandas.DataFrame
         One row per comparison (``question``) with the fields of a ``StratifiedDifference``.
         ``first`` is the share of lost targets that were fetched again, and ``second`` is the share
-        of kept targets that were. Questions that start with ``looked at first, if used`` compare
-        only files that the agent used: the shares are those of files that it fetched or looked for
-        before any edit. ``matched`` names what lost and kept targets have in common when they are
-        compared: the compaction or the recording, and in some rows also a similar ``age`` (number
-        of tokens since the last fetch).
+        of kept targets that were fetched again. Questions that start with ``looked at first, if
+        used`` compare only files that the agent used: the shares are those of files that the agent
+        fetched or looked for before any edit. ``matched`` names what the compared targets have in
+        common: the compaction or the recording, and in some rows also a similar ``age`` (number of
+        tokens since the last fetch).
     """
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
@@ -131,7 +132,13 @@ def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None
         (again + "file not even named", files, "named", "again", "compaction, age"),
         (again + "result gone", after, "content", "again", "compaction"),
         ("looked at first, if used: path lost", files, "seen", "looked", "compaction"),
-        (again + "result gone, beside no compaction", beside, "content", "again", "recording"),
+        (
+            again + "result gone, compared with no compaction",
+            beside,
+            "content",
+            "again",
+            "recording",
+        ),
         ("looked at first, if used: result gone", beside, "content", "looked", "recording"),
         ("looked at first, if used: result gone", beside, "content", "looked", "recording, age"),
     ]

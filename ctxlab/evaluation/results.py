@@ -91,7 +91,7 @@ class ResultsBuilder:
     def add_recording(self, recording: dict[str, Any]) -> None:
         """Add the manifest entry of the next recording, even if the recording has no request.
 
-        If the name is already used, the suffix ``#2``, ``#3``, … is appended, as in ``load``.
+        If the name is already used, the suffix ``#2``, ``#3``, … is appended, as in ``ctxlab.load``.
         Characters that cannot be encoded as UTF-8 are escaped.
 
         Parameters

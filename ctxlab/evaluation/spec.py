@@ -11,7 +11,7 @@ experiment file with the most common keys::
     where = ["messages>=50", "model=claude*"]   # conditions on recordings; sample = 20 draws 20 of them
     metrics = ["usage", "validity", "cost", "recall"]
     calls = "auto"                              # model calls of strategies: auto, record, replay
-    min_recall = 0.95                           # minimum far recall, as a share of full history's
+    min_recall = 0.95                           # minimum far recall, relative to full history
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = tuple(METRICS)
     "names of the metrics to compute"
     min_recall: float = 0.95
-    "far recall that a recommended strategy must keep, as a share of full history's"
+    "minimum far recall of a recommended strategy, as a share of the far recall of full history"
     profiles: tuple[TokenProfile, ...] | None = None
     """calibrations of token counts, one per model family; None takes those stored in the project, and
     the built-in ones for other model families"""
@@ -192,7 +192,7 @@ def read_spec(path: str | Path) -> Spec:
     Returns
     -------
     Spec
-        The experiment, with an absolute ``folder``.
+        The experiment. Its ``folder`` is an absolute path.
 
     Raises
     ------
@@ -385,7 +385,10 @@ def _portable_path(path: str | Path, spec: Spec) -> str:
 
 
 def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Convert a spec to JSON values, with an absolute folder if ``data`` has relative paths.
+    """Convert a spec to JSON values.
+
+    The paths in the field ``data`` of the spec may be relative to a folder. The key ``folder`` of the
+    result is the absolute path of this folder; it is empty if no path is relative.
 
     ``profiles`` are the calibrations of token counts that were used. They are stored so that a
     repeated run counts the same tokens on any computer.

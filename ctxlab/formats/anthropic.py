@@ -26,7 +26,7 @@ The writer returns a request body.
 - Consecutive tool results become one user message. No other messages are joined or moved.
 - Content that the API rejects, such as an empty string or a call without a result, is written as
   recorded. Only call ids with invalid characters are replaced, both in the call and in its result.
-- Missing content is written as an empty string, which has the same number of tokens.
+- Missing content is written as an empty string. This does not change the number of tokens.
 
 References
 ----------

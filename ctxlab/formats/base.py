@@ -67,10 +67,10 @@ class Format:
     single_recording: bool = False
     "True if a file can contain only one recording"
     group_key: Callable[[FileHead], str | None] | None = None
-    """returns a key; files of a folder with the same key are read together. Files are read separately if
-    there is no function or if it returns None"""
+    """returns the key of a file; files that have the same folder and key are read together. Files are
+    read separately if there is no function or if it returns None"""
     spans_folders: bool = False
-    "True if files with the same key are read together even if they are in different folders"
+    "True if files that have the same key are read together even if their folders differ"
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Source:
     on_error: OnError = "raise"
     'how to handle malformed content: ``"raise"`` an error, or ``"skip"`` it and count it'
     other_paths: tuple[PathOrUrl, ...] = ()
-    "other files that are read together with this file (``Format.group_key``), in order"
+    "other files that are read together with ``path`` (``Format.group_key``), in order"
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:

@@ -56,7 +56,8 @@ def sniff(head: FileHead) -> bool:
 def read(source: Source) -> Iterator[Recording]:
     """Read the conversations of a file, in the order of the file.
 
-    Messages on separate lines, outside of any list or object, form one conversation.
+    Messages that are neither in a list nor in an object with ``messages``, such as one message per
+    line, form one conversation.
 
     Parameters
     ----------

@@ -9,11 +9,11 @@ are joined into conversations.
 - ``inputs`` and ``outputs`` contain the request and response as logged by LangChain,
   ``wrap_openai``, ``wrap_anthropic`` or ``traceable`` (see ``common/traces``). The prompt of a
   completion model becomes a user message.
-- Runs are grouped by the ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata,
-  otherwise by trace. The ``session_id`` field of the run itself is not used, because it identifies
-  the project.
-- Token usage is read from the response, otherwise from the run. The prompt tokens of a run include
-  cached tokens.
+- Runs are grouped by the ``session_id``, ``thread_id`` or ``conversation_id`` in their metadata.
+  Runs without such an id are grouped by trace. The ``session_id`` field of the run itself is not
+  used, because it identifies the project.
+- Token usage is read from the response or, if the response has none, from the run. The prompt
+  tokens of a run include cached tokens.
 
 A call to the Responses API with ``previous_response_id`` logs only its new messages, so it becomes
 a separate conversation. Bulk exports (Parquet) are not read.

@@ -156,8 +156,9 @@ class _Loader:
     def _detect_format(self, found: FoundFile, head: FileHead) -> Format | None:
         """Return the format of a file. If it is unknown, report the file and return None."""
         if not head.first_bytes.strip():
-            # The lock file of a session store is always empty.
-            if head.first_bytes or found.explicit or not str(found.path).endswith(".lock"):
+            # Lock files of session stores, and markers of OpenHands, are always empty.
+            empty = (".lock", ".marker")
+            if head.first_bytes or found.explicit or not str(found.path).endswith(empty):
                 self._report([found], ReadError(found.path, None, "the file is empty"))
             return None
         if self.format is None:

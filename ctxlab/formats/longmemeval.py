@@ -2,15 +2,16 @@
 
 The file is a JSON list of objects ``{question_id, question_type, question, answer, question_date,
 haystack_dates, haystack_session_ids, haystack_sessions, answer_session_ids}``. A session is a list
-of turns ``{role, content, has_answer?}``. In some variants of the files,
-an object of the list has several questions about its history, in the parallel lists ``questions``,
-``answers`` and ``answer_session_ids``. Each object of the list becomes one recording.
+of turns ``{role, content, has_answer?}``. In some variants of the files, an object of the list has
+several questions about its history, in the parallel lists ``questions``, ``answers`` and
+``answer_session_ids``. Each object of the list becomes one recording.
 
 - Sessions are sorted by date, as in LongMemEval's own code. If one of the dates cannot be parsed,
   the order of the file is kept. LongMemEval describes only some of its files as sorted.
 - The date of a session is added as the first line of its first turn, in brackets, because questions
   such as "how many days ago" need it. It is also the ``time`` of all turns of the session
-  (interpreted as UTC). The date of a question is added to the question in the same way.
+  (interpreted as UTC). The date of a question is added as the first line of the question, in
+  brackets.
 - The evidence of a question consists of the turns marked with ``has_answer`` in its answer
   sessions. If no turn of an answer session is marked, all turns of the session are evidence. In
   files with several questions per history, ``has_answer`` refers to the first question.
@@ -21,8 +22,9 @@ an object of the list has several questions about its history, in the parallel l
 - Some sessions were cut from longer chats and start with the assistant. A history may therefore
   start with the assistant, too.
 
-Recordings of the same question share a cluster: ``longmemeval_s``, ``_m`` and ``_oracle`` contain
-the same questions. A question and its ``_abs`` variant also share a cluster.
+Recordings of the same question share a cluster, because the files ``longmemeval_s``,
+``longmemeval_m`` and ``longmemeval_oracle`` contain the same questions. A question and its ``_abs``
+variant also share a cluster.
 
 References
 ----------

@@ -7,22 +7,21 @@ previous entry. The active branch consists of the entries from the root to the l
 file, and becomes the recording. Entries of other branches and entries that pi never sends to the
 model are skipped and counted.
 
-- A compaction takes effect before the next message. The messages from its first kept entry up to
-  the compaction stay in the context. The first kept entry is named by ``firstKeptEntryId``. In
-  version 1 it is given by ``firstKeptEntryIndex``, which counts the entries of the file from 0,
+- A compaction takes effect before the next message. It names the first entry that it keeps. This
+  entry and the entries between it and the compaction stay in the context. ``firstKeptEntryId`` is
+  the id of this entry. In version 1, ``firstKeptEntryIndex`` is its index, counted from 0 and
   including the header. pi cannot parse a line with two objects and does not count it. The reader
   does not count such lines either, but reads their messages.
 - ``toolResult`` becomes a tool message. ``bashExecution``, a command that the user ran, becomes a
   user message with the wording that pi uses, unless the user excluded it from the context. Messages
   inserted by an extension and the summary of a branch that the user left also become user messages.
-- Since version 0.49, pi does not send an aborted or failed answer again, so such an answer is
-  skipped. Sessions of version 1 were written by older releases, which sent the text of the answer
-  without its calls. The billed usage of real sessions confirms this. The text of the answer is
-  therefore kept in sessions of version 1.
+- Since release 0.49, pi does not send an aborted or failed answer again, so such an answer is
+  skipped. Older releases sent its text without its calls, as the billed usage of real sessions
+  confirms. They wrote the sessions of format version 1, in which the text is therefore kept.
 - ``details`` and ``partialJson`` are used for display or repeat other fields, and are not read.
 - pi does not record the system prompt and the tool definitions.
-- A session that was branched or forked from another session starts with a copy of it, and is in the
-  same cluster.
+- A session that was branched or forked from another session starts with a copy of the other session.
+  Both sessions are in the same cluster.
 - ``meta`` contains the session id and the format version. If several models answered, it also
   contains the number of answers of each model.
 
@@ -206,7 +205,7 @@ class EntryConverter:
     skip: SkipCallback
     "called with a description of each entry or block that is skipped"
     keeps_interrupted_text: bool
-    "True if this version of pi sends the text of an interrupted answer to the model again"
+    "True if the pi release that wrote the session sends the text of interrupted answers again"
     models: Counter[str] = field(default_factory=Counter, init=False)
     "model → number of messages that the model wrote"
     _interrupted_calls: set[str] = field(default_factory=set, init=False)

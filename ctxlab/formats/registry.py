@@ -46,11 +46,12 @@ _MODULES = (
     "copilot_cli.reader",
     "openhands.completions",
     "openhands.events",
+    "openhands.sdk",
     "swe_agent",
 )
 
 FORMATS: dict[str, Format] = {}
-"""The registered formats by name. Files are checked against them in this order."""
+"""The registered formats by name. A file has the first format in this dict that recognises it."""
 
 
 def register_format(format: Format) -> Format:

@@ -213,7 +213,7 @@ def _number_calls(calls: list[Any], count: int) -> tuple[ToolCall, ...]:
 def _parse_results(value: str, calls: list[ToolCall]) -> list[Message]:
     """Return the tool results of a turn, assigned in order to the unanswered ``calls``.
 
-    A result has no call id if there are more results than calls.
+    If there are more results than calls, the last results have no call id.
     """
     texts = _TOOL_RESPONSE_TAG.findall(value) or [value]
     if len(texts) == 1 and len(calls) > 1:

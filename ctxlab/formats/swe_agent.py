@@ -8,12 +8,12 @@ SWE-agent repeats a request if its answer was invalid. Steps with invalid answer
 history, and are skipped and counted.
 
 - Up to version 0.7, and in configurations that parse actions from text, observations are user
-  messages and there are no tool calls. The recording has the same roles, because they were sent to
+  messages and there are no tool calls. The recording keeps these roles, because they were sent to
   the model.
 - With function calling, ``tool_call_ids`` of a ``tool`` message contains the id of its call.
 - Demonstrations (``is_demo``) are conversations about another task that are sent before the task.
   They are skipped and counted.
-- If configured, SWE-agent replaces old observations in each request by "Old environment output: (n
+- SWE-agent can be configured to replace old observations in each request by "Old environment output: (n
   lines omitted)". The history contains the original observations. ``meta["history_processors"]``
   shows the configuration.
 - The files contain no tool definitions.

@@ -2,7 +2,7 @@
 
 The file is a JSON object ``{timestamp, info, tasks, simulations}``. The domain policy is the only
 part of the system prompt that is recorded, in ``info.environment_info.policy`` or in ``policy`` of
-a simulation. It becomes the system message. Tool definitions are read from
+a simulation. The policy becomes the system message. Tool definitions are read from
 ``environment_info.tool_defs``, which is rarely set. All simulations of a task share a cluster,
 including those of other agents.
 
@@ -16,9 +16,9 @@ including those of other agents.
 - ``usage`` of an assistant message is the usage of the agent's request. Its ``prompt_tokens``
   include cached tokens, which are not listed separately. ``usage`` of a user message is the usage
   of the customer simulator, and is stored in ``extra``.
-- Call ids may repeat within a conversation. ``raw_data`` repeats the message. Only the hidden
-  reasoning of the agent is read from it. ``errors`` contains answers that the agent had to repeat.
-  They are not in the history, but the usage of the final answer includes them.
+- Call ids may repeat within a conversation. ``raw_data`` repeats the message. The reader takes only
+  the hidden reasoning of the agent from ``raw_data``. ``errors`` contains answers that the agent had
+  to repeat. They are not in the history, but the usage of the final answer includes them.
 - Voice simulations, which have ``ticks`` and no messages, are skipped and counted. ``llm_args`` is
   never read, because it may contain API keys.
 

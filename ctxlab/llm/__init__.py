@@ -5,8 +5,9 @@ replies on disk. ``CostLimitedClient`` enforces a spending limit. ``FaultToleran
 agent continue when a provider rejects a request. ``ScriptedClient`` returns prepared replies.
 
 ``LiteLLMClient``, ``CostLimitedClient`` and ``ScriptedClient`` can also stream replies (see
-``ctxlab.llm.base.Streamer``). The other clients return whole replies only, so callers that stream
-use their ``complete`` method instead. Importing this package imports neither litellm nor diskcache.
+``ctxlab.llm.base.Streamer``). The other clients return whole replies only; callers that
+stream use the method ``complete`` of these clients. Importing this package imports neither litellm nor
+diskcache.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class BaseClient(Client, ABC):
         Returns
         -------
         Client
-            Client for each process; this client itself if it has no limits.
+            Client to use in each process; this client itself if it has no limits.
         """
         return self
 
@@ -333,7 +333,7 @@ def split_for_workers(client: Client, workers: int) -> Client:
     Returns
     -------
     Client
-        Client for each process; ``client`` itself if it does not derive from ``BaseClient``.
+        Client to use in each process; ``client`` itself if it does not derive from ``BaseClient``.
     """
     return client.split_for_workers(workers) if isinstance(client, BaseClient) else client
 

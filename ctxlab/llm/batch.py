@@ -38,7 +38,7 @@ class RequestEstimate(NamedTuple):
     prompt: int = 0
     "counted prompt tokens of the requests that need a call"
     usd: float = 0.0
-    "maximum cost of these calls in USD; nan if a model's price or ``max_tokens`` is unknown"
+    "maximum cost in USD of the requests that need a call; nan if a price or ``max_tokens`` is unknown"
 
     def plus(self, other: RequestEstimate) -> RequestEstimate:
         """Return the sum of this estimate and another one.
@@ -165,7 +165,8 @@ def add_cache_hint(client: Client | None) -> Iterator[None]:
     Parameters
     ----------
     client : Client or None
-        Client that the code calls. If it is not a ``CachedClient``, the error is not changed.
+        Client that the code calls. The error is not changed if ``client`` is not a
+        ``CachedClient``, or if its mode is ``replay``.
 
     Yields
     ------

@@ -297,8 +297,8 @@ def _create_private_cache(folder: Path) -> None:
 def _disk_class() -> type:
     """Return a subclass of diskcache's ``Disk`` that never unpickles data.
 
-    ctxlab stores only str keys and bytes values, which diskcache does not pickle. A row that is
-    marked as a pickle was therefore not written by ctxlab and is read as None.
+    ctxlab stores only str keys and bytes values, which diskcache does not pickle. A row of
+    the database that is marked as a pickle was not written by ctxlab, so it is read as None.
     """
     from diskcache import Disk
     from diskcache.core import MODE_PICKLE

@@ -2,8 +2,8 @@
 
 litellm maps the errors of all providers to a few exception classes. These do not show whether the
 provider responded: a lost connection, a response that is not JSON and a real status 500 all have the
-same class. The chain of causes shows the difference, because it ends with an exception of the HTTP
-library. Exceptions in the chain are recognized by the names of their classes.
+same class. The chain of an exception's causes shows the difference, because the chain ends with an
+exception of the HTTP library. Exceptions in the chain are recognized by the names of their classes.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ def _wait_at_exit(loading: Future[Any]) -> None:
 def start_import() -> Future[Any]:
     """Start the import of litellm in a background thread, unless it has started already.
 
-    Two problems would occur in the main thread. First, Ctrl+C could interrupt the import and leave
-    the module incomplete, so that every later call would fail. Second, the import leaves an event
-    loop open in the thread in which it runs.
+    The import does not run in the main thread, for two reasons. Ctrl+C could interrupt it there and
+    leave the module incomplete, so that every later call would fail. The import also leaves an
+    event loop open in the thread in which it runs.
 
     Returns
     -------

@@ -218,8 +218,9 @@ class _PartialReply:
     def is_complete(self, stream: Any) -> bool:
         """Return True if the provider sent a finish reason. Also discard a usage that litellm added.
 
-        If the provider sends no finish reason or no usage object, litellm adds its own. If none of
-        ``stream.chunks`` contains a usage object, litellm added it, so ``usage`` is set to None.
+        If the provider sends no finish reason or no usage object, litellm adds its own. If no chunk
+        in ``stream.chunks`` contains a usage object, ``usage`` was added by litellm and is set to
+        None.
         """
         came = getattr(stream, "chunks", None)
         if came is not None:
@@ -258,8 +259,8 @@ class _PartialReply:
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
         """Return the tool call that a chunk continues; add a new call if the chunk begins one.
 
-        The arguments are fields of the chunk. The index alone does not identify a call, because some
-        providers send index 0 or no index for all calls.
+        All parameters are fields of the chunk. The index alone does not identify a call, because
+        some providers send index 0 or no index for all calls.
         """
         known = next((call for call in self.calls if id and call["id"] == id), None)
         if known is None:

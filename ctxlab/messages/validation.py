@@ -134,9 +134,8 @@ def _iter_violations(messages: Sequence[Message]) -> Iterator[Violation]:
 class UnitTracker:
     """Groups messages into units, that is, messages that must stay together.
 
-    A message with tool calls and the results of these calls form a unit. Any other message is a unit
-    of its own, including a result that does not answer an open call. Messages between a call and its
-    result belong to the unit of the call.
+    A message with tool calls, the results of these calls and all messages between them form a unit.
+    Any other message is a unit of its own, for example a result that does not answer an open call.
 
     ``starts[i]`` is the index of the first message of the unit that contains message ``i``. A
     conversation may be cut before message ``i`` if ``starts[i] == i``.
@@ -172,7 +171,7 @@ class UnitTracker:
             self._open_calls = {call.id: (here, call) for call in message.tool_calls}
 
     def copy_prefix(self, length: int) -> UnitTracker:
-        """Return a tracker of only the first messages. No tool call in it waits for a result.
+        """Return a tracker of the first ``length`` messages, whose tool calls wait for no results.
 
         Parameters
         ----------

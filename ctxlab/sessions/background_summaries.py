@@ -404,7 +404,7 @@ def _starts_new_topic(prompt: str, before: Sequence[str]) -> bool:
 
 
 def llm_summary_writer(client: Client | None, model: str) -> SummaryWriter:
-    """Create a function that asks a model to add further messages to a summary.
+    """Create a function that asks a model to extend a summary, so that it covers more messages.
 
     The function waits for the model's reply. If the model call fails, no error is raised, and the
     summary is extracted from the messages without a model.

@@ -162,9 +162,9 @@ class SessionLibrary(ABC):
 
     @abstractmethod
     def _iter_sessions(self, status: SessionStatus | None) -> Iterable[Session]:
-        """Yield the sessions, for the method ``sessions``, which filters them by status.
+        """Yield all sessions. The method ``sessions`` selects those with the requested status.
 
-        A subclass may already leave out sessions that ``status`` excludes.
+        To save time, a subclass may leave out sessions that do not have this status.
         """
 
     @abstractmethod
@@ -290,7 +290,8 @@ class SessionLibrary(ABC):
         Parameters
         ----------
         query : str
-            Words to find. Other characters separate words; there is no query syntax.
+            Words to find. Characters other than letters and digits separate words. They have no
+            other meaning: there is no query syntax.
         id : str, optional
             Session to search. By default, search all sessions except archived and system sessions.
         limit : int, default 20
@@ -343,7 +344,7 @@ class SessionLibrary(ABC):
         Returns
         -------
         Recording
-            The session as a recording, the same as ``ctxlab.load`` reads from the store's files.
+            The session as a recording, equal to what ``ctxlab.load`` reads from the session's files.
 
         Raises
         ------
@@ -487,7 +488,7 @@ class SessionStore(SessionLibrary):
         """
 
     def save(self, id: str, *, plan: AgentPlan | None = None) -> None:
-        """Update the stored resume state at the end of a turn.
+        """Update the stored resume state at the end of a turn: summary, newest messages and plan.
 
         Parameters
         ----------
@@ -537,7 +538,7 @@ class SessionStore(SessionLibrary):
         """
         title = single_line(title)
         if not title:
-            raise SessionError(f"session {id!r}: the new title is empty; pass a visible title")
+            raise SessionError(f"session {id!r}: the new title is empty; pass a title with text")
         self._retitle(id, title, turn)
         return self.get(id)
 

@@ -11,7 +11,7 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.errors import SessionError, SpecError
 
 Fsync: TypeAlias = Literal["always", "never"]
-"""With ``always``, writes survive a power failure. With ``never``, they survive a process kill."""
+"""With ``always``, writes survive a power failure. With ``never``, they survive only a process kill."""
 
 _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 

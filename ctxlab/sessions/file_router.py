@@ -77,7 +77,7 @@ class FileRouter:
         return session
 
     def find(self, file: str | None) -> Session | None:
-        """Find the session of a file without making it active or creating it.
+        """Find the session of a file. Its status is not changed, and no session is created.
 
         Parameters
         ----------

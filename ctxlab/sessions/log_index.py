@@ -87,7 +87,8 @@ class LogIndex:
     def scan(self) -> list[LogFile]:
         """Find all log files. Only files that are new or changed since the last scan are opened.
 
-        Files that cannot be read or have an unknown format are added to ``skipped_files``.
+        A file that cannot be read or has an unknown format is added to ``skipped_files``, unless
+        ``paths`` names it directly.
 
         Returns
         -------
@@ -159,7 +160,7 @@ class LogIndex:
         """Detect the format of a file.
 
         If the file cannot be read or has an unknown format, add it to ``skipped_files`` and return
-        None.
+        None. If a path of the index names this file directly, raise the error instead.
         """
         key, stamp = str(each.path), _file_stamp(each.path)
         known = self._recognized.get(key)

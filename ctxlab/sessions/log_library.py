@@ -55,12 +55,12 @@ class LogLibrary(SessionLibrary):
     sessions are listed or when all sessions are searched. Malformed lines of a file are skipped.
     Files that could not be read completely are listed in ``skipped_files``.
 
-    The id of a recording is its path relative to the given folder. Characters that are unsafe in
-    file names and URLs are replaced. A checksum is appended if a character was replaced, if the path
-    is too long, or if the id is already in use. The title is the beginning of the first user
-    message. The times of a session are those of its messages, or the modification time of the file
-    if no message has a time. Recordings that store a title and a creation time, such as sessions of
-    ctxlab's agent, keep them. The status is always ``closed``.
+    The id of a recording is the path of its file relative to the given folder. Characters that are
+    unsafe in file names and URLs are replaced. A checksum is appended if a character was replaced,
+    if the path is too long, or if the id is already in use. The title is the beginning of the first
+    user message. The times of a session are those of its messages, or the modification time of the
+    file if no message has a time. Recordings that store a title and a creation time, such as
+    sessions of ctxlab's agent, keep them. The status is always ``closed``.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class LogLibrary(SessionLibrary):
 
     @property
     def skipped_files(self) -> dict[str, str]:
-        """Files that could not be read completely: path → reason."""
+        """Reason why a file could not be read completely, by path of the file."""
         broken = {file.key: it.problem for file, it in self._indexed_files.items() if it.problem}
         return {**self._files.skipped_files, **broken}
 

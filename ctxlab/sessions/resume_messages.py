@@ -1,6 +1,7 @@
 """Build the first messages of the context when a session is resumed.
 
-These are a message with a summary of the conversation, then the newest messages.
+These are system messages, then a message with a summary of the conversation, then the newest
+messages.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ def build_resume_message(resume: ResumeState) -> Message | None:
     -------
     Message or None
         The resume message. None if it is not needed: there is neither a summary nor a current step,
-        and the recent messages, apart from system messages, are empty or begin with a user message.
+        and ``resume.recent``, without its system messages, is empty or begins with a user message.
 
     Examples
     --------

@@ -81,9 +81,9 @@ class ResumeWindow:
     caps : ResumeCaps, optional
         Size limits of the window. By default, ``ResumeCaps()``.
     summary : str, default ''
-        Summary of an earlier window.
+        Summary to continue, from a window that was saved.
     recent : iterable of Message, optional
-        Messages of an earlier window.
+        Newest messages, from a window that was saved.
     write_summary : SummaryWriter, optional
         Function that extends the summary. By default, the summary is extracted without a model.
     min_dropped : int, default 1

@@ -62,7 +62,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class InteractionBrief:
-    """Short description of a turn or interaction: its number, id and one-line summary."""
+    """Short description of a turn, or of an interaction: its number, id and one-line summary."""
 
     turn: int
     "turn number, from 1"
@@ -104,7 +104,10 @@ class Interaction:
 
 @dataclass(frozen=True)
 class InteractionWithContext:
-    """Turn or interaction, with short descriptions of the previous and the next one."""
+    """A turn, or an interaction (a user message with all turns up to the next user message).
+
+    The previous and the next one are described in a line each.
+    """
 
     turn: int
     "number of the interaction's first turn"

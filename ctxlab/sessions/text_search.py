@@ -29,7 +29,8 @@ _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 class SearchHit:
     """Search result: location of a matching message, with a snippet of its text and a score.
 
-    In a search by meaning, it describes a turn, and the location is that of the turn's first message.
+    A hit of a search by meaning describes a whole turn. Its location is that of the turn's first
+    message.
     """
 
     session_id: str
@@ -136,8 +137,8 @@ def search_messages(
 
     Names and arguments of tool calls are searched as well. Only whole words match: ``test`` does not
     match ``tests``. The score is between 0 and 1. It increases with the frequency of the words and
-    decreases with the length of the message. Messages with equal scores are sorted by the order of
-    ``sessions`` and then by position, newest message first. A query without words finds nothing.
+    decreases with the length of the message. Messages with equal scores are returned in the order of
+    ``sessions``, and within a session newest message first. A query without words finds nothing.
 
     ``sessions`` is iterated once. At most ``offset + limit`` messages are kept in memory.
 

@@ -1,4 +1,4 @@
-"""Context strategies. A new strategy is a module in this folder that is listed in ``registry.py``."""
+"""Context strategies. To add one, add a module to this folder and list it in ``registry.py``."""
 
 from ctxlab.strategies.base import (
     BaseStrategy,

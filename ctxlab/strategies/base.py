@@ -214,7 +214,7 @@ def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context
     Returns
     -------
     Context
-        Fork of the context: its edits last for one request.
+        Copy of the context with the given messages. The copy is used for the next request only.
     """
     fork = context.fork()
     for start, stop, new in reversed(list(_changed_ranges(fork.messages, messages))):
@@ -238,8 +238,8 @@ def tool_result_positions(context: Context) -> Sequence[int]:
     Parameters
     ----------
     context : Context
-        Context of a conversation. For a ``Branch``, such as a session of ``file_sessions``, only the
-        results that were added to the branch are returned.
+        Context of a conversation. For a ``Branch``, such as the messages about one file in
+        ``file_sessions``, only the results that were added to the branch are returned.
 
     Returns
     -------

@@ -156,10 +156,10 @@ class oracle(BaseStrategy):
 
 
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
-    """Return the index at which the largest window of newest entries that fits ``room`` tokens begins.
+    """Return the start index of a window with as many of the newest entries as fit ``room`` tokens.
 
-    The index is at least ``start``, and does not separate a tool call from its results. If no such
-    window fits, ``tail`` is returned.
+    The window starts at index ``start`` or later, and does not separate a tool call from its
+    results. If no such window fits, ``tail`` is returned.
     """
     if not context.version:  # no edits, so the token sums of the history apply
         before = context.history.tokens_before

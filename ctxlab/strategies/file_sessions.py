@@ -1,4 +1,4 @@
-"""Strategy that keeps one session per file and sends the session of the file being worked on."""
+"""Strategy that sorts the messages by file and sends only those about the active file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ They do not belong to any file."""
 
 @dataclass(frozen=True, repr=False)
 class file_sessions(BaseStrategy):
-    """Sends only the messages about the active file, after a head that all files share.
+    """Sends only the messages about the active file, after the beginning of the conversation.
 
-    The messages about one file are its session. A step is a tool call with its results, or a single
-    message. The active file of a step is the file recorded with its first message. If none is
-    recorded, it is the file that the tool calls access; if they access none, the active file does
-    not change. If calls access several files, the active file does not change when it is one of
-    them. Otherwise the first file written becomes active, or the first file read if none is
-    written.
+    The beginning is the system prompt and the first user message. The session of a file
+    consists of the beginning and the messages about the file.
+
+    A step is a tool call with its results, or a single message. The active file of a step is the
+    file recorded with its first message. If none is recorded, it is the file that the tool calls
+    access; if they access none, the active file does not change. If calls access several files, the
+    active file does not change when it is one of them. Otherwise the first file written becomes
+    active, or the first file read if none is written.
 
     In a pipeline such as ``file_sessions() | tool_stubs() | panic()``, the later strategies edit the
     session, and their edits persist. Use them to limit the size of a session, which grows as long as
@@ -37,7 +39,7 @@ class file_sessions(BaseStrategy):
 
     With ``follow=False``, only user messages set the active file, as in an editor where the user
     has one file open while tools read others. A user message without a file has a session of its
-    own. A new session starts with the system prompt alone.
+    own. A new session then begins with the system prompt alone.
 
     Source: design note "Hybrid Session Management".
 
@@ -70,7 +72,11 @@ class file_sessions(BaseStrategy):
 
 
 class _FileSessions:
-    """Sessions of one conversation, one per file, and the number of messages added to them so far."""
+    """Messages of one conversation, sorted by the file they are about.
+
+    ``branches`` contains one branch for each file: the session of this file. ``routed_length`` is the
+    number of messages of the conversation that have been sorted so far.
+    """
 
     def __init__(self) -> None:
         self.branches: dict[str | None, Branch] = {}
@@ -116,7 +122,7 @@ class _FileSessions:
             branch.head_end = position + 1
 
     def _active_branch(self, context: Context, head: int) -> Branch:
-        """Return the session of the active file. A new session gets the first ``head`` messages."""
+        """Return the branch of the active file. A new branch gets the first ``head`` messages."""
         branch = self.branches.get(self.active_file)
         if branch is None:
             branch = self.branches[self.active_file] = Branch(context)
@@ -127,7 +133,7 @@ class _FileSessions:
         """Return the positions of earlier messages to add to a session before a new message.
 
         The new message is at ``position``. The result contains the newest user messages, the
-        ``carry`` steps before the new message, and the earlier messages of the same step.
+        ``carry`` steps before the step of the new message, and the earlier messages of this step.
         """
         starts = context.history.unit_starts
         start = starts[position]
@@ -141,7 +147,7 @@ class _FileSessions:
 def _shared_head(context: Context) -> int:
     """Return the number of leading messages that all sessions share if ``follow`` is False.
 
-    These are the system messages, and a first user message only if ctxlab wrote it and not the user.
+    These are the system messages, and the first user message if ctxlab wrote it, not the user.
     """
     history = context.history
     if not history.user_positions or history.user_positions[0] >= history.head_length:
@@ -151,9 +157,10 @@ def _shared_head(context: Context) -> int:
 
 
 def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) -> None:
-    """Append messages of a context to a branch, in the same form, such as verbatim or as a stub.
+    """Append messages of a context to a branch, in the form that they have in the context.
 
-    Positions that the branch already contains are skipped.
+    The form is, for example, verbatim or a stub. A message that the context no longer contains is
+    appended verbatim. Positions up to the last one of the branch are skipped.
     """
     last = branch.positions[-1] if branch.positions else -1
     for position in positions:
@@ -167,7 +174,7 @@ def _append_missing(context: Context, branch: Branch, positions: Iterable[int]) 
 def _accessed_file(message: Message, active: str | None) -> str | None:
     """Return the file that is active after a message's tool calls; None if there are no calls.
 
-    It is the active file if the calls access this file or no file. Otherwise it is the first file
+    Return ``active`` if the calls access that file or no file. Otherwise return the first file
     written, or the first file read if none is written. Calls that only list a folder are ignored.
     """
     if not message.tool_calls:

@@ -49,7 +49,7 @@ class StrategyInfo:
     docstring: str
     "complete docstring of the class"
     equivalent: str = ""
-    "for a baseline: the ctxlab strategy that it is defined as; otherwise empty"
+    "for a baseline: expression of the strategy that implements it; otherwise empty"
     url: str = ""
     "for a baseline: web page that documents its behaviour; otherwise empty"
 

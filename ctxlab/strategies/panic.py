@@ -20,7 +20,8 @@ class panic(BaseStrategy):
     summaries and tables of contents that follow it, and the last ``protect`` messages are never
     dropped. A tool call and its results are dropped together. If the protected messages alone are
     too large, their tool results are shortened too. If the request still does not fit, the event
-    ``stuck`` is reported. The changes last for one request. Put this strategy last in a pipeline.
+    ``stuck`` is reported. The changes apply to this request only. Put this strategy last in a
+    pipeline.
 
     Source: design note "Robustness", 10.8 (context overflow recovery).
 

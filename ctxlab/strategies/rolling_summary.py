@@ -56,7 +56,7 @@ class rolling_summary(BaseStrategy):
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the messages before the window if the context exceeds the trigger."""
+        """Summarise older messages if the request exceeds ``trigger`` of the available tokens."""
         if context.tokens <= self.trigger * context.available:
             return context
         head, tail, entries = context.first_droppable, context.last_unit_start, context.entries

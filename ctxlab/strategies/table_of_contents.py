@@ -85,7 +85,7 @@ class contents(BaseStrategy):
         load_prompt(self.prompt)
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the turns before the window by a block if the context exceeds the trigger."""
+        """Replace older turns by a block if the request exceeds ``trigger`` of the available tokens."""
         if context.tokens <= self.trigger * context.available:
             return context
         first = summaries_end(context)
@@ -169,8 +169,8 @@ class contents(BaseStrategy):
     def _turn_lines(self, context: Context, numbers: list[int], stop: int, ask: bool) -> _Lines:
         """Return a numbered line for each turn.
 
-        If ``ask`` is True and a model is set, the model writes the lines. Lines that it does not
-        return are extracted from the turns.
+        If ``ask`` is True and a model is set, the model writes the lines. Lines that the model
+        does not return are extracted from the turns.
         """
         spans = {number: turn_span(context.history, number) for number in numbers}
         turns = {n: context.history[start : min(end, stop)] for n, (start, end) in spans.items()}

@@ -60,12 +60,11 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class chunked_window(BaseStrategy):
-    """Keeps the newest messages and drops older ones only in whole chunks of a fixed size.
+    """Keeps the newest messages, and drops older messages only in chunks of a fixed size.
 
     A chunk has ``max_history`` messages. At least one chunk of newest messages is kept, so up to
     twice ``max_history`` messages are sent. The start of the request does not change until the next
-    chunk is dropped, so a prompt cache stays valid in between. A session that is stored in chunk
-    files is resumed in the same way.
+    chunk is dropped, so a prompt cache stays valid in between.
 
     Source: design note "Session Chunking".
 

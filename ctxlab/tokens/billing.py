@@ -3,9 +3,9 @@
 The bill of a request is the number of input tokens that the provider billed for it. The bill is
 higher than the count of the recorded messages, because many logs do not contain the system prompt
 and the tool definitions. Their number of tokens, called the fixed part, is the same in each request
-of a session. It is computed from the first bill. All later bills can then be compared with the
-counts. If the difference jumps although no compaction is recorded, the recorded product changed its
-context without recording the change.
+of a recording. It is estimated from the first bills, so that later bills can be compared with the
+counts. If the difference between bill and count jumps although no compaction is recorded, the
+recorded product changed its context without recording the change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
-"the fixed part is estimated from this number of bills at the start of a session"
+"the fixed part is estimated from at most this number of bills at the start of a recording"
 _JUMP_SHARE = 0.05
 "a change of billed minus counted tokens by more than this share of the bill is a jump"
 
@@ -42,7 +42,7 @@ class BilledSession:
     billed: int
     "billed input tokens of the request with the highest bill"
     counted: int
-    "counted tokens of the same request, including ``fixed``"
+    "counted tokens of the request with the highest bill, including ``fixed``"
     fixed: int
     "estimated tokens per request that are missing from the log: a median over the first bills"
     error: float

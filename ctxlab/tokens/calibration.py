@@ -2,16 +2,16 @@
 
 The billed tokens of a request have two parts. The fixed part, such as the system prompt and the
 tool definitions, is not in the log. The other part is in the log: text, tool calls and, if the
-client sends it back, hidden reasoning. The billed tokens of text depend on its counted tokens and
-on its characters, because tokenizers split text differently. The fixed part cancels out in the
-differences between consecutive requests, so the weights are fitted to these differences. The fit
-uses least squares with Huber's weights, which limit the influence of outliers, such as a client
-that clears old tool results without recording it. Recorded compactions are applied first. Reasoning
-has a separate weight; otherwise its tokens would be attributed to the text.
+client sends it back, hidden reasoning. It is modelled as a sum of counted tokens, characters, tool
+calls and reasoning tokens, each multiplied by a weight. These weights are the profile. The fixed
+part cancels out in the differences between consecutive requests, so the weights are fitted to these
+differences. The fit is a robust regression (Huber), in which outliers have little influence, such as
+a client that clears old tool results without recording it. Recorded compactions are applied before
+the fit.
 
-The error is measured by cross-validation: for each cluster of sessions, the weights are fitted to
-all other sessions, and the error is measured on the sessions of the cluster. The fixed part of such
-a session is estimated from its first bill only, as it would be in a live session.
+The error is measured by cross-validation: for each cluster, the weights are fitted to all
+recordings outside the cluster, and the error is measured on the recordings of the cluster. The fixed
+part of these recordings is estimated from their first bill only, as in a live conversation.
 
 References
 ----------
@@ -57,18 +57,18 @@ _MIN_DIFFERENCES = 30
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted token profile with the error of each session."""
+    """A fitted token profile with the error of each recording."""
 
     profile: TokenProfile
     "the fitted profile"
     sessions: tuple[BilledSession, ...]
-    "the sessions, each with its error under weights that were fitted without its cluster"
+    "comparison for each recording; its error is that of weights fitted without its cluster"
     skipped: dict[str, int]
     "number of skipped recordings by reason"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The sessions as a data frame with one row per session and the fields as columns."""
+        """The comparisons in ``sessions`` as a data frame: one row per recording, fields as columns."""
         import pandas as pd
 
         return pd.DataFrame([vars(session) for session in self.sessions])
@@ -130,7 +130,7 @@ def calibrate(
     Returns
     -------
     Calibration
-        Fitted profile with the error of each session.
+        Fitted profile with the error of each recording.
 
     Raises
     ------

@@ -202,7 +202,8 @@ class TokenCounter:
     ) -> int:
         """Return the number of tokens of a request.
 
-        The tokens of the messages, of the tool definitions and of the opening of the reply are added.
+        The result is the sum of the tokens of the messages, of the tool definitions and of the
+        opening of the reply.
 
         Parameters
         ----------

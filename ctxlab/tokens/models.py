@@ -92,7 +92,8 @@ class CachePolicy(msgspec.Struct, frozen=True):
     def cached_tokens(self, prefix_tokens: _Tokens) -> _Tokens:
         """Return the number of tokens that are read from the cache for an unchanged prefix.
 
-        ``minimum`` and ``granularity`` are applied. ``lifetime`` is not checked.
+        The number is ``prefix_tokens`` rounded down to a multiple of ``granularity``, or 0 if
+        ``prefix_tokens`` is below ``minimum`` or the model has no cache. ``lifetime`` is not checked.
 
         Parameters
         ----------

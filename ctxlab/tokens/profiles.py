@@ -1,9 +1,9 @@
 """Token profiles, which convert token counts to billed tokens for one family of models.
 
-Providers other than OpenAI do not publish their tokenizers, but recorded sessions contain the number
-of tokens that they billed. ``ctxlab.tokens.calibration`` fits a profile to these numbers. A profile
-consists of a few weights and their measured error. A profile that is stored in the folder
-``.ctxlab/profiles`` of a project replaces the built-in one.
+Providers other than OpenAI do not publish their tokenizers, but recordings contain the numbers of
+tokens that the providers billed. ``ctxlab.tokens.calibration`` fits a profile to these numbers. A
+profile consists of a few weights and their measured error. A profile that is stored in the folder
+``.ctxlab/profiles`` of a project replaces the built-in profile of the same family.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class TokenProfile(msgspec.Struct, frozen=True, kw_only=True):
     fixed: int = 0
     "median number of tokens per request outside the log (system prompt, tool definitions)"
     error: float | None = None
-    "median of |counted - billed| / billed over requests of sessions that were left out of the fit"
+    "median of |counted - billed| / billed over requests of recordings that were left out of the fit"
     error_90: float | None = None
-    "90th percentile of the same errors; the largest come from unrecorded context changes"
+    "90th percentile of the errors whose median is ``error``; the largest come from unrecorded changes"
     sessions: int = 0
-    "number of sessions in the fit"
+    "number of recordings in the fit"
     requests: int = 0
     "number of billed requests in the fit"
     models: tuple[str, ...] = ()
-    "models of the sessions in the fit"
+    "models of the recordings in the fit"
     source: str = ""
-    "description of the sessions in the fit"
+    "description of the recordings in the fit"
 
     def billed_tokens(self, counted: int, chars: int, calls: int = 0) -> int:
         """Convert counted tokens of text and tool calls to billed tokens.

@@ -58,8 +58,8 @@ class FileWalker:
         Yields
         ------
         tuple of str, int and DirectoryEntry
-            Path of a file or folder, file descriptor of the folder that contains it, and its name
-            and kind.
+            Path of a file or folder, file descriptor of its parent folder, and name and kind of the
+            file or folder.
         """
         for entry in list_entries(folder_fd):
             if time.monotonic() > self.deadline:

@@ -30,7 +30,7 @@ from ctxlab.errors import CtxlabError
 _SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
-"maximum seconds without output, and in total, for which output is read after the shell has ended"
+"reading of output after the end of the shell: seconds of silence that end it; maximum seconds"
 _SUPERVISOR_TIMEOUT = 8.0
 "maximum seconds to wait until a supervisor has ended all processes; then it is killed"
 
@@ -195,8 +195,8 @@ class ProcessManager:
     def kill_all(self) -> None:
         """End all commands and their processes, and wait until they have ended.
 
-        If another thread is waiting in ``run``, that call returns a result with the exit code of a
-        killed process.
+        A call of ``run`` that is waiting in another thread returns a result with the exit code of
+        a killed process.
         """
         _terminate_all(self._children, self._lock, self._owner_pid)
 
@@ -225,7 +225,7 @@ class _ChildProcess:
     cwd: str | Path | None
     limit_chars: int
     environ: dict[str, str]
-    "environment without secrets, for the command and for the supervisor, which the command can inspect"
+    "environment of the command, and of the supervisor, which the command can inspect; has no secrets"
     started: float = field(default_factory=time.time)
     pid: int | None = None
     exit_code: int | None = None

@@ -2,7 +2,7 @@
 
 A path is resolved part by part. Each part is opened relative to its parent folder, without
 following links. If a part is a symbolic link, the target of the link is resolved in the same way.
-Therefore a link that is created between check and use cannot lead out of the folder. A hard link to
+Therefore a link that another process creates meanwhile cannot lead out of the folder. A hard link to
 an outside file cannot be detected, because both names refer to the same file.
 """
 

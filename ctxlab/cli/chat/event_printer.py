@@ -81,7 +81,7 @@ class EventPrinter(logging.Handler):
         self.flush_log_lines()
 
     def print_status_line(self, text: str) -> None:
-        """Print a line to standard error, after ending an unfinished line.
+        """Print a line to standard error. If the line on the screen is unfinished, end it first.
 
         Parameters
         ----------
@@ -169,8 +169,9 @@ class EventPrinter(logging.Handler):
 def describe_tool_result(result: ToolResult) -> str:
     r"""Describe a tool result in a few words: its number of lines or its error, and its duration.
 
-    A last line in brackets, such as ``[exit code 1]``, is not counted. It is shown without brackets,
-    unless it is ``[exit code 0]``. Durations below 0.1 seconds are left out.
+    If the last line is in brackets, such as ``[exit code 1]``, it is not counted as a line. Its text
+    is added to the description, unless it is ``[exit code 0]``. Durations below 0.1 seconds are left
+    out.
 
     Parameters
     ----------

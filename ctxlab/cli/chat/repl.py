@@ -77,11 +77,11 @@ class ChatRepl:
 
     @property
     def session(self) -> Session | None:
-        """Current record of the session in the store; None before the first message."""
+        """Description of the session, read from the store; None before the first message."""
         return None if self.agent_session is None else self.store.get(self.agent_session.id)
 
     def set_title(self, title: str) -> str:
-        """Set the title of the session. Before the first message, keep it for the new session.
+        """Set the title of the session. Before the first message, keep it in memory.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class ChatRepl:
         Returns
         -------
         str
-            Title that was set. Before the first message, it is not stored yet.
+            Title that was set. The first message creates the session and stores the title.
         """
         if self.agent_session is None:
             self.title = title

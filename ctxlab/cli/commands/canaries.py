@@ -127,8 +127,8 @@ def _plant_canaries(
 ) -> Iterator[Recording]:
     """Insert canaries into recordings and yield the changed recordings.
 
-    The ids of these recordings are added to ``done``. For recordings that are too short for canaries,
-    the reason is added to ``skipped_reasons``.
+    The ids of the changed recordings are added to ``done``. If a recording is too short for canaries,
+    it is left out, and the reason is added to ``skipped_reasons``.
     """
     for recording in recordings:
         try:

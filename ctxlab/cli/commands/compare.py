@@ -58,8 +58,8 @@ def command(
     ),
     equal_tokens: bool = flag(
         "--equal-tokens",
-        "Replay each strategy after the first under the limit at which it sends as many tokens per "
-        "request as the first.",
+        "Choose the limit of every other strategy so that it sends as many tokens per request as the "
+        "first strategy.",
     ),
     score: list[str] | None = option(
         "--score NAME",
@@ -201,8 +201,8 @@ def plan_comparison(
     spec_changes : dict
         Values of the options, which replace fields of the experiment.
     match_tokens : bool
-        Return a plan in which only the first strategy has a limit. ``find_equal_token_limits``
-        then finds the limits of the other strategies.
+        If True, only the first strategy of the plan has a limit. Use ``find_equal_token_limits`` to
+        find the limits of the other strategies.
 
     Returns
     -------
@@ -252,12 +252,12 @@ def _plan_equal_tokens(spec: Spec, choices: list[StrategyChoice], has_limits: bo
 
 
 def find_equal_token_limits(plan: ComparePlan, progress: bool | None) -> ComparePlan:
-    """Find a limit for each strategy so that all strategies send equally many tokens per request.
+    """Find limits at which the other strategies send as many tokens per request as the first one.
 
     Parameters
     ----------
     plan : ComparePlan
-        Plan whose first strategy has a limit.
+        Plan whose first strategy has a limit, which does not change.
     progress : bool, optional
         Show progress bars. None shows them only on a terminal.
 

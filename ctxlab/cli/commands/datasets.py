@@ -116,8 +116,8 @@ def fetch(
     If a download is interrupted, the next fetch continues it. A downloaded file is deleted if its hash
     differs from the published hash.
 
-    To download from a mirror, set CTXLAB_MIRROR=https://a.server/folder. This address replaces the
-    host in every URL.
+    To download from a mirror, set CTXLAB_MIRROR=https://a.server/folder. In every URL,
+    this address then replaces the scheme and the host.
     """
     from ctxlab.formats.io import download
     from ctxlab.formats.io.datasets import data_dirs, find_dataset
@@ -151,7 +151,7 @@ def _confirm_license(name: str, yes: bool) -> None:
 
 
 def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
-    """Print the local path of a data set as the result, and its usage as a note."""
+    """Print the local path of a data set to standard output, and its usage to standard error."""
     from ctxlab.formats.io.datasets import data_dirs
 
     for file in dataset.files:

@@ -138,7 +138,7 @@ def _saved_message(found: TuningResults, out: Path | None) -> str:
 
 
 def _note_run(found: TuningResults, spec: Spec) -> None:
-    """Print how tokens were counted, how many are not in the logs, and which command to run next."""
+    """Print how tokens were counted, how many billed tokens the logs lack, and the next command."""
     from ctxlab.cli.render.leaderboard import short_strategy
 
     note_run(found.results, spec.model)

@@ -22,7 +22,8 @@ _MAX_BAR_WIDTH, _MIN_WIDTH_FOR_NOTES, _MIN_WIDTH_FOR_SHARES = 80, 52, 36
 def allocate_cells(sizes: Sequence[int], count: int) -> list[int]:
     """Distribute the cells of a bar over parts, in proportion to the sizes of the parts.
 
-    Each part with a size above zero gets at least one cell if there are enough cells.
+    Shares are rounded down, but each part with a size above zero gets at least one cell if there are
+    enough cells. Remaining cells go to the parts that are furthest below their exact shares.
 
     Parameters
     ----------

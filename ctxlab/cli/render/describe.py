@@ -96,7 +96,10 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
 def _group_facts(
     all_facts: Sequence[RecordingDescription], show_all: bool
 ) -> dict[str, list[RecordingDescription]]:
-    """Group more than 30 descriptions by cluster, folder or file, and fewer by recording."""
+    """Group the descriptions by recording. If there are more than 30, use larger groups.
+
+    The larger groups are clusters, folders or files. ``show_all`` always groups by recording.
+    """
     if show_all or len(all_facts) <= _MAX_ROWS:
         return {facts["recording"]: [facts] for facts in all_facts}
     folders = [os.path.dirname(os.path.abspath(facts["source"])) for facts in all_facts]

@@ -88,7 +88,9 @@ def format_count(number: float) -> str:
 
 
 def format_percent(rate: float) -> str:
-    """Format a rate in percent; only rates of exactly 0 and 1 become ``0`` and ``100``.
+    """Format a rate as a percentage without decimals.
+
+    Rates between 0 and 0.01 become ``<1``, and rates between 0.99 and 1 become ``>99``.
 
     Parameters
     ----------
@@ -113,7 +115,9 @@ def format_percent(rate: float) -> str:
 
 
 def format_usd(amount: float) -> str:
-    """Format an amount in US dollars with up to three significant digits.
+    """Format an amount in US dollars with at most three digits after the point.
+
+    Amounts of 1 or more have three significant digits. Amounts below 0.001 become ``<.001``.
 
     Parameters
     ----------
@@ -139,7 +143,7 @@ def format_usd(amount: float) -> str:
 
 
 def format_share(value: float) -> str:
-    """Format a share with two decimals; only a share of 1 becomes ``1.0``.
+    """Format a share with two decimals. Shares between 0.99 and 1 become ``.99``, and 1 becomes ``1.0``.
 
     Parameters
     ----------
@@ -278,8 +282,8 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
     frame : DataFrame
         Data frame to convert.
     limits : iterable of int or float
-        Limits as the user gave them. They replace the values of the column ``limit``, in which pandas
-        has converted all limits to floats.
+        Distinct limits as the user gave them. pandas has converted the values of the column ``limit`` to
+        floats; each value is replaced by the equal limit.
 
     Returns
     -------

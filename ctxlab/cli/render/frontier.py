@@ -1,4 +1,7 @@
-"""Render the frontier that ``ctxlab tune`` finds: cost and gain of each configuration."""
+"""Render the frontier that ``ctxlab tune`` finds, with the cost and gain of each configuration.
+
+Cost is the score that the search minimizes. Gain is the score that it maximizes.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def _gain_name(name: str) -> str:
 
 
 def _optimism_sentence(tuning: TuningResults) -> str:
-    """Return a sentence that compares the gain of the frontier on the tuning and held-out sets."""
+    """Return a sentence that compares the frontier's gain on the tuning set and the held-out set."""
     kept = tuning.results.manifest["tuning"]["objective"][1]
     row = tuning.optimism.loc[kept].to_dict()
     said = (

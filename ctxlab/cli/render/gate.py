@@ -71,7 +71,8 @@ def findings_markdown(gate: GateResults) -> str:
 def findings_junit_xml(gate: GateResults) -> str:
     """Convert the findings to JUnit XML, with one suite per experiment and one test case per bound.
 
-    Unclear findings are reported as skipped tests, or as failures if the gate is strict.
+    Findings with the outcome ``unclear`` are reported as skipped tests, or as failures if the gate
+    is strict.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def findings_json(gate: GateResults) -> str:
     Returns
     -------
     str
-        JSON array as text. Violated bounds come first, then unclear ones.
+        JSON array as text. Violated bounds come first, then bounds with the outcome ``unclear``.
     """
     return show.to_json_array(
         {

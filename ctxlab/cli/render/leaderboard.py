@@ -103,7 +103,7 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
     Parameters
     ----------
     results : Results
-        Results of the evaluation. Their limits are printed as the user gave them.
+        Results of the evaluation. The table shows the limits as the user gave them.
     board : DataFrame
         Leaderboard, or another data frame with the columns ``strategy`` and ``limit``.
     columns : sequence of Column

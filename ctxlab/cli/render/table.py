@@ -68,7 +68,7 @@ class Figure(NamedTuple):
     legend: str = ""
     "explanation of the heading, for the legend below the table; empty if none is needed"
     drop: int = 0
-    "order in which columns are left out, as in ``Column``"
+    "order in which columns are left out; see ``Column.drop``"
     hide: Literal["", "nan", "zero", "empty"] = ""
     "leave the column out if all values are nan (``nan``), 0 (``zero``), or nan or 0 (``empty``)"
 
@@ -99,8 +99,8 @@ class Figure(NamedTuple):
         Returns
         -------
         bool
-            False if ``hide`` is set and all values are of the kind that it names, such as nan. True
-            otherwise.
+            False if ``hide`` is set and all values are of the kind that ``hide`` names, such as nan.
+            True otherwise.
         """
         values = frame[self.name]
         match self.hide:
@@ -177,8 +177,9 @@ class Table:
     prose: bool = False
     "True if the wrapped cells are sentences, False if they are names of strategies or other names"
     least: int = 16
-    """minimum width of the wrapped cells: if less is available, other columns are left out. For names,
-    the width of the longest strategy is used if it is larger, up to a quarter of the available width"""
+    """minimum width of the wrapped cells: if less is available, other columns are left out. If the
+    cells are names, the minimum is raised to the width of the longest strategy, but not to more than
+    a quarter of the available width"""
     room: int | None = None
     "available width in terminal columns; None: the width of the output"
     shown: list[Column] = field(init=False)

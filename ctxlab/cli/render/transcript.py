@@ -47,6 +47,8 @@ def strip_control_characters(text: str) -> str:
 def main_argument_text(call: ToolCall, limit: int = 60) -> str:
     """Return the most informative argument of a tool call on one line.
 
+    This is the path, the command or the query if the call has one, otherwise its first argument.
+
     Parameters
     ----------
     call : ToolCall

@@ -80,9 +80,9 @@ def find_equal_tokens_limit(
     Raises
     ------
     SpecError
-        If ``target_tokens`` is not a positive number, or if no limit makes the strategy send within
-        10 % of it. For example, a strategy that ignores its budget sends the same tokens under every
-        limit.
+        If ``target_tokens`` is not a positive number, or if the tokens sent differ from it by more
+        than 10 % under every limit. This can happen because a strategy that ignores its budget sends
+        the same tokens under every limit.
     """
     check_recordings(recordings)
     recordings = list(recordings)

@@ -97,7 +97,7 @@ def compare_strategies(
     if not isinstance(results, Results):
         raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}")
     if not 0 < level < 1 or resamples < 1000:
-        raise SpecError(f"expected 0 < level < 1, resamples >= 1000; got {level=}, {resamples=}")
+        raise SpecError(f"expected 0 < level < 1 and resamples >= 1000, got {level=}, {resamples=}")
     measured = {score.name: score for score in results.scores if score.how != "max"}
     allowed = {name: _parse_margin(name, margin) for name, margin in (margins or {}).items()}
     named = [scores] if isinstance(scores, str) else [*(scores or ())]

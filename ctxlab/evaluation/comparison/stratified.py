@@ -1,9 +1,9 @@
 """Difference between two groups, computed within strata to avoid confounding.
 
-A stratum contains members of both groups under the same conditions, such as the files that an agent
-read before one compaction. Each member has an outcome, which is a hit or not. In each stratum, the
-share of hits in the second group is subtracted from the share in the first. The weighted mean of
-these differences, with the weights n·m / (n + m) for groups of n and m members, is the
+A stratum contains members of both groups under the same conditions. For example, all members
+are files that an agent read before one compaction. The outcome of a member is a hit or not. In each
+stratum, the share of hits in the second group is subtracted from the share in the first. The weighted
+mean of these differences, with the weights n·m / (n + m) for groups of n and m members, is the
 Mantel-Haenszel risk difference. It can be written as a difference of two ratios of sums over
 clusters, so ``ctxlab.evaluation.bootstrap`` computes its interval.
 

@@ -48,7 +48,7 @@ class RecordingIdentity(msgspec.Struct, frozen=True):
 
 
 class BaselineEntry(msgspec.Struct, frozen=True):
-    """Stored results of one budget: its strategy and the sums of each recording."""
+    """Stored results of a strategy with bounds: sums of columns, for each recording."""
 
     strategy: str
     "``repr`` of the strategy"

@@ -118,7 +118,7 @@ class BaselineChange:
     """Change of one score, or removal of one budget, when a baseline is updated."""
 
     label: str
-    "name of the budget in messages"
+    "name of the budget in printed output"
     score: Score | None
     "score that changed; None if the budget was removed"
     before: float | None
@@ -360,7 +360,7 @@ def _require_baseline_scores(
 def _baseline_gaps(
     now: ExperimentBaseline, baseline: ExperimentBaseline, budgets: Sequence[GateBudget]
 ) -> str:
-    """Describe the first budget whose sums in the baseline are incomplete or of other recordings.
+    """Describe the first budget whose stored sums are incomplete or belong to other recordings.
 
     This can happen after a bad merge. Return an empty string if there is no such budget.
     """

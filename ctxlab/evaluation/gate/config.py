@@ -1,10 +1,10 @@
 """Gate files, such as ``evals/budgets.toml``, which set bounds for the scores of strategies.
 
 Each table of the file is an experiment, and each table inside an experiment is a named budget: a
-strategy with bounds for its scores. ``max`` and ``min`` bound a score, and ``margin`` says how much
-worse than in the committed baseline a score may become. If the strategy of a budget is
-changed, its bounds stay, and the gate shows whether the new strategy meets them. Bounds in the table
-of an experiment apply to all budgets of the experiment::
+strategy with bounds for its scores. ``max`` and ``min`` bound a score. ``margin`` limits how much
+worse a score may become than in the committed results of an earlier run (the baseline). If you change
+the strategy of a budget, its bounds stay, and the gate shows whether the new strategy meets them. Bounds
+in the table of an experiment apply to all budgets of the experiment::
 
     baseline = "baseline.json"        # written by ctxlab gate --update
 
@@ -39,7 +39,7 @@ from ctxlab.strategies import parse_strategy
 BoundKind: TypeAlias = Literal["max", "min", "margin"]
 
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
-"""Kinds of bounds: maximum, minimum, and how much worse than in the baseline a score may be."""
+"""Kinds of bounds: maximum, minimum, and amount by which a score may be worse than in the baseline."""
 
 _FILE_KEYS = ("baseline", "strict")
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
@@ -94,7 +94,7 @@ class GateBudget:
     def baseline_key(self) -> str:
         """Key of the budget in a baseline: its name and limit.
 
-        The strategy is not part of the key, so that a changed strategy is compared with the old one.
+        The strategy is not part of the key, so that a new strategy is compared with the old one.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).baseline_key
         'masking at 8000'
@@ -103,7 +103,7 @@ class GateBudget:
 
     @property
     def label(self) -> str:
-        """Name of the budget in messages, with experiment and limit.
+        """Name of the budget in printed output and errors, with experiment and limit.
 
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).label
         'logs / masking at 8,000'
@@ -131,7 +131,10 @@ class GateExperiment:
 
     @property
     def baseline_budgets(self) -> tuple[GateBudget, ...]:
-        """Budgets with at least one margin, which need a baseline."""
+        """Budgets with at least one margin.
+
+        They can be checked only against the committed results of an earlier run (the baseline).
+        """
         return tuple(budget for budget in self.budgets if budget.margins)
 
 
@@ -288,7 +291,8 @@ def _check_budget_keys(table: Mapping[str, Any]) -> None:
     if "strategy" not in table:
         keys = ", ".join(_EXPERIMENT_KEYS)
         raise SpecError(
-            f"expected a budget, got no key strategy; add it, or correct the name to one of {keys}"
+            f"a budget needs the key 'strategy', got only {list(table)}; add it, or, if this "
+            f"table is not a budget, rename it to one of {keys}"
         )
     for key in table:
         require_known("key", key, _BUDGET_KEYS)
@@ -308,7 +312,7 @@ def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Sc
     margin, share = kind == "margin", score.unit == "share"
     if margin and not score.better:
         raise SpecError(
-            f"expected a score for which higher or lower is better, got {name!r}; use max or min instead"
+            f"{name!r} cannot have a margin, because no direction is better; use max or min"
         )
     number: Any = value
     unit = ""

@@ -78,7 +78,7 @@ class Finding:
     def cells(self) -> tuple[str, str, str]:
         """Table cells: score in the baseline, current score, and difference with its interval.
 
-        The first and the last are empty for a fixed bound.
+        The first and the last cell are empty for a fixed bound.
         """
         now = self._format(self.value)
         if self.bound.kind != "margin":
@@ -175,7 +175,7 @@ def format_score_value(
     value : float
         Value to format.
     score : Score
-        Score that the value belongs to; its unit decides on the dollar sign.
+        Score that the value belongs to. A dollar sign is written if its unit is ``USD``.
     digits : int, optional
         Number of decimal places. None prints up to ten significant digits.
     sign : bool, default False
@@ -204,7 +204,9 @@ def format_score_value(
 def decimal_places(score: Score, one: float, other: float) -> int:
     """Choose how many decimal places to print so that two values of a score look different.
 
-    The result is at least the usual number of decimal places of the score's unit.
+    Shares and costs have at least 2 decimal places. Other scores have at least 1, but need none if a
+    value is 100 or more, or if ``one`` is a whole number. If the values differ by less than 1, decimal
+    places are added until the difference has two significant digits, up to 9 places.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class ProbeVisibility(NamedTuple):
 
 
 class ProbeMetric(Metric):
-    """Share of the evidence and of the answers of a recording's probes that are in view."""
+    """Two shares over the probes of a recording: evidence in view, and probes with an answer in view."""
 
     columns = (
         Column(

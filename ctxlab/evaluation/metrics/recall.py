@@ -259,7 +259,7 @@ class _EditedEntityIndex:
                         life[row] = min(entry.until, requests)
 
     def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
-        """Mark needs as in view in the requests that include a summary with the needed entity."""
+        """Set ``seen`` for each need whose entity is in the summary ``entry`` when the need arises."""
         if kept := self.entities_in_entry(entry):
             rows = self.need_rows(entry)
             known = np.zeros(len(self.needs.entities), dtype=bool)

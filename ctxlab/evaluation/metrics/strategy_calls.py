@@ -1,8 +1,9 @@
 """Model calls of strategies, and the texts that strategies requested from models.
 
-A strategy reports the event ``summary`` or ``contents`` when such a text is ready. If the text was
-made partly or fully without the model, the strategy first reports ``summary fallback: REASON`` (or
-``contents fallback: REASON``). A failed retrieval is reported as ``retrieval fallback: REASON``.
+A strategy reports the event ``summary`` when a summary is ready, and ``contents`` when a table of
+contents is ready. If the text was made partly or fully without the model, the strategy first reports
+``summary fallback: REASON`` or ``contents fallback: REASON``. It reports a failed retrieval as
+``retrieval fallback: REASON``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class GeneratedText(NamedTuple):
 def list_generated_texts(context: Ledger) -> list[GeneratedText]:
     """List the texts that a strategy requested from models during a replay.
 
-    Extractive summaries of strategies that use no model are not included.
+    A summary made without any model call or fallback, such as the first one in the example, is not
+    included.
 
     Parameters
     ----------
@@ -167,10 +169,11 @@ class StrategyCallTotals:
         Returns
         -------
         dict
-            ``calls`` contains totals for each model. ``tokens`` and ``usd`` exclude cached calls,
-            and ``usd`` is None if a price is unknown. ``fallbacks`` contains, for each strategy with
-            at least one text that was made partly or fully without the model, the number of these
-            texts and the reasons.
+            The key ``calls`` maps the name of each model to its totals. The totals ``tokens`` and
+            ``usd`` exclude cached calls, and ``usd`` is None if a price is unknown. The key
+            ``fallbacks`` maps strategies to counts of their texts: all texts (``written``), those
+            made partly or fully without the model (``fallbacks``), and the ``kinds`` and ``reasons``
+            of these fallbacks. Strategies without fallbacks are left out.
         """
         fallbacks = {}
         for strategy, texts in self._texts.items():

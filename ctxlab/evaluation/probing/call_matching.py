@@ -3,8 +3,8 @@
 The order of calls within a message is ignored, because all of them are made at once. A recorded call
 is paired with at most one call of the model. The number of pairs is divided by the number of recorded
 calls or of the model's calls, whichever is larger, so that missing and extra calls both lower the
-agreement. In the usual case of one recorded call and one call of the model, all shares except
-``leaves`` and ``entities`` are 0 or 1.
+agreement. In the usual case of one recorded call and one call of the model, the shares of
+``CallMatch`` are 0 or 1, except ``leaves`` and ``entities``.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ def _count_common(ours: Iterable[Hashable], theirs: Iterable[Hashable]) -> int:
 
 
 def _leaf_share(recorded: Sequence[ToolCall], predicted: Sequence[ToolCall]) -> float:
-    """Pair the most similar calls of the same tool, and sum the similarities of the pairs."""
+    """Pair the most similar calls of the same tool, and return the sum of their similarities.
+
+    The similarity of a pair is the share of argument values that agree, from 0 to 1.
+    """
     ours, theirs = (
         [(_count_leaves(call), _normalize_arguments(call)) for call in calls]
         for calls in (recorded, predicted)

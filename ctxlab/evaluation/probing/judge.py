@@ -142,7 +142,7 @@ def cohen_kappa(first: Sequence[bool] | _Bools, second: Sequence[bool] | _Bools)
     -------
     float
         1 for full agreement, 0 for agreement by chance. It is nan if there are no replies, or if
-        both judges give one and the same verdict on every reply.
+        all verdicts are equal, for example if both judges accept every reply.
 
     References
     ----------

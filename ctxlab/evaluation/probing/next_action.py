@@ -249,7 +249,10 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 
         def observe(context: Context) -> SentMessages | None:
-            """Return the messages to send; None if they are as recorded or cannot be in the sample."""
+            """Return the messages to send.
+
+            Return None if they equal the recorded messages, or if the request is not in ``wanted``.
+            """
             if context.history_length not in wanted:
                 return None
             sent = tuple(context.messages)
@@ -368,7 +371,7 @@ def sample_stretches(candidates: Sequence[int], count: int, seed: Sequence[int])
 
 
 def _compare_answer(recorded: Sequence[ToolCall], reply: Answer | None) -> dict[str, Any]:
-    """Compare a model's answer with the recorded calls, and return the columns of its row."""
+    """Compare a model's answer with the recorded calls, and return the columns of the answer."""
     found: dict[str, Any] = dict.fromkeys(_COUNTED, math.nan)
     counts = ("asked", "answered", "unanswered", "calls", "naming", "text_turns", "usd")
     found |= dict.fromkeys(counts, 0.0)

@@ -79,10 +79,10 @@ class ProbingRequests:
 
     @cached_property
     def request_index(self) -> list[list[int]]:
-        """Number of the request for each configuration and question.
+        """Index of the distinct request for each configuration and question.
 
-        All replicates of a request have the same number. A request that the provider would reject
-        has the number -1.
+        Replicates of a request have the same index. A request that the provider would reject has
+        the index -1.
         """
         return [[self._numbers.get(messages, -1) for messages in row] for row in self.sent]
 

@@ -461,8 +461,8 @@ def request_tools(recording: Recording, sent: Sequence[Message]) -> tuple[dict[s
     Returns
     -------
     tuple of dict
-        Definitions of the recording. If the recording has none, they are derived from its tool calls
-        if the request contains a tool call, and the tuple is empty otherwise.
+        Tool definitions of the recording, if it has any. Otherwise, definitions derived from its
+        tool calls if the request contains a tool call, and an empty tuple if it contains none.
     """
     if recording.tools:
         return recording.tools

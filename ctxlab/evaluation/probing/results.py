@@ -175,7 +175,7 @@ class QAResults(AnsweredResults):
 
 
 FULL_HISTORY = "full()"
-"""Name of the control ``full`` in results, with which all strategies are compared."""
+"""Name of the control ``full`` in results. All strategies are compared with this control."""
 
 
 class NextActionResults(AnsweredResults):

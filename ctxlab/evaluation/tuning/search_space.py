@@ -26,8 +26,8 @@ CandidateConfiguration: TypeAlias = tuple[Strategy, float]
 """Configuration to try: a strategy, and a limit in tokens or as a fraction of each recording."""
 
 _SHRINK_STEPS = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
-"""steps for strategies that ignore the budget: they drop either a few messages before each request,
-or many messages at once, but rarely"""
+"""steps added to strategies that ignore the budget: ``sliding_window`` drops a few messages before each
+request, and ``hysteresis`` drops many messages at once, but rarely"""
 
 DEFAULT_SPACES: dict[str, str] = {
     "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
@@ -146,7 +146,7 @@ class SearchSpace:
             values = range(0)
         if node.keywords or not values:
             raise self._error_at(
-                node, f"expected a range with one or more integers, got {ast.unparse(node)}"
+                node, f"expected a range of one or more integers, got {ast.unparse(node)}"
             )
         return values
 

@@ -58,7 +58,7 @@ _Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TrialScorer:
-    """Replays configurations and measures the scores of the objective and of the verdict."""
+    """Replays configurations and measures the scores that the objective and the verdict need."""
 
     grid: ExperimentGrid
     "settings of the evaluation, such as the models, the metrics and the client"
@@ -313,7 +313,7 @@ def _keep_frontier(trials: TrialSums, alive: _Rows) -> None:
         pairs = zip(trials.scorer.scores, (cost, kept), strict=False)
         names = " and ".join(score.name for score, known in pairs if np.isnan(known).all())
         hint = "choose another objective, such as tokens_mean against recall"
-        raise SpecError(f"{names} is unknown for every configuration; {hint}")
+        raise SpecError(f"no configuration has a value of {names}; {hint}")
     seen: set[tuple[float, ...]] = set()
     for row, *figures, good in zip(alive.tolist(), cost, kept, best, strict=True):
         if not good:

@@ -3,7 +3,7 @@
 A file contains one run of an agent as a JSON object, ``{schema_version: "ATIF-v1.x", agent, steps,
 …}``. A step has the source ``system``, ``user`` or ``agent``. A step of the agent also contains its
 tool calls and their observations. All versions are read by the same code, which does not validate
-strictly. The models of the package ``atif`` are not used for reading: they accept a single version,
+strictly. The classes of the package ``atif`` are not used for reading: they accept a single version,
 and reject unknown keys and documents that were valid in earlier versions.
 
 - Steps with ``is_copied_context`` repeat steps of another trajectory. They are skipped and counted.

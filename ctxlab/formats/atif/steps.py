@@ -167,7 +167,7 @@ def parse_compaction(step: dict[str, Any]) -> str | None:
     """Return the summary of a step that reports a compaction, or None for any other step.
 
     A step reports a compaction if its ``extra`` contains ``context_management`` (ATIF 1.7), or if it
-    references subagents that wrote a summary (agent Terminus 2).
+    references subagents that wrote a summary, as steps of the agent Terminus 2 do.
 
     Parameters
     ----------

@@ -119,7 +119,10 @@ def _read_back(document: Any, name: str) -> Recording | None:
 
 
 def _report_changes(told: Recording, back: Recording | None, report: UnsupportedCallback) -> None:
-    """Report each field that differs between a recording and ``back``, its document read back."""
+    """Report each field whose value is lost when the recording ``told`` is written.
+
+    ``back`` is the recording that was read from the written document.
+    """
     if back is None:
         return report("recording without messages")
     for message, again in zip(told.messages, back.messages, strict=True):

@@ -5,14 +5,15 @@ queue in a ``queue-operation`` row:
 
 - ``enqueue`` adds a prompt. The row contains its text.
 - ``dequeue`` removes a prompt that begins a new turn. A ``user`` row with the prompt follows.
-- ``remove`` removes a prompt that was delivered in the middle of the current turn. No ``user`` row
-  follows. Newer clients add ``reason: absorbed_mid_turn``. With any other reason the prompt was not
-  delivered.
+- ``remove`` removes a prompt, and no ``user`` row follows. Without a ``reason``, or with the reason
+  ``absorbed_mid_turn`` of newer clients, the prompt was delivered in the middle of the current turn.
+  With any other reason, the prompt was not delivered.
 - ``popAll`` removes all prompts because the user withdrew them.
 
 Newer clients also write an ``attachment`` row of type ``queued_command`` with the prompt, shortly
 before or after the ``remove`` row. If the prompt contains images, they write only the attachment. An
 attachment belongs to a ``remove`` row with the same text if no new answer lies between the two rows.
+If the attachment contains the text as it was sent (``rendered``), the message has this text.
 
 References
 ----------

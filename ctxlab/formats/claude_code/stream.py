@@ -6,8 +6,9 @@ are converted to them (see ``conversation``). If both exist, the session file is
 
 - ``assistant`` and ``user`` rows contain the messages. Rows with ``parent_tool_use_id`` belong to the
   subagent that this tool call started. Subagents become separate recordings in the cluster of the
-  session, with the id of the tool call in ``meta["tool_call"]``. If a subagent's prompt is not among
-  its rows, it is taken from the arguments of the call.
+  session. ``meta["call_id"]`` is the id of the tool call, and ``meta["parent"]`` the id of the
+  recording with this call. If a subagent's prompt is not among its rows, it is taken from the
+  arguments of the call.
 - The prompt of the user is only recorded with ``--replay-user-messages``. Otherwise the conversation
   starts with the first answer. The system prompt and the tool definitions are never recorded; the
   ``init`` row has only the names of the tools.
@@ -212,6 +213,8 @@ class _StreamReader:
     "session id and id of the tool call that started the subagent, or an empty string → conversation"
     prompts: dict[str, str] = field(default_factory=dict)
     "id of a tool call → prompt in its arguments"
+    callers: dict[str, str] = field(default_factory=dict)
+    "id of a tool call → key of its conversation, which is the second part of the keys of ``chats``"
     meta: dict[str, dict[str, Any]] = field(default_factory=dict)
     "session id → version, folder and totals"
     totals: dict[str, Usage] = field(default_factory=dict)
@@ -232,7 +235,7 @@ class _StreamReader:
         elif kind == "assistant":
             chat = self._find_chat(row, session)
             chat.add_assistant(_to_session_row(row))
-            self._add_prompts(row)
+            self._add_calls(row)
         elif kind == "system" and subtype in _BOUNDARIES:
             chat = self._find_chat(row, session)
             chat.builder.add(_to_boundary(row, subtype))
@@ -259,9 +262,13 @@ class _StreamReader:
             chat.close_events()
             name = f"{self.source.name}/{session}" if len(sessions) > 1 else self.source.name
             id = f"{name}/side-{call}" if call else name
+            caller = self.callers.get(call)
+            parent = f"{name}/side-{caller}" if caller else name
             for made in chat.builder.build_recordings(id, cluster=session or self.source.name):
                 total = None if call else self.totals.get(session)
-                about = {"tool_call": call} if call else self.meta.get(session, {})
+                about = self.meta.get(session, {})
+                if call:
+                    about = {"parent": parent} | ({} if caller is None else {"call_id": call})
                 if total is not None:
                     about = about | {"usage": asdict(total)}
                 if sum(owner == session for owner, _ in self.chats) == 1:
@@ -278,11 +285,12 @@ class _StreamReader:
                 chat.builder.add({"type": "user", "message": message, "sessionId": session})
         return self.chats[session, call]
 
-    def _add_prompts(self, row: _Row) -> None:
+    def _add_calls(self, row: _Row) -> None:
         for block in get_objects(row, "message", "content"):
             id, prompt = get_text(block, "id"), get_text(block, "input", "prompt")
             if id and prompt:
                 self.prompts[id] = prompt
+                self.callers[id] = get_text(row, "parent_tool_use_id") or ""
 
     def _add_result(self, row: _Row, session: str) -> None:
         for (owner, _), chat in self.chats.items():

@@ -1,6 +1,6 @@
 """Convert items of OpenAI's Responses API, as Codex logs them, to messages and tool calls.
 
-``codex/rollout`` joins the items of one answer to a message. At a compaction, Codex may log a
+``codex/rollout`` joins the items of one answer into a message. At a compaction, Codex may log a
 replacement history: the list of items with which the conversation continues. It repeats some of the
 earlier items. This module computes the keys by which repeated items are found.
 """
@@ -159,7 +159,7 @@ def content_texts(value: Any) -> list[str]:
 
 
 def is_context_text(message_text: str) -> bool:
-    r"""Check whether the text of a user message was written by Codex instead of the user.
+    r"""Check whether Codex, and not the user, wrote the text of a user message.
 
     Codex sends instructions and descriptions of the environment as user messages. They do not begin
     a turn.

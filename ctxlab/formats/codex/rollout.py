@@ -1,11 +1,12 @@
 """Build messages from the items of a Codex rollout.
 
 - Consecutive reasoning, text and calls form one assistant message with parallel calls. The message
-  ends at the first item that is not part of an answer, or at its token count. Until late 2025, Codex
-  logged the items of an answer after its token count, and each call directly before its output. In
-  such files, a message contains all calls up to the next token count.
-- If a tool output answers a call of the newest assistant message with calls, it is placed directly
-  after this message.
+  ends at the first item that is not part of an answer, or at the token count of the answer. Until
+  late 2025, Codex logged the token count of an answer first, then the items of the answer, and each
+  call directly before its output. In such files, a message contains all calls up to the next token
+  count.
+- If a tool output answers a call of the newest assistant message with calls, the output is placed
+  directly after this message.
 - A ``token_count`` contains the billed usage of one answer. Codex repeats it with the same totals
   if nothing new was billed. Codex also logs a ``token_count`` for the model call that writes a
   summary, directly before ``compacted``.
@@ -13,9 +14,10 @@
   messages with ``extra["role"]``, for two reasons: Anthropic's API accepts system messages only at
   the beginning, and Codex drops developer messages at a compaction.
 - Searches and images that the provider made have no logged result. They are skipped and counted.
-- If a compaction has a ``replacement_history``, Codex kept the earlier items that the history
-  repeats. The text of the other user messages in the history is the summary. If the provider wrote
-  the summary, it is encrypted and is not read.
+- A compaction may have a ``replacement_history``: the list of the items that replace the context.
+  An item from before the compaction counts as kept if it is in this list. The text of the user
+  messages that are only in this list is the summary. If the provider wrote the summary, it is
+  encrypted and is not read.
 - If a compaction has no ``replacement_history``, the kept items are those that Codex restores when
   it resumes a session: the messages before the first turn, and the newest prompts that fit in
   20,000 tokens, with four bytes counted as one token. If Codex truncates a message to fit, the

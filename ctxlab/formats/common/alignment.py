@@ -84,7 +84,7 @@ class Alignment(NamedTuple):
     matched: dict[int, int]
     "messages that were sent again, possibly cleared or slightly changed"
     altered: dict[int, int]
-    "user messages with a different text, between two matched messages"
+    "user messages whose text was changed, each between two matched messages"
     extends_previous: bool
     "True if the request starts with all messages of the previous request, unchanged"
     last_match: tuple[int, int] | None
@@ -186,8 +186,8 @@ def align_messages(previous: SentMessages, current: SentMessages, has_answer: bo
 def is_similar(one: SentMessage, other: SentMessage) -> bool:
     """Check whether two messages have similar texts: one text contains the other.
 
-    White space and letter case are ignored. Messages with tool calls and tool results are similar
-    only if their keys are equal.
+    White space and letter case are ignored. A message with tool calls, or a tool result, is similar
+    to another message only if the attributes ``key`` of both are equal.
 
     Parameters
     ----------

@@ -63,6 +63,27 @@ def is_langchain_message(value: Any) -> bool:
     return wrapped and _message_kind(value.get("type")) in (*_ROLES, "chat")
 
 
+def is_role(value: Any) -> bool:
+    """Return True if a value is the role or the type of a message, such as ``user`` or ``human``.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True if ``message_from_langchain`` accepts the value as the role of a message.
+
+    Examples
+    --------
+    >>> is_role("developer"), is_role("get_weather")
+    (True, False)
+    """
+    return _message_kind(value) in _ROLES
+
+
 def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
     """Parse a LangChain message in one of the three forms that the module docstring describes.
 
@@ -160,7 +181,10 @@ def _parse_tool_calls(fields: dict[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _parse_function_call(value: Any) -> list[Any]:
-    """Return OpenAI's legacy ``function_call`` as a list of one call, with the function name as id."""
+    """Convert OpenAI's legacy ``function_call`` to a list of at most one call.
+
+    The id of the call is the function name.
+    """
     return [{"id": value.get("name"), **value}] if isinstance(value, dict) else []
 
 

@@ -168,7 +168,7 @@ class _Conversation:
     "messages of the latest request, and its answer"
     has_answer: bool = False
     earlier_answers: list[Message] = field(default_factory=list)
-    "answers before the last one, if the latest request was made several times"
+    "if the latest request was made several times: its answers, except for the last one"
     positions_by_key: dict[MessageKey, list[int]] = field(default_factory=dict)
     "message key → indices of the messages with this key"
 
@@ -203,7 +203,7 @@ class _Conversation:
         """Replace the last answer if the new request contains a different one.
 
         An agent may repeat a request and continue with an earlier answer, or change the answer. The
-        conversation then contains the answer that was sent.
+        conversation then contains the answer that is in the new request.
         """
         index = next(reversed(matched), -1)
         if not self.has_answer or matched.get(index) != len(self.previous) - 1:
@@ -318,7 +318,7 @@ class _ConversationIndex:
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
     def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
-        """Add the last messages and the new tool calls of a conversation to the index."""
+        """Add the last answer of a conversation, the message before it, and the calls in ``new``."""
         for end in self._end_keys(conversation):
             self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):

@@ -7,8 +7,8 @@ both a call and its result. Its type is ``tool-NAME``, ``dynamic-tool`` or, in v
 ``tool-invocation``. Version 4 repeats the text and calls of a message under ``content`` and
 ``toolInvocations``, which are read only if there are no parts.
 
-A call with incomplete input, because it was still streaming, is skipped and counted. If the user
-denied a call, its result is the reason, as in the SDK.
+A call whose input is incomplete, because it was still streaming, is skipped and counted. If the user
+denied a call, the reason of the user becomes the result of the call, as in the SDK.
 
 References
 ----------
@@ -87,7 +87,7 @@ def split_ui_message(row: dict[str, Any], skip: SkipCallback) -> Iterator[dict[s
     row : dict
         A UI message for which ``is_ui_message`` returns True.
     skip : Callable
-        Called with a description of each call that was cut off.
+        Called with a description of each call whose input is incomplete.
 
     Yields
     ------

@@ -5,7 +5,7 @@ they are read as one recording. The chunks ``session-ID.1.jsonl``, ``session-ID.
 contain the messages. Each chunk has a header line, followed by one message per line in the native
 format. The header is ``{"type": "session", "format": "ctxlab", "version": 1, "id": …, "chunk": 2,
 "first": 200, "turn": 57, "replied": true, …}``. ``first`` is the position of the first message of
-the chunk, and ``turn`` is the number of the turn that contains the message before it.
+the chunk, and ``turn`` is the number of the turn that contains the message before ``first``.
 
 Messages are written in batches. In each message row, ``more`` is the number of rows of the same
 batch that follow. If the last row of a batch is missing, the writer was interrupted. The messages
@@ -68,7 +68,7 @@ class ChunkHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn: int
     "number of the turn to which the message before the chunk belongs, see ``ctxlab.context.turns``"
     replied: bool
-    "True if the assistant has already replied in this turn"
+    "True if the assistant has replied in the turn ``turn`` before the chunk"
     batch: int = 0
     "number of the chunk in which the batch of the first message begins. 0: this chunk"
     model: str | None = None
@@ -274,7 +274,7 @@ def _parse_line(line: bytes) -> ChunkRow:
 
 
 def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -> Recording:
-    """Build the recording of a session. ``beside`` contains the values of its other files."""
+    """Build the recording of a session. ``beside`` contains the values of the files without messages."""
     meta = get_object(beside, "session-meta")
     said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
     if lines := get_object(beside, "session-lines"):

@@ -58,7 +58,8 @@ class SessionLog:
     meta: _Row = field(default_factory=dict, init=False)
     "metadata of the session"
     rows: list[_Row | None] = field(default_factory=list, init=False)
-    "the messages, in the order in which they were first logged. None: a removed message or a copy"
+    """the messages, in the order in which they were first logged. None: a message that was removed, or
+    that only repeats earlier messages"""
     changes: list[HistoryChange] = field(default_factory=list, init=False)
     "changes of the history that was sent to the model, in order"
     _places_by_id: dict[str, int] = field(default_factory=dict, init=False)

@@ -1,1 +1,1 @@
-"""Reader for evaluation logs of Inspect."""
+"""Reader for logs of the evaluation framework Inspect AI."""

@@ -153,8 +153,8 @@ def _answer_row(event: dict[str, Any]) -> dict[str, Any] | None:
 def _parse_usage(value: Any) -> Usage | None:
     """Parse the logged token usage of a model call.
 
-    In logs until 2025, ``input_tokens`` of OpenAI models includes cached tokens. This is the case
-    if input and output tokens add up to the total.
+    In logs until 2025, ``input_tokens`` of OpenAI models includes cached tokens. Such logs are
+    recognised by ``total_tokens``, which is then the sum of ``input_tokens`` and ``output_tokens``.
     """
     if not isinstance(value, dict):
         return None

@@ -1,4 +1,4 @@
-"""Read evaluation logs of Inspect.
+"""Read logs of the evaluation framework Inspect AI, here called Inspect.
 
 A log contains one evaluation. Each sample of the evaluation is a conversation.
 
@@ -20,7 +20,7 @@ A log contains one evaluation. Each sample of the evaluation is a conversation.
   scores. If the sample ended early, it also contains the reason.
 
 Inspect's own reader is not used. Importing it loads 1,400 modules and replaces functions of
-``zipfile`` for the whole process. It also does not support references to a ``message_pool``.
+``zipfile`` for the whole process. The reader also does not support references to a ``message_pool``.
 
 References
 ----------

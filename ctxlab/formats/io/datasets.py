@@ -179,9 +179,9 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
 def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:
     """Find the local folder of a data set.
 
-    A folder with the name of the data set is accepted if it contains all published files with a
-    known hash. It is also accepted if it contains only other recordings, such as a subset of the
-    data set that the user saved.
+    A folder with the name of the data set is accepted if it contains all ``pinned_files``. It is also
+    accepted if it contains recordings but none of the ``pinned_files``, for example if the user saved
+    a subset of the data set there.
 
     Parameters
     ----------

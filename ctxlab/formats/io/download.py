@@ -46,8 +46,8 @@ def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[Dataset
     Raises
     ------
     SpecError
-        If ``sha256`` is not a valid hash, or if it is given for a data set with no file, or several
-        files, whose hash is unknown.
+        If ``sha256`` is not a valid hash, or if it is given although the number of files without a
+        hash in the catalog is not 1.
     DataMissing
         If the catalog contains no hash for any file and ``sha256`` is not given.
     """
@@ -61,7 +61,7 @@ def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[Dataset
         raise SpecError(f"Expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
     if len(unknown) != 1:
         needs = "--sha256 requires exactly one file whose hash is unknown"
-        raise SpecError(f"{needs}, but {dataset.name} has {len(unknown)}; omit --sha256")
+        raise SpecError(f"{needs}, but {dataset.name} has {len(unknown)} such files; omit --sha256")
     return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 

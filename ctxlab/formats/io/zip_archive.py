@@ -4,9 +4,10 @@ As a protection against zip bombs, a member is refused if the archive declares a
 of more than 256 MiB and more than 200 times the compressed size. No member is decompressed beyond
 its declared size.
 
-Inspect compresses its logs with Zstandard (method 93). This module decompresses such members itself,
-because ``zipfile`` supports Zstandard only since Python 3.14, and reads only the first of several
-frames.
+The logs of the evaluation framework Inspect AI are zip archives whose members may be compressed
+with Zstandard (method 93). This module decompresses such members itself, for two reasons:
+``zipfile`` supports Zstandard only since Python 3.14, and even then decompresses only the first
+frame of a member that consists of several frames.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 A file contains one object ``{messages, response, args, kwargs, timestamp, cost}``. The files of one
 task instance are in a folder with the name of the instance. The calls are sorted by ``timestamp``
-and joined into conversations, in which each repeated message is stored once. A ``Compaction``
-records the messages that a condenser removed or replaced. Calls that a condenser made itself become
-separate conversations in the same cluster. Some logs contain only the last call. Its ``messages``
-are then the whole conversation, and ``response`` is the last answer with its usage.
+and joined into conversations, in which each repeated message is stored once. A condenser is the part
+of OpenHands that shortens the context. A ``Compaction`` records the messages that a condenser removed
+or replaced. Model calls of a condenser become separate conversations in the cluster of the main
+conversation. Some logs contain only the last call. Its ``messages`` are then the whole conversation,
+and ``response`` is the last answer with its usage.
 
 - If text is split into parts, the parts are joined, because they only mark prompt cache positions.
 - For a model without function calling, OpenHands converts tools, calls and results to text. In this
@@ -45,8 +46,8 @@ def sniff(head: FileHead) -> bool:
     """Check whether a file is a model call logged by OpenHands.
 
     For a large file, ``head`` may contain only the first ``messages``. The file is then recognised
-    by the first message: OpenHands writes ``content`` before ``role``, as a list of parts, or the
-    message contains the word OpenHands.
+    if the first message contains the word OpenHands, or has ``content`` before ``role`` and as a list
+    of parts, as OpenHands writes it.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ test_result, metadata, history, metrics, …}``. A saved trajectory contains onl
 events. An event is an action or an observation. In older versions of OpenHands, ``history`` is a
 list of pairs ``[action, observation]``.
 
-- OpenHands builds the messages of each request from the events, and this reader follows the same
-  rules. An action with ``tool_call_metadata`` contains the answer of the model. The observations of
+- OpenHands builds the messages of each request from the events. This reader follows the rules of
+  OpenHands. An action with ``tool_call_metadata`` contains the answer of the model. The observations of
   this action repeat the answer, so it is read only once. Observations become tool results, followed
   by the working directory and the exit code. Results longer than ``max_message_chars`` are
   truncated.
@@ -24,7 +24,7 @@ list of pairs ``[action, observation]``.
   usage confirms. Otherwise, it is skipped and counted.
 
 Events of other types are skipped and counted by type. Older versions do not log the system prompt.
-Trajectories of the newer Agent SDK (events with ``kind``) have another format and are not supported.
+The module ``openhands/sdk`` reads the events of the newer Agent SDK, which have a ``kind``.
 
 References
 ----------
@@ -138,7 +138,7 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         model=fields.get_text(config, "model") or history.model,
         compactions=compactions,
         cluster=fields.get_text(instance) or f"{dataset or source.name}/{instance}",
-        meta=_build_meta(row),
+        meta=describe_row(row),
     )
 
 
@@ -151,8 +151,19 @@ def _uses_function_calling(events: Iterable[Any]) -> bool:
     return any(isinstance(fields.get_in(event, "tool_call_metadata"), dict) for event in events)
 
 
-def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
-    """Return short values that describe a run, such as its result, cost and error."""
+def describe_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return short values that describe a run, such as its result, cost and error.
+
+    Parameters
+    ----------
+    row : dict
+        A row of an evaluation.
+
+    Returns
+    -------
+    dict
+        Values for ``Recording.meta``.
+    """
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
     for part in (result, fields.get_in(result, "report"), row.get("report")):

@@ -65,7 +65,10 @@ class _Unit:
 
 @dataclass
 class _Condensation:
-    """The ids of events that a condenser removed: a set, and a range from ``first`` to ``last``."""
+    """One removal of events by a condenser, the part of OpenHands that shortens the context.
+
+    The removed events have the ids in ``ids`` and the ids from ``first`` to ``last``.
+    """
 
     ids: frozenset[int]
     first: int
@@ -378,6 +381,30 @@ def _command_text(content: str, extras: Any, function_calling: bool) -> str:
         which = "" if function_calling else f" {number}"
         ended = f"\n[Command{which} finished with exit code {code}]" if type(code) is int else ""
         return content + ended
+    return add_terminal_state(content, metadata)
+
+
+def add_terminal_state(content: str, metadata: dict[str, Any]) -> str:
+    r"""Add the state of the terminal to the output of a command, as OpenHands sends it to the model.
+
+    Parameters
+    ----------
+    content : str
+        The output of the command.
+    metadata : dict
+        The logged state of the terminal after the command.
+
+    Returns
+    -------
+    str
+        The output with its prefix and suffix, the working directory, the Python interpreter and the
+        exit code.
+
+    Examples
+    --------
+    >>> add_terminal_state("a.py", {"working_dir": "/w", "exit_code": 0})
+    'a.py\n[Current working directory: /w]\n[Command finished with exit code 0]'
+    """
     content = (get_text(metadata, "prefix") or "") + content + (get_text(metadata, "suffix") or "")
     if folder := get_text(metadata, "working_dir"):
         content += f"\n[Current working directory: {folder}]"

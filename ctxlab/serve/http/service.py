@@ -287,7 +287,7 @@ class ChatService:
 
         If ``workspace_path`` is given, the workspace at this path is returned. Otherwise, if only
         one workspace is served, it is returned. If several workspaces are served, the workspace of
-        the session is returned.
+        the session ``session_id`` is returned.
 
         Parameters
         ----------

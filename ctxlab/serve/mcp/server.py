@@ -166,7 +166,7 @@ def serve_http(
 def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:
     """Convert an MCP server to an ASGI application that checks the token of each request.
 
-    Requests are stateless, so clients can continue after a restart of the server.
+    The server stores no state between requests, so clients can continue after it was restarted.
 
     Parameters
     ----------

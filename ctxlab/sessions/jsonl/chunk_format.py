@@ -290,8 +290,8 @@ def read_batches(
     Raises
     ------
     ReadError
-        If a line is malformed. If ``sealed`` is False, the last line may be malformed. If ``sealed``
-        is True, also if the last batch is unfinished.
+        If a line before the last line is malformed. If ``sealed`` is True, also if the last line is
+        malformed or the last batch is unfinished.
     """
     batch: list[ChunkLine[_T]] = []
     broken: tuple[int, str] | None = None

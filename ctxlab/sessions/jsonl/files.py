@@ -106,7 +106,7 @@ class SessionFiles:
         return self.folder / f"session-{id}.{number}.jsonl"
 
     def sidecar_path(self, id: str, kind: str) -> Path:
-        """Return the path of a session's metadata, tools or window file.
+        """Return the path of a session's file for metadata, tool definitions or the resume window.
 
         Parameters
         ----------

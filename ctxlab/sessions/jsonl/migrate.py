@@ -7,8 +7,9 @@ Three kinds of old files are migrated:
 - any ``*.jsonl`` that begins with a line of metadata and has rows like
   ``{"type": "user", "content": …}``
 
-An old file is removed after the new files were written and compared with it. If chunks have no
-metadata file, it is created again. If a migration is interrupted, the next one repeats it.
+An old file is removed after the new files were written and compared with it. If a session has chunks
+but no metadata file, the metadata file is created again. If a migration is interrupted, the next
+migration repeats it.
 """
 
 from __future__ import annotations

@@ -201,7 +201,9 @@ class JsonlStore(SessionStore):
                     if number > 1:
                         found[int(row["turn"])] = str(row["line"])  # a later summary replaces it
                 except (ValueError, TypeError, KeyError):
-                    raise ReadError(path, number, f"invalid turn summary {text[:60]!r}") from None
+                    raise ReadError(
+                        path, number, f"expected JSON keys turn and line, got {text[:60]!r}"
+                    ) from None
         return found
 
     def _list_ids(self) -> list[str]:

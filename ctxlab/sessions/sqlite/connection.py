@@ -222,10 +222,11 @@ def _file_identity(path: Path) -> tuple[int, int]:
 def _claim_file(path: Path) -> int:
     """Take a shared lock on the database file and return the file descriptor that holds the lock.
 
-    SQLite takes the same lock, but the operating system drops SQLite's lock as soon as any code of
-    this process closes the file, for example after it copied the workspace. If another process then
-    closes the database, it removes the log, and later writes of this process are lost. On Linux, this
-    function therefore takes an open file description lock, which is not dropped in this case.
+    SQLite takes the same lock. The operating system drops SQLite's lock as soon as any code of this
+    process closes the file, for example code that copied the workspace. If another process then
+    closes the database, that process removes the write-ahead log, and later writes of this process
+    are lost. On Linux, this function therefore takes an open file description lock, which is dropped
+    only when the returned file descriptor is closed.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     if sys.platform == "linux":  # other systems lack open file description locks

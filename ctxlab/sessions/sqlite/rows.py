@@ -1,7 +1,8 @@
 """Convert rows of the database to sessions, titles, plans and resume windows, and back.
 
-Other programs may write to the database, too. If a value is malformed, a warning is logged to
-``ctxlab.sessions`` and the value is ignored. A malformed resume window is rebuilt from the messages.
+A resume window is the messages with which a session is resumed. Other programs may write to the
+database, too. A malformed value is ignored, and a warning is logged to ``ctxlab.sessions``. Only a
+malformed resume window is not ignored; it is rebuilt from the messages of the session.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class StoredSession:
         write_summary: SummaryWriter = extract_summary,
         min_dropped: int = 1,
     ) -> ResumeWindow:
-        """Read the stored resume window and add the messages that were appended since then.
+        """Read the stored resume window and add the messages that were appended after it was stored.
 
         A resume window contains the newest messages of a session and a summary of older messages.
 
@@ -273,7 +274,7 @@ class StoredSession:
         Parameters
         ----------
         window : ResumeWindow
-            Window with these messages, up to the session's last message, and the summary.
+            Resume window to store. It must include the session's last message.
         """
         summary, recent = window.summary, window.recent_json
         self.update(summary=summary, recent_messages=recent, window_stop=self.row["messages"])

@@ -2,8 +2,8 @@
 
 The version is stored in ``PRAGMA user_version``. Version 1 has a single table with the newest messages
 of each session, as in the design document "Workspace-scoped sessions" (see ``tests/SEEDS.md``).
-Version 2 adds all messages of each session, so that the session can be replayed, and the other fields
-of ``Session``. Times are stored as milliseconds since 1970.
+Version 2 stores all messages of each session, so that the session can be replayed. It also stores the
+fields of ``Session`` that version 1 lacks. Times are stored as milliseconds since 1970.
 """
 
 from __future__ import annotations

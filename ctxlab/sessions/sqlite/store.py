@@ -98,18 +98,19 @@ class SqliteStore(SessionStore):
         Client that calls ``model``. By default, a ``LiteLLMClient``.
     model : str, optional
         Model that summarizes the older messages, which no longer fit into ``caps``. It is called by
-        ``save`` if ``caps`` was exceeded. To make these calls rare, about half of the kept messages
-        are then moved to the summary. By default, the summary is extracted without a model.
+        ``save`` if ``caps`` was exceeded. To make these calls rare, each call moves about half of
+        the kept messages to the summary. By default, the summary is extracted without a model.
     index : bool, default True
-        Search with a full-text index if SQLite supports FTS5. Otherwise a search reads all messages.
+        If True, and if SQLite supports FTS5, a search uses a full-text index. Otherwise it reads all
+        messages.
 
     Raises
     ------
     SpecError
         If ``fsync`` or ``when_active`` is invalid.
     SessionActive
-        By ``create``, ``open`` and ``set_status``, if another session is active in a running process
-        and ``when_active`` is ``refuse``.
+        Raised by ``create``, ``open`` and ``set_status`` if another session is active in a running
+        process and ``when_active`` is ``refuse``.
 
     Examples
     --------
@@ -328,10 +329,11 @@ class SqliteStore(SessionStore):
     def _summarize_window(self, id: str) -> tuple[tuple[int, int], ResumeWindow | None]:
         """Build the resume window with a summary that the model writes.
 
-        The model is called outside of a write transaction, so that other writers do not wait. The
-        first value returned is a pair: the number of messages of the session, and how many of them
-        the stored window covers. If the pair is different later, another process has changed the
-        session. The second value is the new window, or None if no model is set.
+        The model is called outside of a write transaction, so that other writers do not wait. Two
+        values are returned. The first is a pair: the number of messages of the session, and how
+        many of them the stored window covers. If these numbers have changed when the new window is
+        saved, another process has changed the session. The second value is the new window, or None
+        if no model is set.
         """
         if self._write_summary is None:
             return (0, 0), None

@@ -28,12 +28,12 @@ class chat_summary(compaction.CompactingStrategy):
     """
 
     max_chat_history_tokens: int | None = None
-    "maximum tokens of the earlier turns; None: a sixteenth of the window, from 1,024 to 8,192"
+    "maximum tokens of the earlier turns; None: a sixteenth of the window, within 1,024 to 8,192"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise earlier turns that exceed their budget when the user writes a new message."""
+        """When the user writes a new message, summarise the earlier turns if they exceed the budget."""
         spoken = bisect_left(context.history.user_positions, context.history_length)
         if context.strategy_state.get(self) == spoken or not spoken:
             return context

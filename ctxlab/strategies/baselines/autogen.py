@@ -100,7 +100,7 @@ class head_and_tail(BaselineStrategy):
 
 @dataclass(frozen=True, repr=False)
 class token_limited(BaselineStrategy):
-    """Drops messages in the middle of the conversation until the other messages fit.
+    """Drops messages in the middle of the conversation until the others fit ``token_limit``.
 
     Tool calls and their results may be separated. The messages are selected from the whole
     conversation for each request, so a message that was dropped may be sent again later. System
@@ -122,7 +122,7 @@ class token_limited(BaselineStrategy):
     "maximum tokens without system messages; None: all tokens that are available for messages"
 
     def __call__(self, context: Context, /) -> Context:
-        """Drop messages in the middle of the conversation until the other messages fit."""
+        """Drop messages in the middle of the conversation until the others fit ``token_limit``."""
         limit = context.available if self.token_limit is None else self.token_limit
         known: _BlockSums | None = context.strategy_state.get(self)
         if known is None or known.version != context.version:

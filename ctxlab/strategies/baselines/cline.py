@@ -109,7 +109,7 @@ class user_digest(compaction.CompactingStrategy):
         return turns, fixed_tokens
 
     def _save_turns(self, context: Context, left: Sequence[tuple[_Turn, int]], fixed: int) -> None:
-        """Save the entry ranges of the turns after older messages were replaced.
+        """After a replacement of older messages, save the new entry ranges of the turns.
 
         ``left`` contains each turn with the number of its entries that were removed.
         """
@@ -213,7 +213,7 @@ class earlier_turns(compaction.CompactingStrategy):
     threshold_ratio: float = 0.9
     "share of the input limit at which compaction starts; the input limit is 0.9 of the window"
     preserve_recent_tokens: int = 20_000
-    "minimum number of newest tokens to keep, limited by ``target_ratio``"
+    "minimum tokens of the newest messages that are kept, limited by ``target_ratio``"
     target_ratio: float = 0.7
     "maximum of ``preserve_recent_tokens``, as a share of the tokens at which compaction starts"
     summary_tokens: int = 4_096

@@ -1,4 +1,4 @@
-"""Baseline of Gemini CLI, which summarises the older 70 % of the conversation at half of the window."""
+"""Baseline of Gemini CLI, which summarises 70 % of a conversation that fills half of the window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACKNOWLEDGMENT = "Thank you, I have this context now."
 class older_share(compaction.CompactingStrategy):
     """Summarises the older part of the conversation; the kept part starts with a user message.
 
-    The cut is before the first user message that follows ``1 - preserve`` of the characters. If
+    The cut is before the first user message after the first ``1 - preserve`` of all characters. If
     there is no such message, there are two cases. If the last assistant message calls no tools, the
     cut is after this message. Otherwise the cut is before the last user message, so a conversation
     with a single user message is not compacted while the agent works. Messages after the last

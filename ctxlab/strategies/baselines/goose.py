@@ -15,7 +15,9 @@ _CONTINUATION_NOTE = "The context was compacted: the message above sums it up. I
 
 @dataclass(frozen=True, repr=False)
 class last_request(compaction.CompactingStrategy):
-    """Replaces the conversation by a summary, a note of the assistant, and the last user message.
+    """Replaces the conversation by a summary, an assistant message, and the last user message.
+
+    The assistant message says that the conversation was compacted.
 
     When a user message arrives, compaction starts if the last request and its reply exceeded
     ``threshold``. Later in the turn, compaction starts only if a request exceeds the window.
@@ -40,7 +42,7 @@ class last_request(compaction.CompactingStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Replace the conversation by a summary, a note, and the last user message."""
+        """Replace the conversation by a summary, an assistant message, and the last user message."""
         entries, size = context.entries, compaction.window_tokens(context)
         asked = bool(entries) and compaction.is_user_message(entries[-1]) and 0 < self.threshold < 1
         due = asked and compaction.last_request_tokens(context) > self.threshold * size

@@ -51,7 +51,7 @@ class _ToolUses:
     to_clear: dict[int, None] = field(default_factory=dict)
     "history positions of the results to clear"
     saved_tokens: int = 0
-    "number of tokens that clearing these results would save"
+    "number of tokens that clearing the results in ``to_clear`` would save"
 
     def update(self, context: Context, excluded: tuple[str, ...], keep: int) -> None:
         """Add the messages that were appended since the last call.

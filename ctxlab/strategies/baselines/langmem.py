@@ -94,8 +94,8 @@ class running_summary(BaseStrategy):
 def _find_older(entries: Sequence[Entry], tokens: int, room: int, before: int) -> list[Entry]:
     """Return the entries to summarise now, in the order of the summariser's input.
 
-    They have at least ``before`` tokens. ``tokens`` is the total of ``entries``, and the entries that
-    are not summarised must fit in ``room`` tokens.
+    The returned entries have at least ``before`` tokens. The remaining entries must fit in ``room``
+    tokens. ``tokens`` is the total of ``entries``.
     """
     used = 0
     for count, entry in enumerate(entries, 1):

@@ -156,8 +156,8 @@ class _MessageSizes:
     def _next_candidate(self, index: int, left: int) -> int:
         """Return the index of the next older message to try, or -1.
 
-        Messages that are certainly too large are skipped, except those without text, because litellm
-        fails at them.
+        Messages that are certainly too large are skipped. Messages without text are not skipped,
+        because litellm fails when it tries to shorten such a message.
         """
         if left <= self._min_shortening_room:
             return _newest_before(self._by_size, index, left)

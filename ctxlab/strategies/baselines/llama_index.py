@@ -40,7 +40,7 @@ class memory(BaseStrategy):
     chat_history_token_ratio: float = 0.7
     "share of ``token_limit`` that the messages may take"
     token_flush_size: int = 3000
-    "minimum tokens to drop at a time; if it exceeds ``token_limit``, 0.7 of that limit is used"
+    "minimum tokens to drop at a time; if it exceeds ``token_limit``, 0.7 of ``token_limit`` is used"
 
     def __call__(self, context: Context, /) -> Context:
         """Drop the oldest turns if the conversation exceeds the limit."""

@@ -38,13 +38,13 @@ class recent_tail(compaction.CompactingStrategy):
     output: int = 32_000
     "number of tokens that the model may write, limited to a quarter of the window"
     reserved: int = 20_000
-    "number of tokens to keep free in addition to ``output``, limited to ``output``"
+    "number of tokens to keep free in addition to ``output``, but at most as many as ``output``"
     preserve_recent_tokens: int | None = None
-    "maximum tokens of the kept messages; None: a quarter of the usable tokens, 2,000 to 15,000"
+    "maximum tokens of the kept messages; None: a quarter of the usable tokens, within 2,000 to 15,000"
     prune: bool = False
     "True: when the user sends a message, clear the tool outputs before the last two turns"
     prune_protect: int = 40_000
-    """number of tokens of the newest outputs before the last two turns, which are not cleared; at
+    """number of tokens up to which the newest outputs before the last two turns are not cleared, at
     four characters per token"""
     prune_minimum: int = 20_000
     "number of tokens that clearing must save; if it saves less, nothing is cleared"

@@ -23,7 +23,9 @@ from ctxlab.strategies.baselines.common.compaction import body_start
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 
 ContextSize: TypeAlias = tuple[str, float]
-"""Size of messages: ``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.9)`` of a window."""
+"""Size of messages: ``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.9)`` of the window.
+
+The window is the number of available tokens, unless the strategy has another maximum."""
 
 _LOOKBACK_MESSAGES = 5
 _INITIAL_SPAN = 64
@@ -120,8 +122,8 @@ class pydantic_ai_manager(BaseStrategy):
     """Replaces older messages by a summary, for one request only, when the window is nearly full.
 
     The original class passes a shortened copy of the conversation to the model and keeps the full
-    conversation. The older messages are therefore summarised again before each later request, with
-    one model call each.
+    conversation. The older messages are therefore summarised again, by another model call, before
+    each later request.
 
     Source: summarization-pydantic-ai, ``ContextManagerCapability``.
 
@@ -258,7 +260,7 @@ class _MessageView:
         return self.entries[self.starts[number] : self.starts[number + 1]]
 
     def _newest_results(self) -> dict[str, int]:
-        """Return the index of the newest message that contains a result, by call id."""
+        """Return, for each call id, the index of the newest message with a result of the call."""
         return {
             entry.message.tool_call_id: number
             for number in range(self.size)
@@ -267,7 +269,7 @@ class _MessageView:
         }
 
     def _is_safe_cut(self, cut: int, answered: dict[str, int]) -> bool:
-        """Return True if no call in the five messages before the cut has its result after it."""
+        """Return True if no call in the five messages before ``cut`` has its result after ``cut``."""
         return not any(
             answered.get(call.id, -1) >= cut
             for number in range(max(0, cut - _LOOKBACK_MESSAGES), cut)

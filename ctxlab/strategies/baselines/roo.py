@@ -34,7 +34,7 @@ class condense(compaction.CompactingStrategy):
     auto_condense_context: bool = True
     "True: summarise; False: only hide messages"
     auto_condense_context_percent: int = 100
-    "percentage of the window at which to summarise, even if the token limit is not reached"
+    "percentage of the window at which to summarise, even if the reply would still have enough room"
     max_tokens: int = 8192
     "number of tokens reserved for the reply, in addition to a tenth of the window"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS

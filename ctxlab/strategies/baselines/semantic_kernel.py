@@ -118,9 +118,9 @@ class truncation(_Reducer):
 class summarization(_Reducer):
     r"""Summarises the oldest messages, without tool calls and results, when there are too many.
 
-    The cut moves at every request, so the summary is rewritten each time, sometimes only from the
-    previous summary. If the model fails, the package raises an error; ctxlab makes an extractive
-    summary.
+    The cut moves at every request, so each request has a new summary. Sometimes the only input of
+    the new summary is the previous one. If the model fails, the package raises an error; ctxlab
+    makes an extractive summary.
 
     Source: semantic-kernel 1.45.0, ``ChatHistorySummarizationReducer``.
 

@@ -20,7 +20,7 @@ class last_observations(BaselineStrategy):
 
     Short observations are replaced too. Observations are the tool results. In a recording without
     tool results, such as those of SWE-agent up to version 0.7, observations are the user messages
-    after the task. The task counts as the first observation and is never replaced.
+    after the task. SWE-agent counts the task as an observation, too. The task is never replaced.
 
     Examples
     --------

@@ -78,7 +78,7 @@ class BM25Index(_SlidingIndex):
     def __init__(self, connection: sqlite3.Connection | None = None) -> None:
         self._min_number = self._deleted_before = 0
         self._pending: list[tuple[int, str]] | None = None
-        "in a copy: the rows added since copying; None: this is not a copy"
+        "in a copy: the documents that were added to the copy; None: this is not a copy"
         # A context may move to another thread, but only one thread uses it at a time.
         self._connection = connection or sqlite3.connect(":memory:", check_same_thread=False)
         try:
@@ -155,7 +155,7 @@ class BM25Index(_SlidingIndex):
 
     @contextmanager
     def _with_pending_rows(self) -> Iterator[None]:
-        """Write the pending rows of a copy to the shared database for one query, then remove them."""
+        """Write the documents added to a copy to the shared database, for the duration of one query."""
         if self._pending is None:
             yield
             return

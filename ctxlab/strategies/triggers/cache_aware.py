@@ -140,7 +140,7 @@ class when_it_pays(DryRunWrapper):
 
 @dataclass(frozen=True, repr=False)
 class clear_at_least(DryRunWrapper):
-    r"""Runs another strategy only when it removes at least a given number of tokens.
+    r"""Runs another strategy only when that strategy removes at least a given number of tokens.
 
     The number of removed tokens is determined by a dry run each time the context has grown by a
     sixteenth. A dry run changes nothing and does not call a model.

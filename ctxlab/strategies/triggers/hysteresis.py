@@ -15,13 +15,14 @@ class hysteresis(WrapperStrategy):
     """Runs another strategy only when the context exceeds a threshold, and then with a smaller budget.
 
     Between two compactions, each request starts with the whole previous request, so a prompt cache
-    can serve it. During a compaction, the wrapped strategy gets the budget ``target`` instead of
-    the whole budget. This has no effect on a strategy that ignores the budget. If the context is
-    still above the threshold afterwards, an event is reported, and the strategy runs again when half
-    of the remaining tokens are used.
+    can serve it. The threshold is the share ``trigger`` of the available tokens. During a
+    compaction, the budget of the wrapped strategy is only the share ``target`` of these tokens. The
+    smaller budget has no effect on a strategy that ignores the budget. If the context is still above
+    the threshold after a compaction, an event is reported, and the strategy runs again when half of
+    the tokens that are then still free are used.
 
     Source: ctxlab, modelled on products that compact at a high threshold down to a low one: Letta,
-    goose and Cline (from 0.9 to 0.7 of the input).
+    goose, and Cline, which compacts from 0.9 down to 0.7 of its input limit.
 
     Examples
     --------
@@ -48,14 +49,14 @@ class hysteresis(WrapperStrategy):
     "share of the available tokens that the strategy gets as its budget"
 
     def __post_init__(self) -> None:
-        """Raise SpecError if the target is above the trigger."""
+        """Raise SpecError if ``target`` is greater than ``trigger``."""
         super().__post_init__()
         low, high = self.target, self.trigger
         if low > high:
             raise SpecError(f"hysteresis: expected target <= trigger ({high}), got target {low}")
 
     def __call__(self, context: Context, /) -> Context:
-        """Run the wrapped strategy with the smaller budget if the context exceeds the trigger."""
+        """Run the wrapped strategy with the smaller budget if the context exceeds the threshold."""
         whole, level = context.available, self.trigger * context.available
         if context.tokens <= level:
             context.strategy_state.pop(self, None)

@@ -1,4 +1,4 @@
-"""Adapter for Google ADK, with an agent whose requests contain only the current turn."""
+"""Adapter that runs an agent of Google ADK with the setting that sends only the current turn."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class PeerSettings:
 
 
 class PeerAdapter(ABC):
-    """Base class of adapters, which manage one conversation with the code of an upstream package.
+    """Base class of adapters. An adapter runs the code of an upstream package on one conversation.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class PeerAdapter(ABC):
         Returns
         -------
         sequence of Message
-            Messages of the request, including ``prompt``.
+            Messages of the request. They begin with the system messages in the attribute ``prompt``.
         """
         start, self.history = len(self.history), history
         for position, block in self._new_blocks(start):

@@ -55,7 +55,7 @@ class _SummarizationAdapter(LangChainAdapter):
 
 
 class _ClearingAdapter(LangChainAdapter):
-    """Adapter for ``ContextEditingMiddleware``, which edits a copy of the conversation each time."""
+    """Adapter for ``ContextEditingMiddleware``, which edits a new copy of the conversation each time."""
 
     def __init__(self, settings: PeerSettings, **options: Any) -> None:
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""Adapters for the conversation managers of Strands, called when Strands' agent calls them."""
+"""Adapters that call the conversation managers of Strands when Strands' agent would call them."""
 
 from __future__ import annotations
 

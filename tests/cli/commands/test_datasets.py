@@ -212,7 +212,7 @@ def test_cancelling_keeps_what_has_arrived(server: Server, home: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "ctxlab datasets fetch tau-bench continues it" in err
+    assert "to continue, run: ctxlab datasets fetch tau-bench" in err
     assert err.rstrip().endswith("Cancelled")
     assert part.stat().st_size == 1 << 20
     assert [p.name for p in part.parent.iterdir()] == [part.name]

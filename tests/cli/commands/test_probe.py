@@ -195,8 +195,8 @@ def test_a_run_stops_before_its_bound_and_goes_on_with_another(
         last = said.err.rstrip().split("\n")[-1]
         assert f"of the cost limit of ${bound} is spent" in last
         assert (
-            f"earlier replies are cached in {DEFAULT_CACHE_FOLDER}, and the next run continues from "
-            "there" in last
+            f"earlier replies are cached in {DEFAULT_CACHE_FOLDER} and will not be requested again"
+            in last
         )
         assert bound / 2 < billed(server) <= bound
         answered = {asked_of(call) for call in server.calls if call.outcome == "answered"}

@@ -307,7 +307,7 @@ WRONG = {
     ),
     "misspelt table": (
         "[logs]\nmargins = { recall = 1 }\n",
-        "logs: margins: expected a budget, got no key strategy; ",
+        "logs: margins: a budget needs the key 'strategy', got only ['recall']; ",
     ),
     "no budget": ("[logs]\n", "logs: expected a budget, got none; add a table [logs.NAME]"),
     "no experiment": ("[lags.a]\nstrategy = 'full'\n", "lags: file: "),
@@ -343,7 +343,7 @@ WRONG = {
     ),
     "margin without direction": (
         "[logs.a]\nstrategy = 'full'\nmargin = { far_arguments = 1 }\n",
-        "expected a score for which higher or lower is better, got 'far_arguments'",
+        "'far_arguments' cannot have a margin",
     ),
     "nothing bounded": (
         "[logs.a]\nstrategy = 'full'\n",

@@ -107,7 +107,18 @@ def test_a_subagent_is_a_recording_with_the_prompt_of_its_call(
     assert [m.text for m in side.messages] == ["Count them.", "", "ok", "Seven."]
     assert side.messages[0].role == "user"
     assert (side.id, side.cluster) == ("session/side-c1", main.cluster)
-    assert side.meta["tool_call"] == "c1"
+    assert (side.meta["parent"], side.meta["call_id"]) == (main.id, "c1")
+
+
+def test_the_parent_of_a_nested_subagent_is_the_subagent_that_called_it(
+    read: Callable[..., list[Recording]],
+) -> None:
+    _, outer, inner = read(
+        said("m1", call("c1", prompt="Count them.")),
+        said("m2", call("c2", prompt="List them."), parent="c1"),
+        said("m3", text("a, b"), parent="c2"),
+    )
+    assert (inner.meta["parent"], inner.meta["call_id"]) == (outer.id, "c2")
 
 
 def test_the_prompt_of_a_subagent_is_read_once(read: Callable[..., list[Recording]]) -> None:

@@ -25,7 +25,7 @@ _Groups: TypeAlias = list[grouping.MessageGroup]
 
 @dataclass(frozen=True, repr=False)
 class truncation(BaseStrategy):
-    """Drops the oldest groups if there are more than ``max_n`` messages, until ``compact_to`` remain.
+    """Drops the oldest groups until ``compact_to`` messages remain, if there are more than ``max_n``.
 
     Source: agent-framework-core 1.23.0, ``TruncationStrategy``.
 
@@ -156,10 +156,13 @@ class tool_results(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class context_window(BaseStrategy):
-    """Shortens older tool calls when half of the window is used, and drops old groups at 0.8.
+    """Replaces older tool calls by their results, then drops the oldest groups if necessary.
 
-    An assistant message with the results replaces each older tool call and its results. Tokens are
-    estimated as in the package: the number of characters of a message as JSON, divided by four.
+    If the conversation takes more than ``tool_eviction_threshold`` of the window, each older tool
+    call and its results are replaced by an assistant message that contains the results. If the
+    conversation still takes more than ``truncation_threshold`` of the window, the oldest groups are
+    dropped. Tokens are estimated as in the package: the number of characters of a message as JSON,
+    divided by four.
 
     Source: agent-framework-core 1.23.0, ``ContextWindowCompactionStrategy``.
 
@@ -215,7 +218,7 @@ class context_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class summarization(BaselineStrategy):
-    r"""Summarises as many of the oldest groups as fit one model call if there are too many messages.
+    r"""Summarises the oldest groups, as many as fit one model call, if there are too many messages.
 
     Oldest groups that are too long for one call are skipped. If such a group directly follows an
     earlier summary, only that summary is summarised again, at every request, and the conversation
@@ -247,7 +250,7 @@ class summarization(BaselineStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise as many old groups as fit one model call if there are too many messages."""
+        """Summarise the oldest groups, as many as fit one model call, if there are too many messages."""
         entries = context.entries
         groups = [group for group in grouping.split_groups(entries) if group.kind != "system"]
         if sum(group.blocks for group in groups) <= self.target_count + self.threshold:

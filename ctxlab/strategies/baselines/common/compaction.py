@@ -1,4 +1,4 @@
-"""Helpers for baselines that compact at a share of the window, and the strategy ``fresh_start``.
+"""Helpers for baselines that compact once a share of the window is used, and ``fresh_start``.
 
 Products compare the size of the whole prompt, including the tool definitions, with the size of the
 whole context window. ctxlab counts tokens with its own token counter, even if the product estimates

@@ -1,4 +1,4 @@
-"""Write summaries in the way of the products: wrapped in a fixed text, or used without checks."""
+"""Write summaries as the products do: wrap them in a fixed text, or use them without checks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def _visible_chars(message: Message) -> int:
 
 
 def limit_tokens(source: int, model: str | None, most: int = MAX_WRAPPED_SUMMARY_TOKENS) -> int:
-    """Return the maximum tokens of a summary; an extractive one is limited to half of its source.
+    """Return the maximum tokens of a summary; an extractive one is limited to half of ``source``.
+
+    If half of ``source`` is less than 40 tokens, the limit of an extractive summary is 40 tokens.
 
     Parameters
     ----------

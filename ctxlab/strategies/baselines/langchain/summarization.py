@@ -102,7 +102,7 @@ def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bo
     Parameters
     ----------
     trigger : Trigger
-        Size, or several sizes if reaching any one is enough. None is never reached.
+        One size, or several sizes of which at least one must be reached. None: never reached.
     messages : int
         Number of messages of the conversation.
     tokens : int
@@ -128,7 +128,7 @@ def is_triggered(trigger: Trigger, messages: int, tokens: int, limit: int) -> bo
 
 
 def size_tokens(size: ContextSize, limit: int) -> float:
-    """Convert a size to a number of tokens.
+    """Return the number in a size; a fraction is converted to a number of tokens.
 
     Parameters
     ----------
@@ -140,7 +140,8 @@ def size_tokens(size: ContextSize, limit: int) -> float:
     Returns
     -------
     float
-        Number of tokens, 1 or more for a fraction. A number of messages is returned unchanged.
+        Number of messages for a size in messages, otherwise number of tokens. A fraction is
+        converted to at least 1 token.
     """
     kind, value = size
     return max(1, int(limit * value)) if kind == "fraction" else value
