@@ -10,6 +10,7 @@ with the same ``custom_id``. Each request becomes one recording with its respons
 message. The requests are not joined into conversations, unlike those of a request log: all requests of
 a batch are sent before the first response arrives, so that none of them continues another one.
 
+- Requests with equal messages are repeated trials of one task, and form a cluster.
 - If a request occurs again, for example in a second batch for failed requests, it is read once. Its
   first successful response is used.
 - If different requests have the same ``custom_id``, their responses cannot be assigned. The requests
@@ -33,6 +34,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import Location, Source
@@ -185,11 +188,21 @@ class _BatchIndex:
     "``custom_id`` → answer of the model"
     digests: dict[str, bytes | None] = field(default_factory=dict)
     "``custom_id`` → digest of its request; None if different requests have this id"
+    trials: dict[bytes, list[str]] = field(default_factory=dict)
+    "digest of the messages of requests → ids of these requests"
 
     def add_request(self, id: str, body: Any) -> None:
         """Add a request to the index."""
-        digest = sha256(dump_json(body).encode("utf-8", "replace")).digest()
+        digest = _digest(body)
         self.digests[id] = digest if self.digests.get(id, digest) == digest else None
+        ids = self.trials.setdefault(_digest(get_in(body, "messages")), [])
+        if id not in ids[-1:]:
+            ids.append(id)
+
+    def find_cluster(self, body: Any) -> str | None:
+        """Return the id of the first request with the same messages, if there are several."""
+        ids = self.trials.get(_digest(get_in(body, "messages")), [])
+        return ids[0] if any(id != ids[0] for id in ids) else None
 
 
 def _read_batch(source: Source, dialect: request_log.ApiDialect) -> Iterator[Recording]:
@@ -213,7 +226,9 @@ def _read_batch(source: Source, dialect: request_log.ApiDialect) -> Iterator[Rec
                 request = request_log.parse_request(body, file, where, dialect)
                 if index.digests.get(id):
                     request = request._replace(answer=index.answers.pop(id, None))
-                yield request_log.build_recording(f"{source.name}/{id}", body, request)
+                made = request_log.build_recording(f"{source.name}/{id}", body, request)
+                first = index.find_cluster(body.fields)
+                yield replace(made, cluster=f"{source.name}/{first}" if first else None)
             else:
                 file.skip("batch request without chat messages")
         _move_skipped(file, source)
@@ -272,6 +287,10 @@ def _list_rows(value: Any) -> list[Any]:
 
 def _is_batch_row(row: Any) -> bool:
     return get_text(row, "custom_id") is not None and not _ROW_KEYS.isdisjoint(row)
+
+
+def _digest(value: Any) -> bytes:
+    return sha256(dump_json(value).encode("utf-8", "replace")).digest()
 
 
 def _request_id(row: Any) -> str | None:

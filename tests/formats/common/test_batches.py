@@ -70,6 +70,11 @@ def test_equal_requests_of_a_batch_are_recordings_of_their_own(
     assert texts(found) == [["Is it late?", "Yes."], ["Is it late?", "No."]]
 
 
+def test_requests_with_equal_messages_are_one_cluster(read: Callable[..., list[Recording]]) -> None:
+    found = read(request("1"), request("2", "Two?"), request("3"), request("2", "Two?"))
+    assert [r.cluster for r in found] == ["session/1", None, "session/1"]
+
+
 def test_a_failed_request_that_was_sent_again_is_read_once_with_its_success(
     folder: Callable[..., list[Recording]],
 ) -> None:
