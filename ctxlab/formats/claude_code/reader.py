@@ -119,7 +119,8 @@ FORMAT = Format("claude-code", "Claude Code sessions (~/.claude/projects)", snif
 def _is_claude_code_row(row: _Row) -> bool:
     kind = row.get("type")
     if kind in _MESSAGE_TYPES:
-        return isinstance(row.get("message"), dict) and ("uuid" in row or "sessionId" in row)
+        known = "sessionId" in row or ("uuid" in row and "session_id" not in row)
+        return known and isinstance(row.get("message"), dict)
     return isinstance(kind, str) and _KEYS_BY_TYPE.get(kind) in row
 
 
