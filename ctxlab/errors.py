@@ -166,7 +166,7 @@ class ModelUnavailable(ModelError):
 
 
 class SessionError(CtxlabError):
-    """A session cannot be opened or written; the message names the reason and a remedy."""
+    """A session cannot be opened or written. The message names the reason."""
 
 
 class UnknownSession(SessionError):

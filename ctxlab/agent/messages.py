@@ -128,7 +128,8 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
 def _ensure_json_object(call: ToolCall) -> str:
     """Return the arguments of a call as a JSON object, which some providers require.
 
-    Arguments that are not JSON, or not an object, become the only value of a new object.
+    Arguments that are not JSON, or not an object, become the only value of a new object. Empty
+    arguments become an empty object.
     """
     if not call.arguments.strip():
         return "{}"

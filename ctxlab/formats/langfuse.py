@@ -22,7 +22,7 @@ conversation so far, so the generations are joined into conversations.
   and without the id of the call. If a model called a tool of this name, the message is read as the
   result of the first call of this tool that has no result yet. A message without a role after such a
   call is the result of a tool without a name.
-- Generations are grouped by session if the export contains session ids, otherwise by trace.
+- A generation is grouped by its session, or by its trace if it has no session id.
 - The token counts in ``usageDetails`` do not overlap: ``input`` excludes cached tokens, and
   ``output`` excludes hidden reasoning. All counts with a name that contains ``input`` or ``output``
   are added up. The older field ``usage`` contains only the sums.
@@ -80,7 +80,9 @@ def sniff(head: FileHead) -> bool:
 
 
 def read(source: Source) -> Iterator[Recording]:
-    """Read the conversations of each session, or of each trace if the file names no sessions.
+    """Read the conversations of a file.
+
+    Each generation is grouped by its session, or by its trace if it has no session id.
 
     Parameters
     ----------

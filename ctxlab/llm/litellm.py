@@ -270,8 +270,8 @@ class LiteLLMClient(CostAwareClient):
             text = f"no reply after {pluralize(attempts, 'attempt')}: {last}"
         reached = failure.retry_class == "declined" and failure.outcome != "interrupted"
         if not cancelled.is_set() and self._usage.end_call(reached=reached) >= self.patience > 0:
-            text = f"{self.patience} calls in a row (last error: {last})"
-            raise ModelRequestRejected(f"{model}: no reply to {text}; try again later") from cause
+            text = f"{self.patience} calls in a row failed (last error: {last})"
+            raise ModelRequestRejected(f"{model}: {text}; try again later") from cause
         raise ModelUnavailable(f"{model}: {text}", attempts) from cause
 
     def _attempt(

@@ -95,8 +95,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning: int = 0
     "number of output tokens of hidden reasoning, if the provider reports it; otherwise 0"
     cache_write_1h: int = 0
-    """number of the tokens in ``cache_write`` that the cache keeps for an hour; Anthropic charges more for
-    them than for the others, which the cache keeps for five minutes"""
+    """number of the tokens in ``cache_write`` that the cache keeps for an hour; Anthropic charges more
+    for them than for the others, which the cache keeps for five minutes"""
 
     @property
     def total_input(self) -> int:

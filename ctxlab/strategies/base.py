@@ -129,7 +129,7 @@ def as_strategy(value: Any) -> Strategy:
     Raises
     ------
     SpecError
-        If ``value`` is a class or cannot be called.
+        If ``value`` is a string, a class, or cannot be called.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def as_strategy(value: Any) -> Strategy:
         return FunctionStrategy(value)
     if isinstance(value, type) or not callable(value):
         raise SpecError(
-            f"expected a strategy, got {value!r}; pass an instance such as tool_stubs(), "
-            "an expression such as 'tool_stubs()', or a function"
+            f"expected a strategy, got {value!r}; pass an instance such as tool_stubs(), or a function; "
+            "parse_strategy converts an expression such as 'tool_stubs()'"
         )
     return value  # type: ignore[no-any-return]
 

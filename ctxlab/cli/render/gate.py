@@ -60,7 +60,7 @@ def findings_markdown(gate: GateResults) -> str:
     Returns
     -------
     str
-        Summary line, one sentence per bound that is not met, and a table with one row per bound.
+        Summary line, one sentence per bound that is violated or unclear, and a table of all bounds.
     """
     sentences = [f"- {label}: {_escape_markdown(sentence)}." for label, sentence in _unmet(gate)]
     table = markdown_table(_HEADS, [list(map(_escape_markdown, row)) for row in _rows(gate)])
@@ -173,7 +173,7 @@ def _rows(gate: GateResults, full_label: bool = True) -> Iterator[list[str]]:
 
 
 def _unmet(gate: GateResults) -> Iterator[tuple[str, str]]:
-    """Yield the outcome label and the sentence of each bound that is not met."""
+    """Yield the outcome label and the sentence of each finding that is violated or unclear."""
     for f in gate.sorted_findings:
         if f.outcome != "ok":
             yield _outcome_label(gate, f), f.sentence

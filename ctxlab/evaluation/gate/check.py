@@ -386,7 +386,7 @@ def _find_score(score: Score, part: ExperimentBaseline | None, budget: GateBudge
 
 
 def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -> float:
-    """Compute a score of a budget from stored sums; raise ``SpecError`` if it is unknown."""
+    """Compute a score from stored sums; raise ``SpecError`` if the sums do not suffice."""
     value = _find_score(score, part, budget)
     if value is not None and not math.isnan(value):
         return value

@@ -244,9 +244,9 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     def judge_requests(
         self, batch: ProbingRequests, replies: Sequence[Answer]
     ) -> list[dict[Any, Request]]:
-        """Build the requests to the judges.
+        """Build the requests to the judges, which are the models after the first one in ``models``.
 
-        The judges are all models of ``models`` except the first one. The base class has no judges.
+        Plans whose replies are not graded by judges return an empty list.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         Returns
         -------
         list of dict
-            One mapping per judge, from keys that the plan chooses to requests.
+            One mapping of keys to requests per judge. The plan chooses the keys.
         """
         return []
 

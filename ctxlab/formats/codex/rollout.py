@@ -203,7 +203,8 @@ class RolloutBuilder:
     def roll_back(self, turns: int) -> None:
         """Remove the newest turns.
 
-        Messages that Codex wrote directly before the first of these turns are also removed.
+        Messages that Codex wrote directly before the first of these turns are also removed, except
+        those before the first turn of the session.
 
         Parameters
         ----------

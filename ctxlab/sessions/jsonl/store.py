@@ -283,8 +283,8 @@ class JsonlStore(SessionStore):
     def _file_errors(self, id: str) -> Iterator[None]:
         """Convert file errors of a ``with`` block to errors about a session.
 
-        If a file and also the metadata file are missing, the session was deleted: raise
-        ``UnknownSession``. If the metadata file exists, raise ``ReadError``.
+        If a file is missing, raise ``ReadError``. If the metadata file is missing too, the session was
+        deleted: raise ``UnknownSession``. For any other ``OSError``, raise ``SessionError``.
         """
         with file_errors(self.folder):
             try:

@@ -105,7 +105,7 @@ def test_a_provider_that_is_down_stops_the_run_with_one_sentence(asking: Run) ->
         assert server.attempts == 5
     assert said.code == 2
     last = said.err.rstrip().split("\n")[-1]
-    assert last.startswith(f"ctxlab: {MODEL}: no reply to 5 calls in a row (last error: ")
+    assert last.startswith(f"ctxlab: {MODEL}: 5 calls in a row failed (last error: ")
     assert last.endswith(
         f"; earlier replies are cached in {DEFAULT_CACHE_FOLDER} and will not be requested again"
     )
