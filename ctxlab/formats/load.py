@@ -131,7 +131,8 @@ def load(
     stops = on_error == "raise" or len(paths) == 1
     loader = _Loader(format, on_error, report, stops, parse_columns(columns))
     files_by_path = [
-        (each, [] if is_hub_name(each) else find_files(each, loader.report_folder)) for each in paths
+        (each, [] if is_hub_name(each) else find_files(each, loader.report_folder))
+        for each in paths
     ]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]

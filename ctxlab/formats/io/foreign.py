@@ -22,7 +22,7 @@ from ctxlab.formats.io.zip_archive import first_member_name, open_zip
 _MAX_LISTED_NAMES = 5
 _MAX_TABLE_ROWS = 5
 _ZIP_ADVICE = "unpack it, or read its files with a URL such as zip://*.json::FILE.zip"
-_TABLE_ADVICE = "convert it to JSONL with one list of messages per line"
+_TABLE_ADVICE = "convert it to Parquet, CSV or JSONL"
 _CONFIG_ADVICE = "it contains no conversation; name a log instead"
 _TEXT_ADVICE = (
     "a transcript lacks tool calls and results, so name the log that the program wrote, "
@@ -245,7 +245,6 @@ def _text(head: FileHead) -> str:
 
 
 _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
-    (_starts(b"par1"), FileKind("a Parquet table", _TABLE_ADVICE)),
     (
         _starts_exactly(b"ARROW1", b"\xff\xff\xff\xff"),
         FileKind("an Arrow table, such as a data set of Hugging Face", _TABLE_ADVICE),
@@ -315,7 +314,13 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
     ),
     (_is_json_without_objects, FileKind("JSON without objects", "name a file with messages", True)),
     (_is_transcript, FileKind("a transcript in plain text or Markdown", _TEXT_ADVICE)),
-    (_is_table, FileKind("a table (CSV or TSV)", _TABLE_ADVICE)),
+    (
+        _is_table,
+        FileKind(
+            "a table (CSV or TSV)",
+            "name the column with the messages, as in --columns messages=NAME",
+        ),
+    ),
     (_is_binary, FileKind("a binary file", "name a log in JSON or JSONL", True)),
     (
         lambda head: not head.rows,

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from ctxlab.errors import CtxlabError, DataMissing, ReadError, SpecError
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.table.reader import read_table
-from ctxlab.formats.table.rows import to_json_rows
+from ctxlab.formats.table.rows import Table, to_json_rows
 from ctxlab.messages.types import Recording
 
 HUB_PREFIX = "hf:"
@@ -146,13 +148,15 @@ def read_hub(path: str, named: dict[str, str], on_error: OnError) -> Iterator[Re
 
 
 @dataclass(frozen=True)
-class HubTable:
+class HubTable(Table):
     """The rows of a split, counted from 0."""
 
     path: str
+    "name of the data set, as given by the user"
     split: Any
-    item: str = "row"
+    "split of the data set, as the package ``datasets`` returns it"
 
+    @override
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows; see ``Table.rows``."""
         number = 0
@@ -168,6 +172,7 @@ class HubTable:
         except Exception as error:  # the package raises exceptions of many libraries
             raise _missing(self.path, error) from None
 
+    @override
     def silent(self) -> HubTable:
         """Return the table for a further pass; see ``Table.silent``."""
         return self
@@ -179,10 +184,10 @@ def _open_splits(path: str, name: HubName) -> dict[str, Any]:
         package = import_module("datasets")
         version, load_builder = package.__version__, package.load_dataset_builder
     except (ImportError, AttributeError):  # a folder named datasets is imported as an empty package
-        fix = "run: pip install 'ctxlab[hub]', or download its Parquet files and name their folder"
+        fix = "run: pip install '.[hub]' in a clone of ctxlab, or download its Parquet files"
         raise DataMissing(f"{path}: requires the package datasets; {fix}") from None
     if int(version.partition(".")[0]) < _MIN_VERSION:
-        fix = "run: pip install --upgrade 'ctxlab[hub]'"
+        fix = "run: pip install --upgrade '.[hub]' in a clone of ctxlab"
         raise DataMissing(
             f"{path}: requires datasets {_MIN_VERSION} or later, got {version}; {fix}"
         )

@@ -12,11 +12,14 @@ import base64
 import csv
 import io
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
+
+from typing_extensions import override
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
@@ -31,13 +34,14 @@ _BUFFER_BYTES = 1 << 20
 _DELIMITERS = ",\t;"
 
 
-class Table(Protocol):
+@dataclass(frozen=True)
+class Table(ABC):
     """A table whose rows can be read several times."""
 
-    @property
-    def item(self) -> str:
-        """What the numbers of the rows count: ``"row"`` or ``"line"``."""
+    item: str = field(default="row", kw_only=True)
+    """what the number of a row counts: ``"row"``, ``"line"`` or ``"element"``"""
 
+    @abstractmethod
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows.
 
@@ -54,8 +58,15 @@ class Table(Protocol):
             Column → value.
         """
 
+    @abstractmethod
     def silent(self) -> Table:
-        """Return the same table for a further pass over its rows, which does not report errors."""
+        """Return the table for a further pass over its rows, which does not report errors again.
+
+        Returns
+        -------
+        Table
+            A table with the same rows.
+        """
 
 
 def open_table(source: Source) -> Table:
@@ -75,8 +86,8 @@ def open_table(source: Source) -> Table:
     if head.first_bytes.startswith(PARQUET_MAGIC):
         return ParquetTable(source)
     if not is_json(head):
-        return CsvTable(source)
-    return JsonTable(source, "element" if isinstance(head.value, list) else "line")
+        return CsvTable(source, item="line")
+    return JsonTable(source, item="element" if isinstance(head.value, list) else "line")
 
 
 def is_json(head: FileHead) -> bool:
@@ -96,12 +107,13 @@ def is_json(head: FileHead) -> bool:
 
 
 @dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(Table):
     """The rows of a Parquet file, counted from 0."""
 
     source: Source
-    item: str = "row"
+    "the file to read"
 
+    @override
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows; see ``Table.rows``."""
         import pyarrow as pa
@@ -122,18 +134,20 @@ class ParquetTable:
                 text = str(error).partition("\n")[0] or type(error).__name__
                 raise ReadError(self.source.path, None, f"broken Parquet file: {text}") from None
 
+    @override
     def silent(self) -> ParquetTable:
         """Return the table for a further pass; see ``Table.silent``."""
         return self
 
 
 @dataclass(frozen=True)
-class JsonTable:
+class JsonTable(Table):
     """The objects of a JSONL file or a JSON list."""
 
     source: Source
-    item: str
+    "the file to read"
 
+    @override
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows; see ``Table.rows``. All columns are read."""
         for where, row in self.source.read_json_values():
@@ -143,18 +157,20 @@ class JsonTable:
             else:
                 self.source.report_error("expected an object", number, item)
 
+    @override
     def silent(self) -> JsonTable:
         """Return the table for a further pass; see ``Table.silent``."""
         return replace(self, source=replace(self.source, on_error="skip"))
 
 
 @dataclass(frozen=True)
-class CsvTable:
+class CsvTable(Table):
     """The rows of a CSV or TSV file with a header. The number of a row is its first line."""
 
     source: Source
-    item: str = "line"
+    "the file to read"
 
+    @override
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows; see ``Table.rows``. All values are strings."""
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
@@ -164,21 +180,22 @@ class CsvTable:
                 file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
                 first = file.readline()
                 names = _split_line(first)
-                for field in csv.reader(file, delimiter=_delimiter(first)):
+                for cells in csv.reader(file, delimiter=_delimiter(first)):
                     # Lines are counted here, because a quoted value may contain line breaks.
-                    start, line = line + 1, line + 1 + sum(_line_breaks(each) for each in field)
-                    if not field:
+                    start, line = line + 1, line + 1 + sum(_line_breaks(each) for each in cells)
+                    if not cells:
                         continue
-                    if len(field) != len(names):
-                        reason = f"expected {len(names)} columns, got {len(field)}"
+                    if len(cells) != len(names):
+                        reason = f"expected {len(names)} columns, got {len(cells)}"
                         self.source.report_error(reason, start)
                         continue
-                    yield start, dict(zip(names, field, strict=True))
+                    yield start, dict(zip(names, cells, strict=True))
             except (csv.Error, UnicodeDecodeError) as error:
                 coding = isinstance(error, UnicodeDecodeError)
                 reason = "the text is not UTF-8" if coding else f"not CSV: {error}"
                 raise ReadError(self.source.path, line + 1, reason) from None
 
+    @override
     def silent(self) -> CsvTable:
         """Return the table for a further pass; see ``Table.silent``."""
         return replace(self, source=replace(self.source, on_error="skip"))

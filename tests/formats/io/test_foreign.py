@@ -75,9 +75,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "bold": (b"**You:** hi\n\n**Claude:** hello\n", "a transcript in plain text or Markdown"),
     "table": (
         b"id,question,answer\n1,a,b\n2,c,d\n",
-        r"a table \(CSV or TSV\); convert it to JSONL",
+        r"a table \(CSV or TSV\); name the column with the messages",
     ),
-    "parquet": (b"PAR1" + bytes(20) + b"PAR1", "a Parquet table"),
     "arrow": (b"\xff\xff\xff\xff\x10\x00\x00\x00", "an Arrow table"),
     "web page": (b"<!DOCTYPE html>\n<html></html>", "a web page"),
     "xml": (b'<?xml version="1.0"?><a/>', "an XML file"),

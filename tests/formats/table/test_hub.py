@@ -104,7 +104,7 @@ def test_a_missing_package_is_an_error_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, package: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", package)
-    with pytest.raises(DataMissing, match=r"pip install 'ctxlab\[hub\]'"):
+    with pytest.raises(DataMissing, match=r"pip install '.\[hub\]'"):
         list(load("hf:owner/name"))
 
 
