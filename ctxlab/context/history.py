@@ -105,7 +105,7 @@ class OracleInfo(Protocol):
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """Return the paths, ids and names that a recorded action uses, with their last mentions.
 
-        In the preview of a probe, return the messages that contain the answer (the evidence).
+        If the request asks a probe instead, the pairs name the messages of the probe's evidence.
 
         Parameters
         ----------

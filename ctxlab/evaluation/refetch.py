@@ -179,7 +179,7 @@ def with_simulated_compactions(
 ) -> Recording:
     """Copy a recording and add the compactions that a strategy would have made.
 
-    The copy is a placebo for ``refetch_evidence``: the recorded agent had the whole history in view.
+    The copy is a placebo for ``refetch_evidence``: the recorded agent never lost these messages.
     A difference between lost and kept targets can therefore not be caused by a loss, but only by the
     choice of targets that the summary mentions. The strategy must not call a model. Recorded
     compactions are replaced.

@@ -41,7 +41,7 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     parent_pid : int
         Process id of the parent process. When the parent ends, the command is ended too.
     report_fd : int
-        File descriptor to which the lines ``pid N``, ``alone 1`` and ``exit N`` are written.
+        File descriptor to which the program writes its lines (see the module docstring).
     psutil_folder : str
         Folder that contains the package psutil. It is added to the module search path, because the
         program runs without site packages.

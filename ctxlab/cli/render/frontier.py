@@ -134,7 +134,7 @@ def _optimism_sentence(tuning: TuningResults) -> str:
 
 
 def _held_out_status(row: Any) -> str:
-    """Return a configuration's status on held-out clusters: does not fit, dominated, or empty."""
+    """Return ``does not fit`` or ``dominated``, or an empty string if neither applies when held out."""
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""

@@ -104,7 +104,7 @@ class TrialScorer:
 
 @dataclass
 class TrialSums:
-    """Sums of the scores of all configurations, which are updated after each round."""
+    """For each configuration, the sums from which its scores are computed; updated after each round."""
 
     scorer: TrialScorer
     "scorer that measured the configurations"

@@ -1,4 +1,4 @@
-"""Baseline of Letta, which replaces a growing share of the oldest messages by a summary."""
+"""Baseline of Letta, which summarises the oldest messages, and more of them until the rest fits."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class summarization(_Reducer):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise the oldest messages, without tool calls and results, when there are too many."""
+        """Replace the oldest messages by a summary, and drop their tool calls and results."""
         entries = context.entries
         system = self._find_system_message(context)
         others = (i for i, entry in enumerate(entries) if entry.form is not Form.SUMMARY)

@@ -55,7 +55,7 @@ class LangChainAdapter(PeerAdapter):
         return self._loaded[key][1].model_copy()
 
     def load_all(self) -> list[BaseMessage]:
-        """Convert all messages of the history to LangChain messages, except those in ``prompt``.
+        """Convert the messages of the history to LangChain messages, without leading system messages.
 
         Returns
         -------
