@@ -55,7 +55,7 @@ def parse_usage(data: Any) -> Usage | None:
     Examples
     --------
     >>> parse_usage({"inputTokens": 9, "outputTokens": 2, "cacheReadTokens": 4})
-    Usage(input=5, cache_read=4, cache_write=0, output=2, reasoning=0)
+    Usage(input=5, cache_read=4, cache_write=0, output=2, reasoning=0, cache_write_1h=0)
     """
     items = get_objects(data, "copilotUsage", "tokenDetails")
     if not items:
