@@ -17,9 +17,10 @@ only when a test uses the fixture or the marker::
         pass
 
 Paths are relative to the root folder of pytest. A baseline file stores the scores of an earlier run;
-``margin_SCORE`` bounds the change since that run. ``pytest --ctxlab-update`` overwrites the
-baseline files. If a bound cannot be checked, for example because the data or the baseline file is
-missing, the setup of the test fails, which pytest reports as an error.
+``margin_SCORE`` limits how much worse the score may be than in that run.
+``pytest --ctxlab-update`` overwrites the baseline files. If a bound cannot be checked, for example
+because the data or the baseline file is missing, the setup of the test fails, which pytest reports
+as an error.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class ReplayScores:
         raise AttributeError(str(UnknownName("score", name, figures)))
 
     def __repr__(self) -> str:
-        """Return a one-line description: the strategy and all scores except those that are zero."""
+        """Return a one-line description: the strategy and all scores except 0 and nan."""
         names = [score.name for score in self.results.scores]
         known = {name: self.scores[name] for name in names if self.scores[name] != 0}
         shown = ", ".join(f"{name}={v:.4g}" for name, v in known.items() if v == v)

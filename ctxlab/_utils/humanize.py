@@ -69,7 +69,7 @@ def parse_limit(limit: int | float | str) -> int | float:
 def split_limit(strategy_text: str) -> tuple[str, int | float | None]:
     """Split a string such as ``"panic @ 16k"`` into a strategy expression and a limit.
 
-    The limit is None if the string does not end with ``@`` and a number.
+    The limit is None if the string does not end with ``@`` and a number or percentage.
 
     >>> split_limit("panic @ 16k"), split_limit("tool_stubs | panic")
     (('panic', 16000), ('tool_stubs | panic', None))

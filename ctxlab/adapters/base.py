@@ -35,7 +35,7 @@ _Theirs = TypeVar("_Theirs")
 
 
 class OutgoingMessage(NamedTuple, Generic[_Theirs]):
-    """A message to send, and the framework's message that it replaces."""
+    """A message to send, with the framework's message that it was made from, if there is one."""
 
     message: Message
     "message to send, as a ctxlab message"
@@ -89,7 +89,7 @@ class _Conversation(Generic[_Theirs]):
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_continuation(self, said: Sequence[Message], lead: int) -> _ContinuationPoint | None:
-        """Find the messages of a request that repeat this conversation.
+        """Find the position in a request at which new messages of this conversation begin.
 
         ``said`` contains all messages of the request, which begins with ``lead`` system messages. A
         framework repeats either all messages that it passed before, or the last request that was
@@ -106,7 +106,10 @@ class _Conversation(Generic[_Theirs]):
         return None
 
     def to_outgoing(self, entry: Entry) -> OutgoingMessage[_Theirs]:
-        """Return the message of an entry, and the framework's message that it replaces."""
+        """Convert an entry of the request to an ``OutgoingMessage``.
+
+        ``original`` is None if the entry replaces several messages or changes the role.
+        """
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
         return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)

@@ -142,7 +142,7 @@ def _to_message(message: AnyMessage) -> Message:
 
 
 def _convert_part(part: dict[str, Any]) -> dict[str, Any]:
-    """Wrap a part in the type ``block`` if it is a call or result of a tool that the provider runs.
+    """Return ``{"type": "block", "block": part}`` for a call or result of the provider's own tools.
 
     Other parts are returned unchanged.
     """

@@ -24,9 +24,9 @@ def context_filter(
 
     The items stored in the SDK's session are not changed. The instructions of the agent count
     towards the budget. The SDK does not pass the tool definitions to a filter; increase ``reserve``
-    by their number of tokens. Items that contain only an image, such as a screenshot, are sent
-    unchanged or left out, because their content cannot be replaced by text. A filter may be shared
-    between threads, event loops and agents.
+    by their number of tokens. A strategy can leave out an item that contains only an image, such as
+    a screenshot, but cannot replace its content by text. A filter may be shared between threads,
+    event loops and agents.
 
     Parameters
     ----------

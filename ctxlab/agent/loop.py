@@ -260,7 +260,7 @@ class Agent:
         self._plan = plan
 
     def mark_plan(self, *, awaiting_continuation: bool = False, paused: bool = False) -> None:
-        """Mark the current step of the plan as waiting or paused after a turn.
+        """Mark the plan as waiting for the user to continue, or as paused, after a turn.
 
         Nothing happens if the agent has no plan or the plan has no current step. The changed plan
         is not passed to the observer.
@@ -308,7 +308,8 @@ class Agent:
         text : str
             Text of the user's message.
         file : str, optional
-            Path of the file that the user has open.
+            Path of the file that the user has open. It is stored with the message, for
+            strategies such as ``file_sessions``.
 
         Returns
         -------
@@ -335,7 +336,8 @@ class Agent:
         text : str
             Text of the user's message.
         file : str, optional
-            Path of the file that the user has open.
+            Path of the file that the user has open. It is stored with the message, for
+            strategies such as ``file_sessions``.
 
         Returns
         -------
@@ -377,7 +379,8 @@ class Agent:
         """Stop a turn that runs in another thread, with the same effects as Ctrl+C.
 
         The child processes of tools are ended at once. The turn itself ends when the next piece of
-        text arrives or the current tool call returns.
+        text arrives or the current tool call returns; its iterator then raises
+        ``KeyboardInterrupt``.
         """
         self._stop_requested = True
         if self.processes is not None:

@@ -244,8 +244,8 @@ class ContextManager:
 
         A warning is logged if the strategy reports a problem, such as a panic truncation or a
         failed summary, if the request exceeds the budget, or if the provider would reject it (see
-        ``ctxlab.messages.validation``). Each kind of warning is logged only once. ``events``
-        contains all reports of the strategy.
+        ``ctxlab.messages.validation``). After the first warning of a kind, further ones of this
+        kind are logged at level DEBUG. ``events`` contains all reports of the strategy.
 
         Returns
         -------
@@ -442,9 +442,9 @@ def build_messages(
     """Build the messages of one request from a system prompt and a whole conversation.
 
     Use this function in loops that store the conversation themselves. No state is kept between
-    calls, so a strategy with state, such as a growing summary, starts anew in each call. A strategy
-    that uses a model may therefore call the model in every call of this function. For such a
-    strategy, a ``StatelessWarning`` is issued; use ``ContextManager.sync`` instead.
+    calls, so a strategy with state, such as ``rolling_summary``, starts anew in each call. A
+    strategy that uses a model may therefore call the model in every call of this function. For such
+    a strategy, a ``StatelessWarning`` is issued; use ``ContextManager.sync`` instead.
 
     Parameters
     ----------

@@ -45,8 +45,8 @@ class AgentSession:
     Create an ``AgentSession`` by passing a new agent to ``start`` or ``resume``. Each message is
     appended to the store at once. ``SessionStore.save`` is called at the end of each turn, even if
     the turn fails. If another process or another ``AgentSession`` has continued the session,
-    ``SessionConflict`` is raised once, and nothing more is stored. An ``AgentSession`` is the
-    ``ConversationObserver`` of its agent.
+    ``SessionConflict`` is raised, nothing more is stored, and later turns raise ``SessionError``.
+    An ``AgentSession`` is the ``ConversationObserver`` of its agent.
 
     Parameters
     ----------
@@ -154,10 +154,10 @@ class AgentSession:
         """Load a stored session of any length into an agent, so that the agent continues it.
 
         The conversation consists of the agent's system prompt, a message with the summary and the
-        plan of the session, and the newest messages of the session. If the agent has no system
-        prompt, the stored one is used. The message with the summary is not stored. If a crash left
-        tool calls without results, results that report the interruption are added to the store.
-        Turns keep their numbers.
+        plan of the session, and the newest messages, within the store's size limits. If the agent
+        has no system prompt, the stored one is used. The message with the summary is not stored. If
+        a crash left tool calls without results, results that report the interruption are added to
+        the store. Turns keep their numbers.
 
         Parameters
         ----------
@@ -326,7 +326,7 @@ class AgentSession:
         Returns
         -------
         list of dict
-            Messages of the turn, in OpenAI's format.
+            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
         """
         return [message.to_dict() for message in self.store.read_turn(self.id, number)[1]]
 

@@ -105,11 +105,10 @@ def note_missing_metrics(spec: Spec, results: Results) -> None:
 
 
 def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None:
-    """Print how many billed tokens of each request are missing from the logs.
+    """Print how many billed tokens per request are missing from the logs (median over recordings).
 
     The context window of the agent must have room for these tokens, so the note recommends a larger
-    reserve. The note is printed only if more than 1,000 tokens are missing and the reserve has no room
-    for them.
+    reserve. The note is printed only if the median exceeds both 1,000 tokens and the reserve.
 
     Parameters
     ----------

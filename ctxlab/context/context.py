@@ -24,7 +24,9 @@ from ctxlab.tokens.counter import TokenCounter
 
 @dataclass(frozen=True)
 class Budget:
-    """Token budget of a request: a limit, minus a reserve for the reply, minus fixed tokens.
+    """Limit of a request and its reply in tokens, and the parts of it that messages cannot use.
+
+    These parts are ``reserve``, for the reply, and ``fixed``, for example for tool definitions.
 
     Examples
     --------
@@ -685,7 +687,7 @@ class Context(Ledger):
         self._add_own_message(entry)
 
     def _add_own_message(self, entry: Entry) -> None:
-        """Count and record a message that a strategy inserted or that replaces other messages.
+        """Add the tokens of a message that was inserted or replaces others, and record the edit.
 
         Set ``maybe_invalid``, unless the message is plain text of the user or the assistant and does
         not separate a tool call from its result.

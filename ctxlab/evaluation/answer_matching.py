@@ -123,7 +123,7 @@ def padded_words(text: str) -> str:
     Returns
     -------
     str
-        Normalized words with a space before and after each; empty if there are no words.
+        Normalized words with a space before and after each; an empty string if there are no words.
 
     Examples
     --------

@@ -77,10 +77,10 @@ def ratio_interval(
 ) -> tuple[_Array, _Array]:
     """Compute an interval of ``sum(numerators) / sum(denominators)`` for each configuration.
 
-    The sums are over clusters, and clusters with nan are left out. The bounds are nan if fewer than
-    ``MIN_CLUSTERS`` clusters have a positive denominator, or if all clusters have the same ratio. If
-    no numerator is negative, the lower bound is at least 0. If no numerator exceeds its denominator
-    either, the upper bound is at most 1.
+    The sums are over the clusters in which neither value of the configuration is nan. The bounds
+    are nan if fewer than ``MIN_CLUSTERS`` clusters have a positive denominator, or if all clusters
+    have the same ratio. If no numerator is negative, the lower bound is at least 0. If no numerator
+    exceeds its denominator either, the upper bound is at most 1.
 
     Parameters
     ----------

@@ -379,7 +379,7 @@ class _FreeMessages:
         "positions of messages without a canary, in ascending order"
 
     def take_nearest(self, free: Sequence[int], depth: float, roles: Sequence[str]) -> int:
-        """Choose the position in ``free`` nearest to a depth, and remove it from ``positions``.
+        """Return the position of ``free`` nearest to a depth, and remove it from ``positions``.
 
         Positions with a suitable role are preferred if they are close enough to the depth.
         """

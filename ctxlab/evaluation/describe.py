@@ -103,14 +103,15 @@ def iter_descriptions(
         - ``skipped``: number of lines or messages that were not read, by reason
         - ``warning``: warning if the reader probably missed tool calls, otherwise None
         - ``tool_tokens``: number of tokens of all tool results
-        - ``largest``: the largest tool results as ``{message, tool, tokens}``
+        - ``largest``: list of the largest tool results: position of the ``message``, name of the
+          ``tool``, and number of ``tokens`` of each
         - ``reasoning_tokens``: number of tokens of hidden reasoning, as billed if known and
           otherwise as recorded; other token counts do not include them
         - ``longest_request``: number of tokens of the longest request if the full history is sent
         - ``needs``: number of needs: entities (such as paths or ids) that a tool call uses and that
           an earlier message mentioned
         - ``far_needs``: number of needs that were last mentioned more than 4,000 tokens earlier
-        - ``compactions``: compactions that the recorded product made
+        - ``compactions``: list of the compactions that the recorded product made
         - ``faults``: number of violations of the provider's rules in the recording, by rule (see
           the metric ``validity``)
         - ``billed``: fields of ``ctxlab.tokens.billing.BilledSession``; None if the recording has

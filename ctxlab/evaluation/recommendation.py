@@ -36,7 +36,7 @@ def control_name(strategy: str) -> str:
     Returns
     -------
     str
-        Name of the control; empty if the strategy contains no control.
+        Name of the control; an empty string if the strategy contains no control.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
     Returns
     -------
     pandas.Series of str
-        Names as ``control_name`` returns them; empty for strategies without a control.
+        Names as ``control_name`` returns them; empty strings for strategies without a control.
     """
     return leaderboard["strategy"].map(control_name)
 
@@ -160,7 +160,7 @@ def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> 
 
 
 def _no_verdict_reason(board: pd.DataFrame) -> str:
-    """Return the reason why the data supports no recommendation; empty if it supports one."""
+    """Return the reason why the data supports no recommendation, or an empty string."""
     if not set(board) >= _REQUIRED_COLUMNS:
         return "No recommendation: it needs the metrics usage, validity, cost and recall."
     far = board["far_arguments"].max()
@@ -219,7 +219,7 @@ def _format_saving(row: Any, full: pd.DataFrame) -> str:
 
 
 def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """Return a warning if ``random_drop`` has the same or a higher far recall; otherwise empty."""
+    """Return a warning if ``random_drop`` reaches the row's far recall; else an empty string."""
     rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
     if not rival >= row["recall_far"]:
         return ""
@@ -227,7 +227,7 @@ def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
 
 
 def _fallback_warning(row: Any) -> str:
-    """Return a warning if too many summaries were made without the model; otherwise empty."""
+    """Return a warning if too many summaries were made without the model; else an empty string."""
     share = row.get("fallback_rate", 0.0)
     if not share > _MAX_FALLBACK_RATE:
         return ""

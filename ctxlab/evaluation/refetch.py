@@ -71,8 +71,9 @@ def find_refetches(
 
         - ``recording``, ``cluster``: names of the recording and its cluster
         - ``point``: index of the examined request among the examined requests of its recording
-        - ``how``: kind of the compaction directly before the request: ``summary`` or ``clear``.
-          The requests that ``control_every`` adds have the value ``none``
+        - ``how``: kind of the compaction directly before the request: ``summary``, or ``clear`` if
+          tool results were removed. The requests that ``control_every`` adds have the value
+          ``none``
         - ``kind``, ``key``: kind and name of the target (see ``ctxlab.messages.tool_lookups``)
         - ``times``: number of earlier fetches of the target
         - ``gap``: number of tokens since the last fetch
@@ -86,8 +87,8 @@ def find_refetches(
           target again; nan if no request does
         - ``used``: number of requests from the examined request to the first one that uses the file
           in any tool call; nan if no request does
-        - ``first``: what the tool call of ``used`` does: it ``fetches`` the file, ``looks`` for it in
-          a search or command, or ``edits`` it without fetching it
+        - ``first``: what the tool call of ``used`` does: it ``fetches`` the file, ``edits`` the
+          file without fetching it, or ``looks`` for the file: a search, command or lookup names it
     """
     check_recordings(recordings)
     models = ModelChoice(model)
@@ -99,25 +100,30 @@ def find_refetches(
 
 
 def refetch_evidence(refetches: pd.DataFrame, within_requests: int | None = None) -> pd.DataFrame:
-    """Compare how often agents fetch lost and kept targets again.
+    """Compare how often agents fetch again what a compaction removed (lost targets) or kept.
 
     Parameters
     ----------
     refetches : pandas.DataFrame
         Table that ``find_refetches`` returned.
     within_requests : int, optional
-        Count only fetches within this many requests after each compaction. None counts all.
+        Count only fetches and uses within this many requests from the examined one. None counts
+        all until the next compaction.
 
     Returns
     -------
     pandas.DataFrame
-        One row per comparison (``question``) with the fields of a ``StratifiedDifference``.
-        ``first`` is the share of lost targets that were fetched again, and ``second`` is the share
-        of kept targets that were fetched again. Questions that start with ``looked at first, if
-        used`` compare only files that the agent used: the shares are those of files that the agent
-        fetched or looked for before any edit. ``matched`` names what the compared targets have in
-        common: the compaction or the recording, and in some rows also a similar ``age`` (number of
-        tokens since the last fetch).
+        One row per comparison (``question``) with the fields of a ``StratifiedDifference``. Each
+        question names what the examined request lacks of a lost target and contains of a kept one:
+        its whole name or path (``seen`` of ``find_refetches``), the file's name (``named``), or its
+        result (``content``). ``first`` is the share of lost targets that were fetched again, and
+        ``second`` is the share of kept targets that were fetched again. Questions that start with
+        ``looked at first, if used`` compare only files that the agent used: the shares are those
+        of files that the agent fetched or looked for before any edit. ``matched`` names what the
+        compared targets have in common: the compaction or the recording, and in some rows also a
+        similar ``age`` (number of tokens since the last fetch). In rows matched by recording, the
+        lost files come from requests after compactions, and the kept files come from the requests
+        that ``control_every`` adds.
     """
     after = refetches[refetches["how"] != "none"]
     files = after[after["kind"] == "file"]
@@ -177,12 +183,12 @@ def with_simulated_compactions(
     limit: float = 0.5,
     model: str | None = None,
 ) -> Recording:
-    """Copy a recording and add the compactions that a strategy would have made.
+    """Copy a recording with its compactions replaced by those that a strategy would have made.
 
-    The copy is a placebo for ``refetch_evidence``: the recorded agent never lost these messages.
-    A difference between lost and kept targets can therefore not be caused by a loss, but only by the
-    choice of targets that the summary mentions. The strategy must not call a model. Recorded
-    compactions are replaced.
+    The copy is a placebo for ``refetch_evidence``: the recorded agent never lost the messages that
+    the simulated summaries replace. If the content that a summary mentions was nevertheless fetched
+    again more often than other content, the cause is not a loss, but the choice of what the summary
+    mentions. The strategy must not call a model.
 
     Parameters
     ----------
@@ -283,7 +289,10 @@ def _find_points(prepared: PreparedRecording, control_every: int | None) -> list
 
 
 def _fetched_before(prepared: PreparedRecording, point: _Point) -> dict[FetchTarget, list[int]]:
-    """Map each target fetched before a request to the positions of its results, except errors."""
+    """Map each target fetched before ``point.request`` to the positions of its results.
+
+    Fetches before ``point.since`` and tool errors are left out.
+    """
     here = prepared.request_positions[point.request]
     found: dict[FetchTarget, list[int]] = {}
     for position, call in prepared.history.calls_by_result.items():
@@ -301,9 +310,10 @@ def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
 
 
 def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:
-    """Find the first later request that fetches the target again, and the first that uses it.
+    """Find the first request that fetches a target again, and the first that uses it.
 
-    Uses are searched only for files (see ``_classify_use``).
+    The requests from ``point.request`` to before ``point.until`` are searched. Uses are searched
+    only for files (see ``_classify_use``).
     """
     again = used = first = None
     for request, fetched, path in uses:
@@ -320,8 +330,9 @@ def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) ->
 def _classify_use(fetched: FetchTarget | None, path: str | None, file: FetchTarget) -> str | None:
     """Classify how a tool call uses a file; None if it does not use the file.
 
-    ``fetches``: the call reads the file. ``edits``: it accesses the file in another way, such as
-    writing it. ``looks``: it is a command, search or lookup that names the file.
+    ``fetches``: the call reads the file. ``edits``: it operates on the file itself but does not
+    read it; usually it writes the file. ``looks``: it fetches something else, such as the output of
+    a command or search, and names the file in its arguments.
     """
     if fetched == file:
         return "fetches"

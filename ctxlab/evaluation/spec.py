@@ -398,7 +398,7 @@ def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, A
     """Convert a spec to JSON values.
 
     The paths in the field ``data`` of the spec may be relative to a folder. The key ``folder`` of the
-    result is the absolute path of this folder; it is empty if no path is relative.
+    result is the absolute path of this folder, or an empty string if no path is relative.
 
     ``profiles`` are the calibrations of token counts that were used. They are stored so that a
     repeated run counts the same tokens on any computer.

@@ -361,7 +361,7 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
     ------
     ReadError
         If the file is malformed and either ``on_error`` is ``"raise"`` or no recording was read
-        before the error.
+        before the error. Otherwise, reading ends at the error, which is counted as skipped.
     """
     previous: Recording | None = None
     try:

@@ -24,8 +24,8 @@ conversation so far, so the generations are joined into conversations.
   call is the result of a tool without a name.
 - A generation is grouped by its session, or by its trace if it has no session id.
 - The token counts in ``usageDetails`` do not overlap: ``input`` excludes cached tokens, and
-  ``output`` excludes hidden reasoning. All counts with a name that contains ``input`` or ``output``
-  are added up. The older field ``usage`` contains only the sums.
+  ``output`` excludes hidden reasoning. The reader adds up all counts of input tokens that were not
+  cached, and all counts of output tokens. The older field ``usage`` contains only the sums.
 
 CSV and Parquet exports are not read.
 

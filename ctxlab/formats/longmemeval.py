@@ -14,7 +14,8 @@ several questions about its history, in the parallel lists ``questions``, ``answ
   brackets.
 - The evidence of a question consists of the turns marked with ``has_answer`` in its answer
   sessions. If no turn of an answer session is marked, all turns of the session are evidence. In
-  files with several questions per history, ``has_answer`` refers to the first question.
+  files with several questions per history, only the turns that answer the first question are
+  marked, so the evidence of the other questions is usually all turns of their answer sessions.
 - ``category`` is the question type. If an object has several questions, only the first has a type,
   because the others were added later. A question with an id that ends with ``_abs`` cannot be
   answered. Its category is ``abstention`` and it has no answers, because its answer field only

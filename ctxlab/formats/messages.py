@@ -164,7 +164,10 @@ class PartCount:
                 self.kinds |= {kinds.part_type(part), *(_PROVIDER_KEYS & part.keys())}
 
     def refusal_reason(self) -> str | None:
-        """Return an error message if too many content parts have unknown types.
+        """Return an error message if the content parts show that the conversation must be rejected.
+
+        This is the case if more than half of them have unknown types, or if one is a tool call of
+        an API that no reader supports.
 
         Returns
         -------
@@ -191,7 +194,10 @@ class PartCount:
 
 
 def _unwrap_row(value: Any) -> Any:
-    """Convert a Goose session or Bedrock request to a request body, and Kimi's prompt to a message."""
+    """Convert a Goose session or Bedrock request to a request body, and Kimi's prompt to a message.
+
+    Any other value is returned unchanged.
+    """
     if not isinstance(value, dict):
         return value
     if value.get("role") == "_system_prompt":
@@ -205,7 +211,10 @@ def _unwrap_row(value: Any) -> Any:
 
 
 def _is_control(value: Any) -> bool:
-    """Check whether a row is metadata of the log, and not Kimi's system prompt or a Goose session."""
+    """Check whether a row describes the log or the session, and contains no messages.
+
+    The result is False for Kimi's system prompt and for an exported Goose session.
+    """
     if get_in(value, "role") == "_system_prompt" or isinstance(get_in(value, "conversation"), list):
         return False
     return is_control_row(value)

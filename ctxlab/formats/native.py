@@ -5,13 +5,14 @@ The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}``. It
 ``compactions``, ``meta`` and ``skipped``. Each meta line starts a new recording. A message line has
 OpenAI's keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``,
 ``output``, ``reasoning``, ``cache_write_1h``), ``time``, ``file`` and ``extra``. If a file has no meta
-line, its recording is named after the file. Reading a native file and writing it again gives the same
-bytes.
+line, its recording is named after the file. Reading a file that ctxlab wrote and writing it again
+gives the same bytes.
 
 A file without a meta line is recognised as native if its first messages have only content parts of
 OpenAI's chat format. Messages of other APIs have their own readers (``anthropic``, ``messages``). If
 such a message appears later in the file, it is parsed like a message in the ``messages`` format.
-After a meta line, this applies only to messages with tool calls or tool results as content parts.
+After a meta line, only messages with tool calls or tool results as content parts are parsed in this
+way; content parts of other messages are kept unchanged.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 The object is ``{trajectory, history, info, environment, …}``. Since version 1.0 it also contains
 ``replay_config`` (an object, or a string with JSON). ``history`` contains the messages of the
 conversation. ``trajectory`` repeats them step by step. Since version 1.0, each step also contains
-its whole request (``messages``, ``query``). The trajectory is read only if there is no history.
-SWE-agent repeats a request if its answer was invalid. Steps with invalid answers are not in the
-history, and are skipped and counted.
+its whole request (``messages``, ``query``). The messages are built from the trajectory only if
+there is no history. SWE-agent repeats a request if its answer was invalid. Steps with invalid
+answers are in the trajectory, but not in the history. If there is a history, they are counted as
+skipped.
 
 - Up to version 0.7, and in configurations that parse actions from text, observations are user
   messages and there are no tool calls. The recording keeps these roles, because they were sent to

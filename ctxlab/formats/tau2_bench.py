@@ -18,7 +18,7 @@ including those of other agents.
   of the customer simulator, and is stored in ``extra``.
 - Call ids may repeat within a conversation. ``raw_data`` repeats the message. The reader takes only
   the hidden reasoning of the agent from ``raw_data``. ``errors`` contains answers that the agent had
-  to repeat. They are not in the history, but the usage of the final answer includes them.
+  to repeat. They are not in ``messages``, but the usage of the final answer includes them.
 - Voice simulations, which have ``ticks`` and no messages, are skipped and counted. ``llm_args`` is
   never read, because it may contain API keys.
 

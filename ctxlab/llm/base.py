@@ -24,6 +24,8 @@ from ctxlab.messages.types import Message, Usage
 class Request(msgspec.Struct, frozen=True):
     """A request to a model. Requests with equal fields share one reply in a cache.
 
+    To get several replies to the same messages, give each request a different ``replicate``.
+
     Examples
     --------
     >>> Request("gpt-5-mini", (Message("user", "Hi"),), max_tokens=100).replicate
@@ -97,7 +99,8 @@ class Client(Protocol):
 
     The methods raise ``ModelRequestRejected`` if a retry would be rejected too, for example because
     the API key is wrong or the request is invalid. They raise ``ModelUnavailable`` if the model does
-    not reply after all retries. They raise no other exceptions.
+    not reply after all retries. The only other exception is ``SpecError``, for a client or request
+    with wrong settings.
     """
 
     def complete(self, request: Request, /) -> Reply:

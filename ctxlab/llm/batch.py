@@ -29,7 +29,7 @@ from ctxlab.tokens.counter import get_counter
 
 
 class RequestEstimate(NamedTuple):
-    """Estimated number of calls, prompt tokens and cost of a batch of requests."""
+    """Number of requests in a batch, and the estimated cost of those that need a call."""
 
     questions: int = 0
     "number of requests"
@@ -106,15 +106,15 @@ def estimate_requests(
         Requests to estimate.
     client : Client
         Client that would send the requests. If it is a ``CachedClient``, requests with a cached
-        reply cost nothing.
+        reply and repetitions of a request cost nothing.
     seen_keys : set of str, optional
-        Cache keys of requests that earlier calls of this function estimated. Equal requests are not
-        estimated again. The keys of new requests are added to the set.
+        Cache keys of requests that earlier calls of this function estimated. Requests with these
+        keys cost nothing. The keys of new requests are added to the set.
 
     Returns
     -------
     RequestEstimate
-        Number, prompt tokens and maximum cost of the requests.
+        Number of all requests; prompt tokens and maximum cost of those that need a call.
     """
     seen_keys = set() if seen_keys is None else seen_keys
     questions = known = prompt = 0

@@ -66,7 +66,7 @@ class UsageTotals(NamedTuple):
 
 
 class UsageTracker:
-    """Thread-safe counter of a client's usage and of its consecutive calls without a reply."""
+    """Thread-safe counter of a client's usage and of its consecutive failed calls."""
 
     def __init__(self) -> None:
         self.totals = UsageTotals()
@@ -92,12 +92,13 @@ class UsageTracker:
         Parameters
         ----------
         reached : bool
-            True if the provider replied, or if it declined only this request.
+            True if the provider replied, or if it declined only this request. Such a call does not
+            count as failed.
 
         Returns
         -------
         int
-            Number of consecutive calls, including this one, that did not reach the provider.
+            Number of consecutive failed calls up to this one; 0 if ``reached`` is True.
         """
         with self._lock:
             self._calls_without_reply = 0 if reached else self._calls_without_reply + 1

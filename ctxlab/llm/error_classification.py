@@ -51,7 +51,8 @@ def classify_error(error: Exception) -> CallFailure:
     Returns
     -------
     CallFailure
-        Reason, retry class and outcome of the failure, and the requested wait before a retry.
+        Error message; whether a retry can help (``retry_class``); whether the attempt may have been
+        billed (``outcome``); and the wait in seconds that the provider asks for.
 
     Examples
     --------
@@ -138,7 +139,10 @@ def _find_response_headers(chain: list[BaseException]) -> Mapping[str, str] | No
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float:
-    """Return the wait in seconds from the header ``Retry-After``, which is a number or a date."""
+    """Return the wait in seconds from the header ``Retry-After``, which is a number or a date.
+
+    The result is 0.0 if the header is missing or invalid.
+    """
     asked = headers.get("retry-after") or ""
     try:
         seconds = float(asked)

@@ -68,7 +68,8 @@ class LiteLLMClient(CostAwareClient):
     without a retry if a request is too long or violates the provider's policy, if a reply is
     unreadable, and if the provider asks for a wait of more than a minute. After ``patience``
     consecutive calls without a reply, ``ModelRequestRejected`` is raised, so that an evaluation
-    stops when a provider is down. A stream that is not read to its end counts as an interrupted
+    stops when a provider is down. Here, the refusal of a request that is too long or violates the
+    policy counts as a reply. A stream that is not read to its end counts as an interrupted
     attempt. One HTTP request for embeddings contains up to 256 strings.
 
     Parameters

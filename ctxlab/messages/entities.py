@@ -218,8 +218,8 @@ def contains_entity(text: str, entity: str) -> bool:
     Returns
     -------
     bool
-        True if the entity occurs and is not part of a longer token. For example, the string ``512``
-        does not contain the entity ``12``.
+        True if the entity occurs and is not part of a longer token, as ``find_entity_offset``
+        defines it. For example, the string ``512`` does not contain the entity ``12``.
 
     Examples
     --------

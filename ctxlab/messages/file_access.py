@@ -169,7 +169,10 @@ def _normalize_path(path: str) -> str:
 
 
 def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:
-    """Return the first and last line that a read call requests, or None if it requests all lines."""
+    """Return the first and last line that a read call requests, or None if it requests all lines.
+
+    The last line is None if the call reads to the end of the file.
+    """
     view = arguments.get("view_range")
     if isinstance(view, list) and len(view) == 2:
         first, last = _parse_int(view[0]), _parse_int(view[1])
@@ -201,7 +204,7 @@ def _parse_patch(text: str) -> FileAccess | None:
 
 
 def _parse_shell_command(command: Any) -> FileAccess | None:
-    """Return the file or folder that a shell command accesses, or None if it is not a simple command."""
+    """Return the file or folder that a shell command accesses; None if it cannot be determined."""
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
         is_script = len(command) == 3 and command[1] in ("-c", "-lc")
         command = command[2] if is_script else shlex.join(command)

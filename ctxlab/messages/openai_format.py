@@ -201,14 +201,14 @@ def reject_tool_parts(content: Any) -> None:
     --------
     >>> reject_tool_parts([{"toolUse": {"toolUseId": "1", "name": "ls"}}])
     Traceback (most recent call last):
-    ValueError: expected OpenAI's chat format, got a block of type toolUse (Bedrock Converse messages); \
-give calls in tool_calls, and each result in a message of role tool
+    ValueError: expected OpenAI's chat format, got a content part of type toolUse \
+(Bedrock Converse messages); give calls in tool_calls, and each result in a message of role tool
     """
     for part in content if isinstance(content, (list, tuple)) else ():
         kind = part_type(part) if isinstance(part, Mapping) else None
         if kind and (kind in _TOOL_TYPES or kind.endswith(("tool_use", "tool_result"))):
             whose = f" ({api})" if (api := guess_api([kind])) else ""
-            what = f"expected OpenAI's chat format, got a block of type {kind}{whose}"
+            what = f"expected OpenAI's chat format, got a content part of type {kind}{whose}"
             advice = "give calls in tool_calls, and each result in a message of role tool"
             raise ValueError(f"{what}; {advice}")
 

@@ -17,7 +17,7 @@ _Kind: TypeAlias = Literal["file", "search", "command", "lookup"]
 
 
 class FetchTarget(NamedTuple):
-    """Identifier of the content that a tool call fetches. Equal content has equal identifiers."""
+    """Identifier of what a tool call fetches. It is equal for calls that fetch the same thing."""
 
     kind: _Kind
     """``file``, ``search`` (also for listing a folder), ``command``, or ``lookup`` for any other

@@ -63,9 +63,9 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """Interaction to summarize: a turn with a prompt and the following turns without a prompt.
+    """Interaction to summarize: a turn with a user message and the following turns without one.
 
-    The prompt is the turn's user message.
+    The user message is called the prompt.
     """
 
     number: int
@@ -80,20 +80,22 @@ class _PromptedInteraction(NamedTuple):
 
 
 class BackgroundSummarizer:
-    """Background writer of missing turn summaries and session titles, called after each turn.
+    """Background writer of missing summaries and session titles, called after each turn.
 
-    The model is asked to summarize each turn with a prompt (a user message), together with the turns
-    without a prompt that follow it. Each turn is sent once, and its summary is stored. If the reply
-    is empty, longer than 100 characters or cut off, a line that is extracted from the turn is stored
-    instead. If the model call fails, nothing is stored, and this process does not send the turn
-    again. These problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning
-    and later ones as info.
+    The model is asked to summarize each interaction, that is, a user message with all turns up to
+    the next user message. Its reply is stored as the summary of the interaction's first turn. If
+    the reply is empty, longer than 100 characters or cut off, a line that is extracted from this
+    turn is stored instead. If the model call fails, nothing is stored. In each case, this process
+    does not send the interaction again. After requests for summaries, the model is asked for a
+    title. Problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning and
+    later ones as info.
 
-    System sessions get no summaries. A title that a user set is not changed. Requests for summaries
-    are not added to the session.
+    Sessions that programs use internally (``Session.system``) get no summaries and no titles. A
+    title that a user set is not changed. Requests for summaries are not added to the session.
 
     Without a model, no summaries are stored: tables of contents show a line extracted from each
-    turn. The title changes to the first line of a prompt if that prompt starts a new topic.
+    turn. The title changes to the beginning of the newest user message if this message shares few
+    words with the title and the previous user messages.
 
     The worker threads are daemon threads. Call ``close`` to wait for them before the process exits.
     Summaries that are still missing are written after the next turn of the session.
@@ -150,8 +152,8 @@ class BackgroundSummarizer:
     def turn_completed(self, id: str) -> None:
         """Schedule the missing summaries and the title of a session, and return immediately.
 
-        Call this method when a turn has ended. A call summarizes at most ``MAX_BACKLOG`` turns, the
-        newest first.
+        Call this method when a turn has ended. A call summarizes at most ``MAX_BACKLOG``
+        interactions, the newest first.
 
         Parameters
         ----------
@@ -286,8 +288,8 @@ class BackgroundSummarizer:
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
         """Ask the model to summarize an interaction.
 
-        If the model's reply is not usable, return a line extracted from the interaction. Return None
-        if the model call failed, so that no summary is stored.
+        If the model's reply is not usable, return a line extracted from the interaction's first
+        turn. Return None if the model call failed, so that no summary is stored.
         """
         plain, about = headline(each.turns[0]), f"turn {each.number} of session {id}"
         prompt = Message("system", _SUMMARY_PROMPT), Message("user", _format_interaction(each))
@@ -356,7 +358,7 @@ class BackgroundSummarizer:
 
 
 def _format_interaction(each: _PromptedInteraction) -> str:
-    """Format an interaction as text for a model: the prompt, the tool calls and the last reply."""
+    """Format an interaction as text for a model: user message, tool calls and last reply."""
     said = [m.text for turn in each.turns for m in turn if m.role == "assistant" and m.text.strip()]
     parts = [f"User: {_clip_middle(each.prompt, _MAX_PROMPT_CHARS)}"]
     steps = [headline([m]) for turn in each.turns for m in turn if m.tool_calls]

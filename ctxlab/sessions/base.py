@@ -75,7 +75,7 @@ class Session:
     strategy: str | None = None
     "specification of the context strategy"
     system: bool = False
-    "True if a program created the session for internal use; it gets no summaries and no titles"
+    "True for the internal use of a program: no title is derived and no summaries are written"
     titles: tuple[TitleChange, ...] = ()
     "title history, newest first; limited to the newest ``MAX_TITLES`` titles"
     tools: tuple[dict[str, Any], ...] = ()
@@ -293,7 +293,8 @@ class SessionLibrary(ABC):
             Words to find. Characters other than letters and digits separate words. They have no
             other meaning: there is no query syntax.
         id : str, optional
-            Session to search. By default, search all sessions except archived and system sessions.
+            Session to search. By default, search all sessions except archived ones and those that
+            programs use internally (``Session.system``).
         limit : int, default 20
             Maximum number of hits.
         offset : int, default 0
@@ -395,8 +396,8 @@ class SessionStore(SessionLibrary):
         strategy : str, optional
             Specification of the context strategy.
         system : bool, default False
-            Create a system session, which a program uses internally. It gets no summaries and no
-            titles, and searches of all sessions leave it out.
+            If True, the session is for the internal use of a program: no title is derived, no
+            summaries are written, and searches of all sessions leave it out.
         tools : tuple of dict, optional
             Tool definitions in OpenAI's format.
         meta : dict, optional

@@ -28,8 +28,9 @@ class FileRouter:
     Several threads may use a router at once. The router searches the store for sessions, so routers
     in other processes and after a restart find the same sessions. If a file has several sessions,
     the router chooses the most recently updated one. Closed sessions are resumed. Archived sessions
-    and system sessions are ignored. If no file is open, the router chooses only among sessions that
-    a router created, because sessions created in other ways may have no file either.
+    and sessions that programs use internally (``Session.system``) are ignored. If no file is open,
+    the router chooses only among sessions that a router created, because sessions created in other
+    ways may have no file either.
 
     If the store allows only one active session, switching to another file closes the previous
     session.

@@ -55,12 +55,13 @@ class LogLibrary(SessionLibrary):
     sessions are listed or when all sessions are searched. Malformed lines of a file are skipped.
     Files that could not be read completely are listed in ``skipped_files``.
 
-    The id of a recording is the path of its file relative to the given folder. Characters that are
-    unsafe in file names and URLs are replaced. A checksum is appended if a character was replaced,
-    if the path is too long, or if the id is already in use. The title is the beginning of the first
-    user message. The times of a session are those of its messages, or the modification time of the
-    file if no message has a time. Recordings that store a title and a creation time, such as
-    sessions of ctxlab's agent, keep them. The status is always ``closed``.
+    The id of a session begins with the path of its file, relative to the given folder and without
+    the suffix. Characters that are unsafe in file names and URLs are replaced. A checksum is
+    appended if a character was replaced, if the id is too long, or if it is already in use. The
+    title is the beginning of the first user message. The times of a session are those of its
+    messages, or the modification time of the file if no message has a time. Recordings that store a
+    title and a creation time, such as sessions of ctxlab's agent, keep them. The status is always
+    ``closed``.
 
     Parameters
     ----------
@@ -185,7 +186,10 @@ class LogLibrary(SessionLibrary):
             return entries
 
     def _index_file(self, file: LogFile, entries: dict[str, _IndexEntry]) -> _IndexedFile:
-        """Add an index entry for each recording of a file to ``entries``, and return the ids."""
+        """Add an index entry for each recording of a file to ``entries``.
+
+        Return the ids of the recordings and, if the file could not be read to its end, the reason.
+        """
         ids = list[str]()
         try:
             for number, recording in enumerate(self._files.recordings(file)):

@@ -75,10 +75,10 @@ def pair_tool_results(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Rearrange messages so that each tool call is followed by exactly one result.
 
     Providers reject requests in which calls and results do not match. Results without a call,
-    repeated results and empty messages are dropped. A late result is moved directly after its call.
-    If two calls have the same id, a result belongs to the newer call. A call without a result gets a
-    result which says that the call was interrupted. The order of system, user and assistant messages
-    stays the same.
+    repeated results, and other messages with neither content nor tool calls are dropped. A late
+    result is moved directly after its call. If two calls have the same id, a result belongs to the
+    newer call. A call without a result gets a result which says that the call was interrupted. The
+    order of system, user and assistant messages stays the same.
 
     Parameters
     ----------

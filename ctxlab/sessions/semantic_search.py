@@ -53,7 +53,8 @@ def search_semantically(
     model : str
         Name of the embedding model.
     id : str, optional
-        Session to search. By default, search all sessions except archived and system sessions.
+        Session to search. By default, search all sessions except archived ones and those that
+        programs use internally (``Session.system``).
     limit : int, default 20
         Maximum number of hits.
 

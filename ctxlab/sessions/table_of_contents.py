@@ -74,7 +74,7 @@ class InteractionBrief:
 
 @dataclass(frozen=True)
 class Interaction:
-    """A single turn, or a turn with a prompt and the following turns without a prompt."""
+    """A single turn, or a turn with a user message and the following turns without one."""
 
     id: str
     "interaction id, ``SESSION:TURN``, with the number of the first turn"
@@ -216,8 +216,8 @@ def get_interaction(
 ) -> InteractionWithContext:
     """Return an interaction, with short descriptions of the interactions before and after it.
 
-    An interaction consists of a turn with a prompt and the following turns without a prompt. If a
-    session starts with turns without a prompt, these turns also form an interaction.
+    An interaction consists of a turn with a user message and the following turns without one. If a
+    session starts with turns without a user message, these turns also form an interaction.
 
     Parameters
     ----------

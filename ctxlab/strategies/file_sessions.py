@@ -38,8 +38,9 @@ class file_sessions(BaseStrategy):
     it, so that the session contains the task and the reason for the switch.
 
     With ``follow=False``, only user messages set the active file, as in an editor where the user
-    has one file open while tools read others. A user message without a file has a session of its
-    own. A new session then begins with the system prompt alone.
+    has one file open while tools read others. All user messages without a file, and the replies
+    to them, share one session. With this setting, the beginning of a session is the system prompt,
+    and the first user message only if ctxlab's agent wrote it.
 
     Source: design note "Hybrid Session Management".
 

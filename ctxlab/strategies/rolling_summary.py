@@ -20,9 +20,9 @@ class rolling_summary(BaseStrategy):
 
     Compaction starts when the context exceeds a share ``trigger`` of the available tokens, and
     reduces it to a share ``target``. Compactions are therefore rare, and a prompt cache stays valid
-    between them. Each summary extends the previous one. A summary that is not shorter than the
-    messages that it replaces is rejected. If the model fails or its reply is not a usable summary,
-    a summary is extracted without a model. Both cases are reported as events.
+    between them. Each summary extends the previous one. If a summary is not shorter than the
+    messages, it is rejected and the messages stay. If the model fails or its reply is not a usable
+    summary, a summary is extracted without a model. Both cases are reported as events.
 
     Source: design notes "Robustness" (summary and recent messages; 10.7) and "Workspace-scoped
     sessions" (rolling summary and a bounded window, both capped).

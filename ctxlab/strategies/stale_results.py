@@ -26,7 +26,7 @@ class stale_results(BaseStrategy):
 
     The stub is one line. A result of any tool is also replaced if a later identical call returned
     the same result. Later results are ignored if they are errors or if they are no longer in the
-    context. A read is outdated only by a later read that includes the same lines.
+    context. A later read replaces an earlier one only if it includes all lines of the earlier one.
 
     Source: ctxlab, after requests of users of coding agents. ``parse_file_access`` recognises the
     tools that access files.

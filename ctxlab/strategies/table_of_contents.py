@@ -44,7 +44,8 @@ class contents(BaseStrategy):
     When the context fills up, all messages before a recent window are replaced by a block, which is
     one message with a numbered line for each turn. Later compactions append further blocks and leave
     earlier blocks unchanged, so a prompt cache stays valid up to the new block. When the blocks
-    exceed ``share``, the oldest are replaced by a line that says which turns are no longer listed.
+    exceed a share ``share`` of the available tokens, the oldest are replaced by a line that says
+    which turns are no longer listed.
     The agent needs the tool ``get_turn(number)``. ``ctxlab.context.turns.GET_TURN_TOOL`` is the
     definition of the tool, and ``ContextManager.get_turn`` answers its calls.
 
@@ -116,7 +117,8 @@ class contents(BaseStrategy):
     def _list_turns(self, context: Context, block_start: int, window_start: int) -> None:
         """Replace entries ``[block_start, window_start)`` by a block with a line for each turn.
 
-        If not all lines fit ``share``, only the newest turns are listed.
+        The lines may take a share ``share`` of the available tokens. If not all lines fit, only
+        the newest turns are listed.
         """
         entries, limit = context.entries, int(self.share * context.available)
         end = entries[window_start - 1].stop
@@ -156,7 +158,7 @@ class contents(BaseStrategy):
             self._unlist(context, oldest, keep)
 
     def _unlist(self, context: Context, start: int, stop: int) -> None:
-        """Replace the blocks ``[start, stop)`` by a line that says which turns are no longer listed."""
+        """Replace entries ``[start, stop)`` by a line that names the turns no longer listed."""
         going = context.entries[start:stop]
         turn = [turn_at(context.history, at) for at in (going[0].start, going[-1].stop - 1)]
         message = Message("user", f"{_UNLISTED_PREFIX}{max(1, turn[0])} to {turn[1]}.")
@@ -167,7 +169,7 @@ class contents(BaseStrategy):
     # --- the lines -----------------------------------------------------------------------------
 
     def _turn_lines(self, context: Context, numbers: list[int], stop: int, ask: bool) -> _Lines:
-        """Return a numbered line for each turn.
+        """Return a numbered line for each turn, made from its messages before position ``stop``.
 
         If ``ask`` is True and a model is set, the model writes the lines. Lines that the model
         does not return are extracted from the turns.

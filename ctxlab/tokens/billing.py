@@ -116,8 +116,8 @@ def sum_recorded_context(
     amounts : numpy.ndarray of shape (n_messages, n_amounts)
         Amounts of each message, such as its tokens and characters.
     measure_message : callable
-        Function that returns the amounts of a message. It is called for cleared tool results and
-        for the summaries of compactions.
+        Function that returns the amounts of a message. It is called for the texts that
+        replace cleared tool results, and for the summaries of compactions.
 
     Returns
     -------

@@ -236,9 +236,10 @@ def _fit_weights(recordings: Sequence[_BilledRequests]) -> FloatArray | None:
 
 
 def _fit_huber(added: FloatArray, cost: FloatArray) -> FloatArray:
-    """Fit weights by iterated least squares with Huber's weights.
+    """Fit weights that convert each row of counts in ``added`` to the billed tokens in ``cost``.
 
-    A residual beyond 1.345 standard deviations has less influence on the fit.
+    The fit uses iterated least squares with Huber's weights: a residual beyond 1.345 standard
+    deviations has less influence on the fit.
     """
     weights = np.ones(len(cost))
     figures = np.zeros(added.shape[1])

@@ -38,7 +38,7 @@ _FAMILIES = {
 def model_family(model: str) -> str:
     """Return the family of a model, which determines the rules for counting its tokens.
 
-    The family is the provider of the model. It is recognized by the model's name.
+    The family is the developer of the model, which is recognized by the model's name.
 
     Parameters
     ----------

@@ -60,7 +60,9 @@ class ModelChoice:
         model : str or None
             Model for all recordings. If it is None or empty, the model of each recording is used.
         profile : TokenProfile, iterable of TokenProfile or None
-            One or several profiles. None uses the stored and built-in profiles.
+            Profiles to use instead of those stored in ``project``, each for the models of its
+            family, or for all models if it has no family. For other models, built-in profiles are
+            used. None uses the stored and built-in profiles.
         project : str or Path, optional
             Folder of the project whose stored profiles are used.
 

@@ -388,7 +388,10 @@ def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices
 
 
 def _build_cache_policy(provider: str, name: str, minimum: float | None = None) -> CachePolicy:
-    """Return the cache policy of a model whose provider has a prompt cache."""
+    """Return the cache policy of a model whose provider has a prompt cache.
+
+    ``minimum`` replaces the usual minimum number of tokens of a cached prefix.
+    """
     maker = f"{provider} {_normalize_name(name)}"
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
     _, kind, usual, granularity, lifetime = rule

@@ -16,7 +16,7 @@ from ctxlab.agent.tools.safe_paths import MAX_DEPTH, DirectoryEntry, list_entrie
 
 @dataclass
 class FileWalker:
-    """Lists the files and folders below a folder, and counts the files and folders left out.
+    """Lists the files and folders below a folder, and counts hidden ones and folders not opened.
 
     Files and folders with names that start with a dot, such as ``.git`` and ``.ctxlab``, are
     hidden and left out. Symbolic links are listed but not followed. A folder that cannot be opened

@@ -124,7 +124,10 @@ def _signal_group(group: int, number: int) -> bool:
 
 
 def _terminate_all(shell: int, report: int, folder: str) -> None:
-    """Send SIGTERM to all processes of the command, wait briefly, and kill the remaining ones."""
+    """Send SIGTERM to all processes of the command, wait briefly, and kill the remaining ones.
+
+    ``folder`` is the folder that contains the package psutil.
+    """
     sys.path.append(folder)
     psutil: Any = None  # without psutil, only processes in the shell's group are found
     with suppress(ImportError):

@@ -74,7 +74,10 @@ class EventPrinter(logging.Handler):
                 self._print_done(event.result)
 
     def end_turn(self) -> None:
-        """End a turn and print the warnings that were kept. Call this also if the turn failed."""
+        """End a turn, and print the warnings that were kept before the turn began.
+
+        Call this method also if the turn failed.
+        """
         with self._write_lock:
             self._end_line()
             self._in_turn = False

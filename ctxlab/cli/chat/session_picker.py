@@ -61,8 +61,9 @@ def parse_session_choice(sessions: Sequence[Session], answer: str) -> Session | 
     sessions : sequence of Session
         Sessions that can be resumed, newest first.
     answer : str
-        Number of a session in the list, counted from 1, or the beginning of a session id. An empty
-        string, ``n`` and ``new`` start a new session.
+        Number of a session in the list, counted from 1, or the beginning of a session id. Digits
+        are a number if there are fewer than four. An empty string, ``n`` and ``new`` start a new
+        session.
 
     Returns
     -------

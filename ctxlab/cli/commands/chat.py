@@ -107,8 +107,10 @@ def command(
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
-    """Return the session with the id ``wanted``, or let the user pick one; None for a new session.
+    """Return the session whose id begins with ``wanted``. If it is not given, the user picks one.
 
+    Return None to start a new session: the user chose this, there is no session to pick, or the
+    input comes from a pipe.
     Ctrl+D ends the command.
     """
     from ctxlab.cli.chat.session_picker import choose_session, session_choices_table

@@ -152,7 +152,7 @@ def _confirm_license(name: str, yes: bool) -> None:
 
 
 def _note_fetched(dataset: Dataset, folder: Path, new: bool) -> None:
-    """Print the local path of a data set to standard output, and its usage to standard error."""
+    """Print the local path of a data set to standard output, and a hint on its use to stderr."""
     from ctxlab.formats.io.datasets import data_dirs
 
     for file in dataset.files:

@@ -30,8 +30,9 @@ def comparison_text(
 ) -> str:
     """Return the table of a comparison, followed by notes and a conclusion.
 
-    The notes list the recordings that differ most. The conclusion has one sentence per pair. If the
-    table is a summary, the conclusion counts the pairs with each finding, such as "better".
+    The notes list the recordings in which strategies differ most. The conclusion has one sentence
+    per pair. If the table is a summary, the conclusion counts the pairs with each finding,
+    such as "better".
 
     Parameters
     ----------

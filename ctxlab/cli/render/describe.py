@@ -107,7 +107,8 @@ def _group_facts(
 ) -> dict[str, list[RecordingDescription]]:
     """Group the descriptions by recording. If there are more than 30, use larger groups.
 
-    The larger groups are clusters, folders or files. ``show_all`` always groups by recording.
+    The larger groups are clusters, folders or files: the first of these that gives 2 to 30 groups,
+    otherwise files. ``show_all`` always groups by recording.
     """
     if show_all or len(all_facts) <= _MAX_ROWS:
         return {facts["recording"]: [facts] for facts in all_facts}

@@ -117,7 +117,8 @@ def format_percent(rate: float) -> str:
 def format_usd(amount: float) -> str:
     """Format an amount in US dollars with at most three digits after the point.
 
-    Amounts of 1 or more have three significant digits. Amounts below 0.001 become ``<.001``.
+    Amounts of 1 or more have three significant digits. Amounts between 0 and 0.001 become
+    ``<.001``.
 
     Parameters
     ----------

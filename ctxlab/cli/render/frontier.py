@@ -134,7 +134,10 @@ def _optimism_sentence(tuning: TuningResults) -> str:
 
 
 def _held_out_status(row: Any) -> str:
-    """Return ``does not fit`` or ``dominated``, or an empty string if neither applies when held out."""
+    """Return ``does not fit`` or ``dominated`` if this is true on the held-out set.
+
+    Return an empty string if the configuration fits its limit and is not dominated there.
+    """
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""

@@ -21,7 +21,9 @@ _STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok
 
 
 def findings_text(gate: GateResults) -> str:
-    """Return a table with one row per bound, one sentence per bound that is not met, and a summary.
+    """Return a table with one row per bound, a sentence per violated or unclear one, and a summary.
+
+    A bound is unclear if it is not certain whether it is met.
 
     Parameters
     ----------
@@ -71,8 +73,8 @@ def findings_markdown(gate: GateResults) -> str:
 def findings_junit_xml(gate: GateResults) -> str:
     """Convert the findings to JUnit XML, with one suite per experiment and one test case per bound.
 
-    Findings with the outcome ``unclear`` are reported as skipped tests, or as failures if the gate
-    is strict.
+    Findings with the outcome ``unclear`` (it is not certain whether the bound is met) are reported
+    as skipped tests, or as failures if the gate is strict.
 
     Parameters
     ----------
@@ -118,7 +120,8 @@ def findings_json(gate: GateResults) -> str:
     Returns
     -------
     str
-        JSON array as text. Violated bounds come first, then bounds with the outcome ``unclear``.
+        JSON array as text. Violated bounds come first, then bounds with the outcome ``unclear``,
+        for which it is not certain whether they are met.
     """
     return show.to_json_array(
         {

@@ -66,7 +66,7 @@ def next_action_text(results: NextActionResults) -> str:
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
-    """Format the difference between a strategy and full history; empty for full history itself."""
+    """Format the difference from ``full`` in the share of same calls; ``""`` for ``full``."""
     if key not in beside.index:
         return ""
     row = beside.to_dict("index")[key]

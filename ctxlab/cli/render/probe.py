@@ -76,7 +76,11 @@ def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
 
 
 def _spread(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:
-    """Yield a column with the standard deviation over replicates if there are several replicates."""
+    """Yield a column with the standard deviation of the mean score over replicates.
+
+    A replicate is one of several repetitions of all questions. Without repetitions, no column is
+    yielded.
+    """
     if "f1_sd" in board:
         name = judge_key(1) if results.judges else "f1"
         cells = [f"{spread:.3f}"[1:] for spread in board[f"{name}_sd"]]

@@ -1,4 +1,4 @@
-"""Render the survival of canaries as a table with one column per kind, depth or other group."""
+"""Render the shares of canaries that strategies keep, by kind, depth or another group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STALE = "stale at end: share of updated facts with only the old value kept at t
 
 
 def survival_json(survival: SurvivalResults, by: str) -> str:
-    """Convert survival to a JSON array with one object per strategy, limit and group of canaries.
+    """Convert the shares of kept canaries to JSON, one object per strategy, limit and canary group.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def survival_json(survival: SurvivalResults, by: str) -> str:
 
 
 def survival_text(survival: SurvivalResults, by: str) -> str:
-    """Return survival as a table with one row per strategy, followed by a legend and notes.
+    """Return the shares of kept canaries as a table, one row per strategy, with a legend and notes.
 
     Parameters
     ----------

@@ -153,7 +153,8 @@ def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column
 class Table:
     """Table that is not wider than the output.
 
-    If the table is too wide, the cells of one column are wrapped and other columns are left out.
+    If the table is too wide, the cells of the column with index ``wrap`` are wrapped. If it is
+    still too wide, columns are left out: the highest ``drop`` first, and ``drop=0`` never.
 
     Examples
     --------

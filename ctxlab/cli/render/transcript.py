@@ -123,13 +123,13 @@ def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
     Parameters
     ----------
     turns : iterable of InteractionWithContext
-        Consecutive turns, in order.
+        Consecutive turns, in order, each as an ``InteractionWithContext``.
 
     Yields
     ------
     Text
-        All messages of one turn. The first text starts with the summary of the previous turn, and
-        the last text is the summary of the next turn.
+        All messages of one turn. The first text starts with the summary of the previous turn, if
+        any. If there is a next turn, one more text contains its summary.
     """
     shown: InteractionWithContext | None = None
     for each in turns:

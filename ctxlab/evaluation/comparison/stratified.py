@@ -91,8 +91,8 @@ def stratified_difference(
 
     Examples
     --------
-    >>> each = pd.DataFrame({"hit": [1, 1, 0, 0], "lost": [1, 1, 0, 0], "point": [1, 2, 1, 2]})
-    >>> found = stratified_difference(each.hit, each.lost, each[["point"]], ["a", "b", "a", "b"])
+    >>> each = pd.DataFrame({"hit": [1, 1, 0, 0], "lost": [1, 1, 0, 0], "format": ["x", "y"] * 2})
+    >>> found = stratified_difference(each.hit, each.lost, each[["format"]], ["a", "b", "a", "b"])
     >>> found.estimate, found.counted, found.hits
     (1.0, (2, 2), (2, 0))
     """

@@ -261,7 +261,7 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
     Returns
     -------
     str
-        Differences, separated by semicolons; empty if there are none.
+        Differences, separated by semicolons; an empty string if there are none.
     """
     said = []
     if current.models != baseline.models:

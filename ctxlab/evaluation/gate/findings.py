@@ -78,7 +78,7 @@ class Finding:
     def cells(self) -> tuple[str, str, str]:
         """Table cells: score in the baseline, current score, and difference with its interval.
 
-        The first and the last cell are empty for a fixed bound.
+        The first and the last cell are empty strings for a fixed bound.
         """
         now = self._format(self.value)
         if self.bound.kind != "margin":

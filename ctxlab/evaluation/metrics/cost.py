@@ -8,8 +8,8 @@ assumes the breakpoints that agents usually set: after the system prompt and aft
 messages.
 
 Only whole messages are cached, and only those of the previous request. If a provider charges more
-for long prompts, the size of a prompt determines the price of all its tokens. Output tokens are not
-counted, because they are the same under every strategy. If the price of a model is unknown, the
+for long requests, the size of a request determines the price of all its tokens. Output tokens are
+not counted, because they are the same under every strategy. If the price of a model is unknown, the
 cost is nan.
 """
 

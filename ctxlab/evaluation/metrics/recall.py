@@ -204,10 +204,11 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
 
 
 def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
-    """Return, for each need, the number of the first request that contains no earlier mention of it.
+    """Return, for each need, the number of the first request in which all its mentions are gone.
 
-    The request before this one is the last request in which the need is visible. ``life`` has one row
-    per trace and contains, for each mention, the first request without this mention.
+    Only mentions before the need count. The request before this one is the last request in which
+    the need is visible. ``life`` has one row per trace and contains, for each mention, the first
+    request without this mention.
     """
     # Add a larger offset for each entity, so that one running maximum over the mentions of all
     # entities restarts at the first mention of each entity.
@@ -259,7 +260,10 @@ class _EditedEntityIndex:
                         life[row] = min(entry.until, requests)
 
     def mark_summary_entities(self, seen: _Bools, entry: Entry) -> None:
-        """Set ``seen`` for each need whose entity is in the summary ``entry`` when the need arises."""
+        """Set ``seen`` for the needs whose entity a summary contains.
+
+        Only the needs of requests that include the summary ``entry`` are considered.
+        """
         if kept := self.entities_in_entry(entry):
             rows = self.need_rows(entry)
             known = np.zeros(len(self.needs.entities), dtype=bool)

@@ -171,9 +171,9 @@ class StrategyCallTotals:
         dict
             The key ``calls`` maps the name of each model to its totals. The totals ``tokens`` and
             ``usd`` exclude cached calls, and ``usd`` is None if a price is unknown. The key
-            ``fallbacks`` maps strategies to counts of their texts: all texts (``written``), those
-            made partly or fully without the model (``fallbacks``), and the ``kinds`` and ``reasons``
-            of these fallbacks. Strategies without fallbacks are left out.
+            ``fallbacks`` maps each strategy with fallbacks to counts: all its texts (``written``),
+            those made partly or fully without the model (``fallbacks``), and the latter by kind
+            (``kinds``) and by the most frequent reasons (``reasons``).
         """
         fallbacks = {}
         for strategy, texts in self._texts.items():

@@ -251,7 +251,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         def observe(context: Context) -> SentMessages | None:
             """Return the messages to send.
 
-            Return None if they equal the recorded messages, or if the request is not in ``wanted``.
+            Return None if they equal the recorded messages, or if the request cannot be sampled.
             """
             if context.history_length not in wanted:
                 return None

@@ -138,7 +138,7 @@ class QAResults(AnsweredResults):
         Returns
         -------
         pandas.DataFrame
-            One row per limit and strategy; empty if there is only one replicate.
+            One row per limit and strategy; no rows if there is only one replicate.
         """
         if self.answers["replicate"].nunique() < 2:
             return pd.DataFrame()
@@ -204,7 +204,7 @@ class NextActionResults(AnsweredResults):
         -------
         pandas.DataFrame
             Columns ``strategy``, ``limit``, ``difference`` (paired by request), and ``low`` and
-            ``high`` (bounds of its interval over clusters). Empty if ``full`` was not evaluated.
+            ``high`` (bounds of its interval over clusters). No rows if ``full`` was not evaluated.
         """
         heads = {"a": "strategy", "limit_a": "limit"}
         wanted = [*heads, "difference", "low", "high"]

@@ -61,8 +61,8 @@ class TuningResults:
 
         The scores cover only the clusters over which the configuration was replayed. ``rounds`` and
         ``clusters`` are the number of rounds and of clusters in which it was replayed. ``left`` is
-        the reason why the search removed it; it is empty for the frontier. The first rows are full
-        history under each limit.
+        the reason why the search removed it, and an empty string for the frontier. The first rows
+        are full history under each limit.
         """
         return self.trial_sums.frame
 
@@ -79,9 +79,10 @@ class TuningResults:
         - ``SCORE_optimism``: ``tuned_SCORE`` minus ``SCORE``; nan if one of them has no interval
         - ``SCORE_optimism_low``, ``SCORE_optimism_high``: 95 % interval of the optimism
 
-        ``fits`` is True if the configuration fits its limit on the held-out set. ``dominated`` is
-        True if it does not fit, or if another configuration of the frontier dominates it on the
-        held-out set (see ``pareto_front``).
+        ``fits`` is True if the configuration is usable on the held-out set (see ``usable_rows`` in
+        ``ctxlab.evaluation.recommendation``). ``dominated`` is True if ``fits`` is False, or if
+        another configuration of the frontier dominates it on the held-out set (see
+        ``pareto_front``).
         """
         cost, kept = self.trial_sums.scorer.scores[:2]
         here = self.heldout_leaderboard[control_names(self.heldout_leaderboard) == ""]

@@ -1,10 +1,10 @@
 """Writer for the Agent Trajectory Interchange Format (ATIF).
 
-Each message is first converted to a step with the keys of ATIF, and the step is read back. Fields
-that differ from the message are stored under ``ctxlab`` in the object ``extra`` of the step. Examples
-are the name of a tool result, the exact JSON string of arguments, and an image that ATIF cannot
-reference. A tool result that does not follow the step with its call becomes an observation of a
-separate system step.
+Each message is first converted to a step with the keys of ATIF, and the step is read back. The
+fields of the message that are not restored in this way are stored under ``ctxlab`` in the object
+``extra`` of the step. Examples are the name of a tool result, the exact JSON string of arguments,
+and an image that ATIF cannot reference. A tool result that does not follow the step with its call
+becomes an observation of a separate system step.
 
 Only values that JSON cannot express are lost. To detect them, the complete document is read back at
 the end, and each difference is reported.
@@ -211,7 +211,7 @@ def _build_call(call: ToolCall) -> dict[str, Any]:
 def _build_content(content: Content | None) -> str | list[dict[str, Any]] | None:
     """Convert content to a string or to ATIF parts.
 
-    If ATIF does not support one of the parts, the result is the text of all parts.
+    If ATIF does not support one of the parts, the result is one string with the texts of all parts.
     """
     if content is None or isinstance(content, str):
         return content

@@ -137,10 +137,10 @@ def _abandoned_places(rows: list[_Row], keys: list[str]) -> set[int]:
 def _conversation_keys(rows: list[_Row]) -> Iterator[str]:
     """Yield for each row the key of its conversation.
 
-    The key of the main conversation is ``""``. It consists of all sessions in the file. If the rows
-    of several sessions are interleaved, each session is a separate main conversation, and its key is
-    its id. The key of a side chain is made from its ``agentId``, or from the uuid of its first row if
-    it has no ``agentId``.
+    All sessions in the file form one main conversation with the key ``""``. But if the rows of
+    several sessions are interleaved, each session is a separate main conversation, and its key is
+    the session id. The key of a side chain is made from its ``agentId``, or from the uuid of its
+    first row if it has no ``agentId``.
     """
     said = (row for row in rows if row.get("type") in _MESSAGE_TYPES)
     sessions = (get_text(row, "sessionId") for row in said if not row.get("isSidechain"))

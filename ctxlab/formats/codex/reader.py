@@ -7,8 +7,8 @@ A ``response_item`` contains input or output of the model, ``compacted`` is a co
 line is ``{id, timestamp, instructions, git}``, and each other line contains only the payload.
 
 - ``base_instructions`` is sent before all items and becomes the system message. In the older
-  files, ``instructions`` contains the user's ``AGENTS.md`` and is added to the system message. Since
-  mid-2025, a message contains this text, too. In this case, it is not added.
+  files, ``instructions`` contains the user's ``AGENTS.md``. This text is added to the system
+  message, unless another message also contains it, as in files since mid-2025.
 - The first ``session_meta`` line describes the session of the file. If this session continues a copy
   of another session, more ``session_meta`` lines follow. They are skipped and counted.
 - ``thread_rolled_back`` reports that the user took back the newest turns. Their messages are removed

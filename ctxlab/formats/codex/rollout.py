@@ -150,9 +150,9 @@ class RolloutBuilder:
     def add_token_count(self, info: Any) -> None:
         """Add the billed usage of an answer.
 
-        The usage is added to the newest answer. If that answer is complete and already has usage,
-        the new usage is added to the next answer. A token count without usage and a repeated one are
-        ignored, because they contain nothing new.
+        It becomes the usage of the newest answer and replaces a usage set before. If that answer is
+        complete and already has usage, the new usage becomes that of the next answer. A token count
+        without usage and a repeated one are ignored, because they contain nothing new.
 
         Parameters
         ----------

@@ -78,7 +78,8 @@ class Alignment(NamedTuple):
     """An alignment of a request with the previous request and its answer.
 
     ``matched`` and ``altered`` map the index of a message of the request to the index of the
-    corresponding previous message. Both the keys and the values are in ascending order.
+    corresponding previous message. ``matched`` contains repeated messages, and ``altered`` contains
+    user messages with changed text. Both the keys and the values are in ascending order.
     """
 
     matched: dict[int, int]
@@ -94,6 +95,7 @@ class Alignment(NamedTuple):
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
         """Count the repeated messages at and before ``last_match``, at most two.
 
+        ``last_match`` is the answer, or the message before it if the answer is not repeated.
         Counting goes backwards and stops at the first message without a counterpart in the previous
         request. Cleared tool results and system prompts are not counted. A user message with a
         different text is counted if ``is_similar`` returns True.

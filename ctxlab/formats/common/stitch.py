@@ -310,7 +310,7 @@ class _ConversationIndex:
         return thread, align_messages((), current, False)
 
     def remove_ends(self, conversation: _Conversation) -> None:
-        """Remove the last messages of a conversation from the index.
+        """Remove the last answer of a conversation and the message before it from the index.
 
         Call this method before a request is added to the conversation.
         """
@@ -318,7 +318,10 @@ class _ConversationIndex:
             self.conversations_by_end.get(end, {}).pop(id(conversation), None)
 
     def index_conversation(self, conversation: _Conversation, new: Sequence[Message]) -> None:
-        """Add the last answer of a conversation, the message before it, and the calls in ``new``."""
+        """Add messages and calls of a conversation to the index.
+
+        These are its last answer, the message before it, and the tool calls in ``new``.
+        """
         for end in self._end_keys(conversation):
             self.conversations_by_end.setdefault(end, {})[id(conversation)] = conversation
         for call in (call for message in new for call in message.tool_calls):
@@ -337,7 +340,7 @@ class _ConversationIndex:
             yield None, each.exact_key
 
     def _candidates(self, begins: MessageKey | None, current: SentMessages) -> list[_Conversation]:
-        """Find conversations with a last message that the request repeats.
+        """Find conversations whose last answer, or the message before it, is in the request.
 
         If ``begins`` is not None, only conversations whose first message has this key are returned.
         """

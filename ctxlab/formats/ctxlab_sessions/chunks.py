@@ -274,7 +274,10 @@ def _parse_line(line: bytes) -> ChunkRow:
 
 
 def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -> Recording:
-    """Build the recording of a session. ``beside`` contains the values of the files without messages."""
+    """Build the recording of a session.
+
+    ``beside`` maps the type of each file without messages, such as ``session-meta``, to its JSON.
+    """
     meta = get_object(beside, "session-meta")
     said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
     if lines := get_object(beside, "session-lines"):

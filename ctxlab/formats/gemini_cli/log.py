@@ -185,7 +185,7 @@ class SessionLog:
         return again
 
     def _drop_copies(self, messages: list[_Row]) -> None:
-        """Remove the newest rows if they repeat earlier rows.
+        """Remove the newest rows if they are ``messages`` and repeat earlier rows.
 
         Gemini CLI may log ``messages`` one by one before it sets them as the new history.
         """

@@ -46,8 +46,8 @@ def sniff(head: FileHead) -> bool:
     """Check whether a file is a model call logged by OpenHands.
 
     For a large file, ``head`` may contain only the first ``messages``. The file is then recognised
-    if the first message contains the word OpenHands, or has ``content`` before ``role`` and as a list
-    of parts, as OpenHands writes it.
+    if the first message contains the word OpenHands, or if its ``content`` is a list of parts and
+    comes before ``role``, as OpenHands writes it.
 
     Parameters
     ----------

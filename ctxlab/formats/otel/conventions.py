@@ -111,7 +111,7 @@ def tool_definitions(span: Span, skip: SkipCallback) -> tuple[dict[str, Any], ..
     Returns
     -------
     tuple of dict
-        The definitions in OpenAI's format.
+        The definitions in OpenAI's format. Empty if the span contains none.
     """
     entries = partial(_numbered_entries, span.attributes)
     found = _first_found(

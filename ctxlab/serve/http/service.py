@@ -334,8 +334,9 @@ class ChatService:
         file : str or None
             Path of the file that the user has open.
         session_id : str, optional
-            Id of the session. By default, the session that belongs to ``file`` is used. It is
-            created if it does not exist.
+            Id of the session. By default, the session that belongs to ``file`` is used, or, if
+            ``file`` is None, the session for messages without an open file. It is created if it
+            does not exist.
 
         Returns
         -------
@@ -371,7 +372,7 @@ class ChatService:
             return turn
 
     async def open_session(self, workspace: Workspace, session_id: str | None) -> Session:
-        """Create or resume a session, and make it the active session of its workspace.
+        """Create or resume a session, and set its status to ``active``.
 
         Parameters
         ----------
@@ -400,7 +401,7 @@ class ChatService:
     async def close_session(self, workspace: Workspace, session_id: str) -> Session:
         """Close a session. If the session has a running turn, cancel the turn first.
 
-        A session that is not active is returned unchanged.
+        If the status of the session is not ``active``, its metadata is returned unchanged.
 
         Parameters
         ----------

@@ -46,8 +46,8 @@ class TurnRunner:
         Function that opens and returns the session of the turn. It is called in the thread of the
         turn, because it reads files.
     on_end : callable
-        Function that is called once when the turn ends, in any thread. Its argument is the session
-        if the session can continue, and None otherwise.
+        Function that is called once when the turn ends, in any thread. Its argument is the session,
+        or None if the turn was cancelled or ended with an error.
     text : str
         Message of the user.
     file : str or None
@@ -206,8 +206,8 @@ class TurnRunner:
     def _finish(self, end: AgentEvent | BaseException | None, whole: AgentSession | None) -> bool:
         """Report the end of the turn. Return False if the end was already reported.
 
-        ``end`` is the last event of the turn or the error that ended it. ``whole`` is the session if
-        it can continue, and None otherwise.
+        ``end`` is the last event of the turn or the error that ended it. ``whole`` is the session,
+        or None if the turn was cancelled or ended with an error.
         """
         if not self._end_lock.acquire(blocking=False):
             return False

@@ -79,7 +79,7 @@ def message_text(message: Mapping[str, Any]) -> str:
     -------
     str
         Text of the message. A tool call is written as ``→ NAME(ARGUMENTS)``. Content other than
-        text is replaced by a note with its type and size.
+        text is replaced by a note with its type and its number of characters.
 
     Examples
     --------

@@ -316,7 +316,7 @@ class RecordedMessage:
 class RecordedTurn:
     """Metadata of a turn or interaction, and its messages on one page of a result.
 
-    An interaction consists of a turn with a prompt and the following turns without a prompt. A
+    An interaction consists of a turn with a user message and the following turns without one. A
     single turn is treated as an interaction with one turn.
     """
 
@@ -418,7 +418,7 @@ class TurnsAnswer:
         Returns
         -------
         str
-            Heading, quoted turns, and the calls that return the rest.
+            Heading, quoted turns, and the tool calls with which the client can read the rest.
         """
         more = f"Continue with get_turns(start={self.next_turn})." if self.next_turn else ""
         again = f"get_turn(turn={self.cut}, offset={self.next_offset})"

@@ -231,7 +231,7 @@ class SessionTools:
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Return an interaction by its id: a user's prompt and all the steps that followed it.
+        """Return an interaction by its id: a user message with all turns up to the next one.
 
         Use it with an id from session_title_history, session_toc or a search. A long interaction is
         cut off; to continue, call get_interaction again with next_offset as offset.

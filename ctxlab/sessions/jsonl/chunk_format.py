@@ -1,8 +1,9 @@
 """Read and write chunks, the JSONL files of a session.
 
 A batch is a group of messages that were appended together. Each row of a batch stores how many rows
-of the batch follow (``more``). A reader can therefore detect and ignore an unfinished batch, which
-remains at the end of a chunk if a process was killed while it wrote the batch.
+of the batch follow (``more``); the last row has no such key. A reader can therefore detect and
+ignore an unfinished batch, which remains at the end of a chunk if a process was killed while it
+wrote the batch. In a chunk that is written as a whole, no row stores ``more``.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     strategy: str | None = None
     "specification of the context strategy"
     system: bool = False
-    "True if a program created the session for internal use; it gets no summaries and no titles"
+    "True for the internal use of a program: no title is derived and no summaries are written"
     titles: tuple[TitleChange, ...] = ()
     "title history, newest first"
     meta: dict[str, Any] = {}

@@ -147,7 +147,8 @@ def search_index(
     query : str
         Words to find.
     id : str or None
-        Session to search; None searches all sessions except archived and system sessions.
+        Session to search; None searches all sessions except archived ones and those that programs
+        use internally (``Session.system``).
     limit : int
         Maximum number of hits.
     offset : int

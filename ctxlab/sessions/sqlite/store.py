@@ -79,7 +79,7 @@ class SqliteStore(SessionStore):
     """Session store of one workspace, safe for several processes and threads at once.
 
     The database is created with the first session. Only one session of a workspace is active at a
-    time, not counting system sessions.
+    time, not counting sessions that programs use internally (``Session.system``).
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ class SqliteStore(SessionStore):
         session.update(status="active", owner=current_process(), updated_at=now)
 
     def _close_other_active(self, connection: sqlite3.Connection, id: str) -> None:
-        """Close the active sessions other than ``id``.
+        """Close the active sessions other than ``id``, except those for internal use.
 
         If ``when_active`` is ``refuse`` and the process of such a session is still running, raise
         ``SessionActive``.

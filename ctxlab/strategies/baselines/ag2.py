@@ -97,7 +97,7 @@ class token_budget(BaselineStrategy):
 def _trim_events(context: Context, limit: int, block_costs: _BlockCosts) -> Context:
     """Keep the newest events with a total cost of at most ``limit``, and drop orphans.
 
-    An orphan is a tool result whose call was dropped. At least one event is kept.
+    Orphans are the tool results that ``_find_orphans`` returns. At least one event is kept.
     """
     entries, floor = context.entries, system_prompt_end(context.entries)
     start, stop, room, retained = len(entries), len(entries), limit, 0
@@ -144,10 +144,10 @@ def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Return the ranges of blocks of tool results in which at least one result has no tool call.
+    """Return ranges of consecutive tool results, of which at least one result has no tool call.
 
-    A block is a sequence of consecutive results. Only the results and the calls in
-    ``entries[first:]`` are considered.
+    Each range is as long as possible. Only the results and the calls in ``entries[first:]`` are
+    considered.
     """
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}
@@ -163,7 +163,10 @@ def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]
 
 
 def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
-    """Return the number of AG2 events in the block ``entries[start:stop]``."""
+    """Return the number of AG2 events in ``entries[start:stop]``.
+
+    These entries are consecutive tool results, or a single message of another role.
+    """
     message = entries[start].message
     if message.role == "tool":
         return stop - start + 1
@@ -171,7 +174,10 @@ def _count_events(entries: Sequence[Entry], start: int, stop: int) -> int:
 
 
 def _printed_lengths(context: Context, block: Sequence[Entry]) -> Iterator[int]:
-    """Yield the length of the ``repr`` of each AG2 event of a block, in order."""
+    """Yield the length of the ``repr`` of each AG2 event of a block, in order.
+
+    A block is a sequence of consecutive tool results, or a single message of another role.
+    """
     message = block[0].message
     if message.role == "tool":
         results = []

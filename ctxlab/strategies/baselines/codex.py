@@ -86,7 +86,10 @@ class user_messages(compaction.CompactingStrategy):
         return kept[::-1], 0
 
     def _cut_message(self, context: Context, index: int, tokens: int) -> None:
-        """Replace the middle of a message by a line with the number of removed tokens."""
+        """Cut a message to about ``tokens`` tokens: keep its beginning and its end.
+
+        A line with the number of removed tokens replaces the middle.
+        """
         message = context.entries[index].message
         data, half = message.text.encode(errors="replace"), 2 * tokens
         gone = (len(data) - 2 * half) // 4

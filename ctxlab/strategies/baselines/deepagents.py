@@ -124,7 +124,7 @@ def _safe_file_name(call_id: str) -> str:
 
 
 def _preview_lines(lines: list[str]) -> tuple[str, str]:
-    """Return the sentence that introduces a preview, and the numbered lines of the preview."""
+    """Return a note that introduces a preview of a result, and the preview as numbered lines."""
     gap = len(lines) - 2 * _PREVIEW_LINES
     head, tail = (lines, []) if gap <= 0 else (lines[:_PREVIEW_LINES], lines[-_PREVIEW_LINES:])
     shown = _number_lines(head, 1)

@@ -32,7 +32,10 @@ _SUMMARY_SUFFIX = "\n\nPlease continue working on this task from where you left 
 
 
 def _threshold_tokens(context: Context, threshold: float) -> int:
-    """Convert a threshold to tokens. A float up to 1 is a share of the available tokens."""
+    """Convert a threshold to tokens. A float up to 1 is a share of the available tokens.
+
+    Any other number is already a number of tokens.
+    """
     whole = isinstance(threshold, int) or threshold > 1
     return int(threshold) if whole else int(threshold * context.available)
 
@@ -162,8 +165,9 @@ class inspect_trim(BaseStrategy):
     """Drops the oldest fifth of the messages after the task when the window is nearly full.
 
     The task is everything up to the first user message. Up to four passes are made, until the
-    request no longer exceeds ``threshold``. Each pass also removes tool results without a call,
-    calls without a result, and an assistant message at the end.
+    request no longer exceeds ``threshold``. Each pass keeps the newest share ``preserve`` of the
+    messages that are left after the task, and also removes tool results without a call, calls
+    without a result, and an assistant message at the end.
 
     Source: inspect_ai, ``CompactionTrim``.
 
@@ -208,9 +212,11 @@ class inspect_trim(BaseStrategy):
 
 
 def _trim_once(messages: list[tuple[int, Message]], preserve: float) -> list[tuple[int, Message]]:
-    """Make one pass: drop the oldest messages after the task.
+    """Make one pass: keep the task and the newest share ``preserve`` of the messages after it.
 
-    Return the other messages with their indices.
+    System messages after the task are kept and not counted. Of the other messages, tool results
+    without a call, calls without a result, and an assistant message at the end are removed. Return
+    the kept messages with their indices.
     """
     roles = [message.role for _, message in messages]
     task = roles.index("user") + 1 if "user" in roles else len(messages)

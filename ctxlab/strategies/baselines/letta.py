@@ -39,7 +39,7 @@ class evict_share(compaction.CompactingStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def __call__(self, context: Context, /) -> Context:
-        """Summarise a growing share of the oldest messages until the rest is small enough."""
+        """Summarise as many of the oldest messages as needed to make the rest small enough."""
         limit = self.trigger * compaction.window_tokens(context)
         start = compaction.body_start(context)
         if not self.should_compact(context, limit) or start == len(context.entries):

@@ -86,7 +86,7 @@ class trim_messages(BaseStrategy):
 
 
 class _MessageSizes:
-    """Token counts of messages as litellm computes them, and the indices of small messages."""
+    """Token counts of messages as litellm computes them, with an index of messages by size."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
@@ -116,7 +116,11 @@ class _MessageSizes:
                 self._by_size[size].append(index)
 
     def select_entries(self, entries: _Entries, tail: int, room: int, turn: int) -> list[Entry]:
-        """Return the entries to send. Raise ``TypeError`` if a message to shorten has no text."""
+        """Return the entries to send. Raise ``TypeError`` if a message to shorten has no text.
+
+        Entries from index ``tail`` on are all sent. Earlier entries are selected, and shortened if
+        necessary, to fit ``room`` tokens. ``turn`` is the index of the request.
+        """
         first: list[Entry] = []
         if self.system_indexes:
             first.append(self._system_entry(entries, room, turn))

@@ -1,8 +1,8 @@
 """Baselines of OpenHands: summaries in its SDK, masking and dropping of events in its version V0.
 
 An event is a message, a tool call, or a tool result. A message with three tool calls is three
-events. All three strategies count events. The summarising strategy of the SDK also condenses the
-conversation when the window is full.
+events. All three strategies count events. The summarising strategy of the SDK also summarises
+events when the window is full.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ class openhands_summarizing(BaseStrategy):
         return available if self.max_tokens is None else min(self.max_tokens, available)
 
     def _find_forgettable(self, context: Context, size: int, over: bool) -> _Range | None:
-        """Return the range of entries to condense; None if no valid range removes enough events."""
+        """Return the range of entries to summarise; None if no valid range removes enough events.
+
+        ``size`` is the number of events in the context. ``over`` is True if the request has too
+        many tokens.
+        """
         entries = context.entries
         first = [0, *accumulate(_count_events(entry.message) for entry in entries)]
         tail = []
@@ -117,7 +121,7 @@ class openhands_summarizing(BaseStrategy):
         return (start, stop) if first[stop] - first[start] >= size * self.minimum_progress else None
 
     def _tail_events(self, entries: Sequence[Entry], first: Sequence[int], excess: int) -> int:
-        """Return how many of the newest events to keep, so that ``excess`` tokens are condensed."""
+        """Return how many of the newest events to keep, to summarise ``excess`` tokens."""
         # All tokens of a message are assigned to its first event.
         begin = bisect_left(first, self.keep_first, hi=len(entries))
         rest = first[-1] - self.keep_first

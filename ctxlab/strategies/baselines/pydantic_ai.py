@@ -244,7 +244,10 @@ class _MessageView:
         return next((i for i in range(cut, 0, -1) if self._is_safe_cut(i, answered)), 0)
 
     def head_count(self, keep: ContextSize) -> int:
-        """Return the number of messages to keep at the beginning."""
+        """Return the number of messages of Pydantic AI to keep at the beginning.
+
+        The number is the size ``keep``, increased until a cut separates no call from its result.
+        """
         kind, value = keep
         if kind == "messages":
             count = min(int(value), self.size)

@@ -16,7 +16,8 @@ from ctxlab.strategies.baselines.common import compaction
 class condense(compaction.CompactingStrategy):
     """Replaces the conversation by one summary, or hides the older half of its messages.
 
-    Messages are hidden if summarising is disabled or fails. The first message is never hidden.
+    Messages are hidden if summarising is disabled or fails. Hidden messages are not sent; one
+    message with their number is sent instead. The first message is never hidden.
     Messages are counted as in Anthropic's API: all tool results and user messages between two
     assistant messages count as one message.
 

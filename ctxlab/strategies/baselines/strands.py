@@ -44,7 +44,10 @@ class _Manager(BaseStrategy):
             self._reduce(context)
 
     def _reduce(self, context: Context, overflow: bool = False) -> bool:
-        """Reduce the conversation once; return False if it cannot be reduced any further."""
+        """Reduce the conversation once; return False if it cannot be reduced any further.
+
+        ``overflow`` is True if the request does not fit.
+        """
         raise NotImplementedError
 
 
@@ -108,7 +111,11 @@ class sliding(_Manager):
         return self._reduce_before(context, len(context.entries), overflow)
 
     def _reduce_before(self, context: Context, stop: int, overflow: bool = False) -> bool:
-        """Shorten results or drop messages before index ``stop``; return True if anything changed."""
+        """Shorten results or drop messages before index ``stop``; return True if anything changed.
+
+        Results are shortened only if ``overflow`` is True. Messages are dropped only if no result
+        was shortened.
+        """
         starts, entries = _block_starts(context, stop), context.entries
         count = len(starts) - 1
         if self.window_size == 0:

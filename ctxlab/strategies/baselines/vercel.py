@@ -92,7 +92,10 @@ class prune_messages(BaseStrategy):
         return context.history.unit_starts[context.entries[index].start]
 
     def _prune(self, context: Context, start: int, stop: int) -> None:
-        """Remove the tool calls of a message together with their results."""
+        """Remove the tool calls of the message at ``start``, and the tool results before ``stop``.
+
+        A message that has nothing but calls is dropped, unless ``empty_messages`` is ``keep``.
+        """
         message = context.entries[start].message
         if message.tool_calls and (message.content or self.empty_messages == "keep"):
             context.fold(start, stop, message.replace(tool_calls=()), Form.TRUNCATED)

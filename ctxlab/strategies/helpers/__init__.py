@@ -1,1 +1,1 @@
-"""Functions shared by strategies: message blocks, ranking of messages, and shortening of text."""
+"""Functions shared by strategies: grouping messages, ranking messages, and shortening text."""

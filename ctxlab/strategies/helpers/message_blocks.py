@@ -66,6 +66,8 @@ def system_prompt_end(entries: Sequence[Entry]) -> int:
 def block_end(entries: Sequence[Entry], start: int) -> int:
     """Return the end index of the block that begins at a given index.
 
+    A block is a sequence of consecutive tool results, or a single message of another role.
+
     Parameters
     ----------
     entries : sequence of Entry
@@ -87,6 +89,8 @@ def block_end(entries: Sequence[Entry], start: int) -> int:
 
 def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
     """Return the start index of the block that ends before a given index.
+
+    A block is a sequence of consecutive tool results, or a single message of another role.
 
     Parameters
     ----------
@@ -110,7 +114,10 @@ def block_start(entries: Sequence[Entry], stop: int, lowest: int = 0) -> int:
 
 
 def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> int:
-    """Return the index at which a given number of newest blocks begins.
+    """Return the index of the first entry of the ``count`` newest blocks.
+
+    A block is a sequence of consecutive tool results, or a single message of another role. Entries
+    before ``lowest`` are ignored.
 
     Parameters
     ----------
@@ -119,13 +126,12 @@ def newest_blocks_start(entries: Sequence[Entry], lowest: int, count: int) -> in
     lowest : int
         Smallest index that may be returned.
     count : int
-        Number of newest blocks.
+        Number of blocks, counted from the end of the context.
 
     Returns
     -------
     int
-        Index of the first entry of the newest ``count`` blocks, or ``lowest`` if there are fewer
-        blocks after ``lowest``.
+        Index of the entry; ``lowest`` if there are at most ``count`` blocks from ``lowest`` on.
     """
     start = len(entries)
     while count > 0 and start > lowest:

@@ -46,7 +46,7 @@ class SummaryWarning(UserWarning):
 
 
 class SummaryRejected(Exception):
-    """Raised if a model's reply is not a usable summary. The message states the reason."""
+    """Raised if a model cannot write a usable summary. The message states the reason."""
 
 
 @lru_cache(maxsize=32)

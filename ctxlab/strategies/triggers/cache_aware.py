@@ -42,8 +42,8 @@ class when_it_pays(DryRunWrapper):
     ``compacted: pays`` or ``compacted: no room``. Later strategies of a pipeline should wait until
     the whole budget is used, because otherwise they drop messages that the other strategy would compact.
 
-    The saving is determined by a dry run each time the context has grown by a sixteenth. A dry run
-    changes nothing and does not call a model.
+    The saving is determined by a dry run each time the context has grown by a sixteenth since the
+    last dry run. A dry run changes nothing and does not call a model.
 
     Source: ctxlab; break-even rule of the ski-rental problem (Karlin et al., 1988).
 
@@ -143,7 +143,7 @@ class clear_at_least(DryRunWrapper):
     r"""Runs another strategy only when that strategy removes at least a given number of tokens.
 
     The number of removed tokens is determined by a dry run each time the context has grown by a
-    sixteenth. A dry run changes nothing and does not call a model.
+    sixteenth since the last dry run. A dry run changes nothing and does not call a model.
 
     Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``. The
     parameter of the same name in LangChain's ``ClearToolUsesEdit`` has another meaning: clearing

@@ -157,14 +157,14 @@ class PeerAdapter(ABC):
             position += len(block)
 
     def add(self, position: int, block: Block) -> None:  # noqa: B027 - not all adapters need it
-        """Add a block of messages to the package's conversation. The default does nothing.
+        """Add messages to the package's conversation. The default does nothing.
 
         Parameters
         ----------
         position : int
-            Position of the first message of the block in ``history``.
+            Position of the first of these messages in ``history``.
         block : Block
-            Messages to add.
+            One message, or several consecutive tool results.
         """
 
     @abstractmethod

@@ -220,7 +220,7 @@ class context_window(BaseStrategy):
 class summarization(BaselineStrategy):
     r"""Summarises the oldest groups, as many as fit one model call, if there are too many messages.
 
-    Oldest groups that are too long for one call are skipped. If such a group directly follows an
+    Oldest groups that are too long for one call stay unchanged. If such a group directly follows an
     earlier summary, only that summary is summarised again, at every request, and the conversation
     keeps growing. If the model fails, the package leaves the messages unchanged; ctxlab makes an
     extractive summary.
