@@ -27,8 +27,8 @@ strategies take another strategy as a parameter: `hysteresis(observation_mask(ke
 
 The column *source* names the paper, product or design note that a strategy is based on. The
 design notes are the documents that ctxlab grew out of; [SEEDS.md](../tests/SEEDS.md) lists their
-requirements. The column *calls a model* says whether a strategy can call a model. A strategy calls a
-model only if its parameter `model` (or, for `retrieval`, the parameter `embedding`) is set.
+requirements. The column *calls a model* names the parameter with which a strategy calls a
+model. If this parameter is not set, or if the column says *no*, the strategy calls no model.
 [The glossary](glossary.md) explains the terms."""
     return page(
         intro,
@@ -36,7 +36,7 @@ model only if its parameter `model` (or, for `retrieval`, the parameter `embeddi
         strategy_table(by_kind["strategy"]),
         "## Controls\n\nControls are references to compare with. ctxlab never recommends a control.",
         strategy_table(by_kind["control"]),
-        "## Baselines\n\nA baseline reproduces the default strategy of a product and has its name.",
+        "## Baselines\n\nA baseline reproduces a strategy of a product or library, and has its name.",
         strategy_table(by_kind["baseline"]),
     )
 
@@ -78,7 +78,8 @@ def strategy_table(strategies: Iterable[StrategyInfo]) -> str:
     for known in strategies:
         source = known.source.replace("<", "&lt;").replace("\n", " ")
         source = f"[{source}]({known.url})" if known.url else source
-        asks = "with `model=`" if known.model_use == "optional" else "no"
+        option = "embedding" if "embedding" in {each.name for each in known.parameters} else "model"
+        asks = f"with `{option}=`" if known.model_use == "optional" else "no"
         rows.append([f"`{known.name}`", known.summary.replace("\n", " "), source, asks])
     return markdown_table(["strategy", "what it does", "source", "calls a model"], rows)
 

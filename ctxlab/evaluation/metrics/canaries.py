@@ -52,30 +52,38 @@ class CanaryMetric(Metric):
 
     columns = (
         Column("canaries", "canaries inserted before the request", "canaries"),
-        Column("canaries_kept", "canaries in view", "canaries"),
+        Column(
+            "canaries_kept", "canaries inserted before the request that are in view", "canaries"
+        ),
         Column(
             "canaries_end",
-            "canaries inserted before the request; 0 except at the last request",
+            "the column canaries at the last request; 0 at all other requests",
             "canaries",
         ),
-        Column("canaries_end_kept", "canaries in view; 0 except at the last request", "canaries"),
+        Column(
+            "canaries_end_kept",
+            "the column canaries_kept at the last request; 0 at all other requests",
+            "canaries",
+        ),
         Column("canaries_superseded", "canaries that replace an older value", "canaries"),
         Column("canaries_stale", "canaries with only the older value in view", "canaries"),
         Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
         Column(
             "canaries_superseded_end",
-            "canaries that replace an older value; 0 except at the last request",
+            "the column canaries_superseded at the last request; 0 at all other requests",
             "canaries",
         ),
         Column(
             "canaries_stale_end",
-            "canaries with only the older value in view; 0 except at the last request",
+            "the column canaries_stale at the last request; 0 at all other requests",
             "canaries",
         ),
     )
     scores = (
         Score.share(
-            "survival", "share of canaries in view, over all requests", "canaries_kept / canaries"
+            "survival",
+            "share of canaries in view, over all requests after each canary",
+            "canaries_kept / canaries",
         ),
         Score.share(
             "survival_end",

@@ -1,7 +1,7 @@
 """Evidence recall and answer containment of a recording's probes.
 
-No model is called. The metric measures which information a request contains, which is an upper
-bound on what a model can answer. Each question is asked at its position in the recording, usually
+No model is called. The metric measures which messages and answers a request contains, and not what a
+model would answer. Each question is asked at its position in the recording, usually
 after the last message. The measured request is the one that would ask the question.
 
 - **Evidence recall** is the share of a question's evidence messages that are in view, averaged over
@@ -66,18 +66,18 @@ class ProbeMetric(Metric):
     columns = (
         Column(
             "questions",
-            "questions asked since the previous request, or after the last request",
+            "questions asked since the previous request; the last request also counts later questions",
             "questions",
         ),
         Column("evidenced", "questions with evidence messages", "questions"),
         Column(
             "evidence_seen",
-            "sum over the questions of the share of evidence messages in view",
+            "share of a question's evidence messages in view, summed over the questions",
             "questions",
         ),
         Column(
             "evidence_pointed",
-            "sum over the questions of the share of evidence messages not in view but fetchable",
+            "share of a question's evidence messages not in view but fetchable, summed over questions",
             "questions",
         ),
         Column("answerable", "questions with an accepted answer", "questions"),
@@ -89,7 +89,7 @@ class ProbeMetric(Metric):
         ),
         Column(
             "unseen_answer",
-            "questions of the column unseen whose request contains an accepted answer",
+            "those questions of the column unseen whose request contains an accepted answer",
             "questions",
         ),
         Column("question_tokens", "tokens of the requests that ask the questions", "tokens"),

@@ -63,36 +63,52 @@ class RecallMetric(Metric):
     columns = (
         Column(
             "arguments",
-            "tool-call arguments with needs: names or values that were mentioned earlier",
+            "tool-call arguments that contain needs (names or values mentioned earlier)",
             "arguments",
         ),
-        Column("seen", "sum over arguments of the share of needs in view", "arguments"),
+        Column(
+            "seen",
+            "share of an argument's needs in view, summed over the arguments",
+            "arguments",
+        ),
         Column(
             "pointed",
-            "sum over arguments of the share of needs not in view but fetchable",
+            "share of an argument's needs not in view but fetchable, summed over the arguments",
             "arguments",
         ),
         Column(
             "far_arguments",
-            f"arguments with far needs, last mentioned more than {FAR_TOKENS:,} tokens earlier",
+            f"arguments with far needs (last mentioned more than {FAR_TOKENS:,} tokens earlier)",
             "arguments",
         ),
-        Column("far_seen", "sum over arguments of the share of far needs in view", "arguments"),
+        Column(
+            "far_seen",
+            "share of an argument's far needs in view, summed over the arguments",
+            "arguments",
+        ),
         Column(
             "far_pointed",
-            "sum over arguments of the share of far needs not in view but fetchable",
+            "share of an argument's far needs not in view but fetchable, summed over the arguments",
             "arguments",
         ),
-        Column("near_arguments", "arguments with needs that are not far", "arguments"),
-        Column("near_seen", "sum over arguments of the share of near needs in view", "arguments"),
+        Column("near_arguments", "arguments with near needs (needs that are not far)", "arguments"),
+        Column(
+            "near_seen",
+            "share of an argument's near needs in view, summed over the arguments",
+            "arguments",
+        ),
         Column(
             "lost",
-            "sum over arguments of the share of needs neither in view nor fetchable",
+            "share of an argument's needs neither in view nor fetchable, summed over the arguments",
             "arguments",
         ),
     )
     scores = (
-        Score.share("recall", "share of needs that are in view", "seen / arguments").printed(
+        Score.share(
+            "recall",
+            "share of an argument's needs in view, averaged over arguments",
+            "seen / arguments",
+        ).printed(
             "recall\n",
             "recall: share of the names and values in the agent's next action that are still in the "
             "request (availability: an upper bound on what a model recalls)",
@@ -102,7 +118,7 @@ class RecallMetric(Metric):
         ),
         Score.share(
             "recall_far",
-            f"recall of far needs, last mentioned more than {FAR_TOKENS:,} tokens earlier",
+            f"recall of far needs (last mentioned more than {FAR_TOKENS:,} tokens earlier)",
             "far_seen / far_arguments",
         ).printed(
             "far recall\n(95 %)",
@@ -120,7 +136,7 @@ class RecallMetric(Metric):
         ),
         Score.rate(
             "lost_rate",
-            "share of needs that are neither in view nor can be fetched again",
+            "share of needs that are not in view and cannot be fetched again",
             "lost / arguments",
         ).printed(
             "lost\n%", "lost: share of names and values neither in the request nor fetchable"
