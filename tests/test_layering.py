@@ -29,7 +29,7 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_rooms_import_downward_only() -> None:
+def test_packages_import_downward_only() -> None:
     """The contract is in pyproject.toml; lazy imports and those for types alone count."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
     clone = Path(__file__).parents[1]  # the package may be installed elsewhere

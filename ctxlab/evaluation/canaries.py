@@ -167,8 +167,8 @@ class CanaryPlanter:
     """Callable that returns a copy of a recording with canaries.
 
     Kinds alternate, and each kind is planted at all depths in turn. The first depth is random for
-    each recording, so that all kinds have the same depth on average. (If ``n`` is the number of
-    kinds times the number of depths, each kind is planted once at each depth.) Each canary is
+    each recording, so that all kinds have the same depth on average. To plant each kind once at
+    each depth, set ``n`` to the number of kinds times the number of depths. Each canary is
     appended to a different message: to a message with a suitable role near the depth or, if there is
     none, to the message nearest to the depth. A canary of the kind ``superseded`` corrects an older
     value, which is planted at half the depth. Raises ``SpecError`` if the settings are invalid.

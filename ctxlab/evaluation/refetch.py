@@ -185,10 +185,10 @@ def with_simulated_compactions(
 ) -> Recording:
     """Copy a recording with its compactions replaced by those that a strategy would have made.
 
-    The copy is a placebo for ``refetch_evidence``: the recorded agent never lost the messages that
-    the simulated summaries replace. If the content that a summary mentions was nevertheless fetched
-    again more often than other content, the cause is not a loss, but the choice of what the summary
-    mentions. The strategy must not call a model.
+    Use recordings without compactions; recorded compactions are removed from the copy. The copy is a
+    placebo for ``refetch_evidence``: the agent lost nothing at the simulated compactions. A difference
+    between targets that a summary omits and targets that it mentions therefore comes only from the
+    choice of targets that it mentions. The strategy must not call a model.
 
     Parameters
     ----------

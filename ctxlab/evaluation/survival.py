@@ -278,7 +278,11 @@ def _replay_with_canaries(
 def _count_cells(
     prepared: PreparedRecording, traces: Sequence[Trace], labels: Sequence[tuple[str, float]]
 ) -> pd.DataFrame:
-    """Count the requests of one recording by configuration, canary, round and distance."""
+    """Count requests by configuration, canary, round and distance.
+
+    The round is the number of compactions since the canary. The distance is the number of tokens
+    between the canary and the end of the request.
+    """
     found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)

@@ -86,7 +86,7 @@ FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read
 
 
 def _first_messages(row: Any) -> Iterator[Any]:
-    """Yield the first messages of a row, which is a message, a list of messages or a graph state."""
+    """Yield up to three messages of a row, which is a message, a list of messages or a graph state."""
     listed = get_in(row, "messages") or row
     if not isinstance(listed, list):
         yield listed

@@ -65,7 +65,7 @@ class file_sessions(BaseStrategy):
     "True: tool calls and user messages set the active file; False: only user messages set it"
 
     def __call__(self, context: Context, /) -> Context:
-        """Return the context with the session of the active file."""
+        """Return a context that contains only the session of the active file."""
         sessions: _FileSessions | None = context.strategy_state.get(self)
         if sessions is None:
             sessions = context.strategy_state[self] = _FileSessions()

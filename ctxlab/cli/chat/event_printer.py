@@ -74,7 +74,7 @@ class EventPrinter(logging.Handler):
                 self._print_done(event.result)
 
     def end_turn(self) -> None:
-        """End a turn, and print the warnings that were kept before the turn began.
+        """End a turn, and print the log lines that were held back since the previous turn ended.
 
         Call this method also if the turn failed.
         """

@@ -161,7 +161,9 @@ def _configuration_pairs(
     for name, limit in chosen:
         if limit is not None and Configuration(name, limit) not in there:
             known = ", ".join(f"{each:g}" for each in limits)
-            raise SpecError(f"{name} was not evaluated at limit {limit:g}; choose from {known}")
+            raise SpecError(
+                f"{name} was not evaluated at limit {limit:g}; choose a limit from {known}"
+            )
     # A strategy without a limit takes each evaluated limit in turn.
     pairs = []
     for one, two in combinations(chosen, 2):

@@ -395,4 +395,4 @@ def _require_score(score: Score, part: ExperimentBaseline, budget: GateBudget) -
         prices = (part.prices or {}).items()
         models = [name for name, each in prices if not (each["input"] or each["output"])]
         why = f"no price is known for {', '.join(models or part.models)}"
-    raise SpecError(f"{budget.label}: {score_label(score)} is unknown: {why}")
+    raise SpecError(f"{budget.label}: {score_label(score)} could not be computed: {why}")

@@ -57,12 +57,12 @@ class CanaryMetric(Metric):
         ),
         Column(
             "canaries_end",
-            "the column canaries at the last request; 0 at all other requests",
+            "``canaries`` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column(
             "canaries_end_kept",
-            "the column canaries_kept at the last request; 0 at all other requests",
+            "``canaries_kept`` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column("canaries_superseded", "canaries that replace an older value", "canaries"),
@@ -70,12 +70,12 @@ class CanaryMetric(Metric):
         Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
         Column(
             "canaries_superseded_end",
-            "the column canaries_superseded at the last request; 0 at all other requests",
+            "``canaries_superseded`` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column(
             "canaries_stale_end",
-            "the column canaries_stale at the last request; 0 at all other requests",
+            "``canaries_stale`` at the last request; 0 at all other requests",
             "canaries",
         ),
     )

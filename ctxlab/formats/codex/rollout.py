@@ -203,8 +203,8 @@ class RolloutBuilder:
     def roll_back(self, turns: int) -> None:
         """Remove the newest turns.
 
-        Messages that Codex wrote directly before the first of these turns are also removed, except
-        those before the first turn of the session.
+        Messages that Codex inserted immediately before the removed turns are removed too. Messages
+        before the first turn of the session are always kept.
 
         Parameters
         ----------

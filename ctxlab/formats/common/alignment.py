@@ -93,12 +93,13 @@ class Alignment(NamedTuple):
     unchanged, otherwise of the message before the answer; None if neither is repeated"""
 
     def count_shared_tail(self, previous: SentMessages, current: SentMessages) -> int:
-        """Count the repeated messages at and before ``last_match``, at most two.
+        """Count up to two messages of the request that repeat messages of ``previous``.
 
-        ``last_match`` is the answer, or the message before it if the answer is not repeated.
-        Counting goes backwards and stops at the first message without a counterpart in the previous
-        request. Cleared tool results and system prompts are not counted. A user message with a
-        different text is counted if ``is_similar`` returns True.
+        Counting starts at ``last_match``: the message that repeats the answer to the previous request,
+        or the message before this answer if the answer is not repeated. It goes backwards and stops
+        at the first message without a counterpart in ``previous``. System prompts and cleared tool
+        results are skipped. A user message with a different text is counted if ``is_similar`` returns
+        True.
 
         Parameters
         ----------

@@ -60,8 +60,10 @@ def files_to_fetch(dataset: Dataset, sha256: str | None = None) -> tuple[Dataset
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
         raise SpecError(f"Expected a sha256 of 64 hexadecimal digits, got {sha256!r}")
     if len(unknown) != 1:
-        needs = "--sha256 requires exactly one file whose hash is unknown"
-        raise SpecError(f"{needs}, but {dataset.name} has {len(unknown)} such files; omit --sha256")
+        many = f"{dataset.name} has {len(unknown)}"
+        raise SpecError(
+            f"--sha256 needs exactly one file of unknown hash, but {many}; omit --sha256"
+        )
     return (*dataset.pinned_files, replace(unknown[0], sha256=sha256.lower()))
 
 

@@ -128,7 +128,7 @@ class SessionTools:
         limit: _Limit = 20,
         offset: _Offset = 0,
     ) -> FoundPage:
-        """Find the messages of one session that contain all words of a query, best first.
+        """Search one session for messages that contain all words of a query, best first.
 
         Use it to recall a detail of this session: an error, a file, a decision. get_turn returns
         the whole turn of a result. A query with fewer words finds more messages.
@@ -138,7 +138,7 @@ class SessionTools:
     def search_all_sessions(
         self, *, query: _Query, limit: _Limit = 20, offset: _Offset = 0
     ) -> FoundPage:
-        """Find the messages of all sessions that contain all words of a query, best first.
+        """Search all sessions for messages that contain all words of a query, best first.
 
         Use it to learn if something was done before, in any session. get_turn with the session_id
         and turn of a result returns the whole turn.

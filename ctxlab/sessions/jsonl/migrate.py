@@ -181,7 +181,7 @@ class _Migration:
             known = self.store._find_meta(self.id)
             if known is not None and not known.deleted:
                 if known.source != source:
-                    raise SessionError(f"session {self.id!r} exists already; rename the old file")
+                    raise SessionError(f"session {self.id!r} exists already; rename {names[0]}")
                 self._remove_legacy_files()  # an earlier migration was killed before this step
                 return [], []
             times = [path.stat().st_mtime for path in self.paths]

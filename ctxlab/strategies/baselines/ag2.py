@@ -144,10 +144,10 @@ def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Return ranges of consecutive tool results, of which at least one result has no tool call.
+    """Return the longest runs of consecutive tool results with at least one result without a call.
 
-    Each range is as long as possible. Only the results and the calls in ``entries[first:]`` are
-    considered.
+    The other results of a run may have a call. Only the results and the calls in
+    ``entries[first:]`` are considered.
     """
     kept = entries[first:]
     answerable = {call.id for entry in kept for call in entry.message.tool_calls}

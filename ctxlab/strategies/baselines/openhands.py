@@ -121,7 +121,7 @@ class openhands_summarizing(BaseStrategy):
         return (start, stop) if first[stop] - first[start] >= size * self.minimum_progress else None
 
     def _tail_events(self, entries: Sequence[Entry], first: Sequence[int], excess: int) -> int:
-        """Return how many of the newest events to keep, to summarise ``excess`` tokens."""
+        """Return how many of the newest events to keep so that ``excess`` tokens are summarised."""
         # All tokens of a message are assigned to its first event.
         begin = bisect_left(first, self.keep_first, hi=len(entries))
         rest = first[-1] - self.keep_first

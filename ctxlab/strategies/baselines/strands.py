@@ -61,8 +61,8 @@ class sliding(_Manager):
     fit, the oldest messages are dropped until ``window_size`` messages remain; if there are no more
     than ``window_size`` messages, the oldest two are dropped.
 
-    Whenever messages are dropped, more are dropped until the first message that is kept is a user
-    message. If no user message follows, it is a tool call with a result.
+    Whenever messages are dropped, more are dropped until the first kept message is a user message.
+    If there is no later user message, the first kept message is a tool call with a result.
 
     Source: strands-agents 1.62.0, ``SlidingWindowConversationManager``.
 

@@ -227,7 +227,9 @@ def test_a_figure_that_is_not_known_neither_holds_nor_breaks(project: Path) -> N
     change(project, "margin =", "# margin =")
     with (
         pytest.warns(ModelWarning),
-        pytest.raises(SpecError, match=r"cost is unknown: no price is known for nobody/knows"),
+        pytest.raises(
+            SpecError, match=r"could not be computed: no price is known for nobody/knows"
+        ),
     ):
         run_gate(project / "budgets.toml")
 
@@ -561,7 +563,7 @@ def test_a_score_that_was_not_measured_is_a_fault() -> None:
 def test_money_of_which_a_part_is_unknown_is_not_known() -> None:
     usd = Score("usd", "", "USD", "sum", "size", better="lower")
     budget = GateBudget("e", "b", "s()", 100, (Bound("max", usd, 1e9),))
-    with pytest.raises(SpecError, match="usd is unknown: no price is known for m"):
+    with pytest.raises(SpecError, match="usd could not be computed: no price is known for m"):
         check_results(made(7.0, np.r_[np.full(23, 1.0), np.nan]), [budget], None, Path(), "")
 
 

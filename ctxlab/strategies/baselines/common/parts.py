@@ -107,7 +107,8 @@ def object_arguments(call: ToolCall) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        Arguments by name; None if they are not a JSON object.
+        Arguments by name; empty if the arguments are an empty string. None if they are anything else
+        than a JSON object.
 
     Examples
     --------
