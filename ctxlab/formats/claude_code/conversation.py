@@ -1,6 +1,10 @@
 """Build one conversation of Claude Code from its rows.
 
-The module ``reader`` groups the rows of a file into conversations.
+The module ``reader`` groups the rows of a file into conversations. An attachment row becomes a user
+message with ``extra["meta"]`` and the type of the attachment as ``extra["attachment"]`` (see
+``attachments``). If a user row since the last answer has the same text, it is skipped. The last
+attachment of type ``prompt_snapshot`` contains the system prompt, and the last one with tools contains
+the tool definitions.
 """
 
 from __future__ import annotations
@@ -12,11 +16,21 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.claude_code.attachments import attachment_content, rendered_blocks
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.chat_format import MessageBuilder, most_common_model
+from ctxlab.formats.common.chat_format import Content, MessageBuilder, most_common_model
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time, require_object
+from ctxlab.formats.fields import (
+    get_count,
+    get_in,
+    get_list,
+    get_objects,
+    get_text,
+    get_time,
+    require_object,
+)
 from ctxlab.messages.types import Compaction, Message, Recording
 
 
@@ -51,6 +65,9 @@ class ConversationBuilder:
     """uuid of a row → the messages built from the row, in order; for a tool result, the assistant
     message with the call"""
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
+    _system: Message | None = field(default=None, init=False)
+    _tools: tuple[dict[str, Any], ...] = field(default=(), init=False)
+    _said_since_answer: set[str] = field(default_factory=set, init=False)
 
     def add(self, row: dict[str, Any]) -> None:
         """Add the next row of the conversation.
@@ -71,6 +88,10 @@ class ConversationBuilder:
             became += self._add_assistant_row(row)
         elif kind == "user":
             became += self._add_user_row(row)
+        elif kind == "attachment" and get_text(row, "attachment", "type") == "prompt_snapshot":
+            self._add_prompt_snapshot(row["attachment"])
+        elif kind == "attachment" and (content := attachment_content(row, self.skip)) is not None:
+            became += self._add_attachment(row, content)
         elif kind == "system" and subtype == "compact_boundary":
             metadata = row.get("compactMetadata")
             self._add_marker(metadata, self._find_kept(metadata), kind="summary")
@@ -86,6 +107,11 @@ class ConversationBuilder:
             if get_text(row, key):
                 self.meta.setdefault(key, row[key])
 
+    @property
+    def has_messages(self) -> bool:
+        """True if the conversation has a message."""
+        return any(not isinstance(item, _CompactionMarker) for item in self._items)
+
     def build_recordings(self, id: str, cluster: str) -> Iterator[Recording]:
         """Yield the conversation as a recording.
 
@@ -99,9 +125,12 @@ class ConversationBuilder:
         Recording
             The recording. Nothing is yielded if the conversation has no messages.
         """
-        messages, compactions = _flatten_items(self._drop_interrupted())
+        items = [*self._drop_interrupted()]
+        if items and self._system:
+            items.insert(0, self._system)
+        messages, compactions = _flatten_items(items)
         if messages:
-            built = Recording(id, messages, cluster=cluster, meta=self.meta)
+            built = Recording(id, messages, self._tools, cluster=cluster, meta=self.meta)
             model = most_common_model(self._model_counts)
             yield replace(built, model=model, compactions=compactions)
 
@@ -136,6 +165,7 @@ class ConversationBuilder:
                 self._answers_by_id[id] = answer
             if model:
                 self._model_counts[model] += 1
+            self._said_since_answer.clear()
         answer.texts += said.texts
         answer.reasoning += said.reasoning
         answer.calls += said.calls
@@ -147,6 +177,8 @@ class ConversationBuilder:
 
     def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
         content = require_object(row.get("message"), "message").get("content")
+        if "attachment" in row:  # a queued prompt
+            content = rendered_blocks(row) or content
         results, said = blocks.split_tool_results(blocks.to_blocks(content), self.skip)
         time = get_time(row, "timestamp")
         if row.get("isCompactSummary"):
@@ -161,7 +193,24 @@ class ConversationBuilder:
             extra = {"meta": True} if row.get("isMeta") else {}
             became.append(Message("user", said, time=time, extra=extra))
             self._items.append(became[-1])
+            self._said_since_answer.add(_comparable(said))
         return became
+
+    def _add_attachment(self, row: dict[str, Any], content: Content) -> list[_Item]:
+        kind = get_text(row, "attachment", "type")
+        if _comparable(content) in self._said_since_answer:
+            self.skip(f"attachment of type {kind} that repeats a user row")
+            return []
+        extra = {"meta": True, "attachment": kind}
+        message = Message("user", content, time=get_time(row, "timestamp"), extra=extra)
+        self._items.append(message)
+        return [message]
+
+    def _add_prompt_snapshot(self, snapshot: dict[str, Any]) -> None:
+        if said := "\n\n".join(filter(get_text, get_list(snapshot, "systemPrompt"))):
+            self._system = Message("system", said)
+        if tools := [tool for tool in get_objects(snapshot, "tools") if get_text(tool, "name")]:
+            self._tools = tuple(map(_to_openai_tool, tools))
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
         """Return the messages that a compaction kept, given the metadata of the compaction.
@@ -188,6 +237,17 @@ class ConversationBuilder:
             last.fields["summary"] = summary
         else:
             self._add_marker(None, [], kind="summary", summary=summary)
+
+
+def _comparable(content: Content) -> str:
+    """Return a string that is equal for equal contents."""
+    return content.strip() if isinstance(content, str) else dump_json(content)
+
+
+def _to_openai_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Convert a tool of a ``prompt_snapshot``. Its schema may be a whole definition."""
+    schema = get_in(tool, "schema", "input_schema") or tool.get("schema") or {"type": "object"}
+    return blocks.to_openai_tool(tool | {"input_schema": schema})
 
 
 def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:

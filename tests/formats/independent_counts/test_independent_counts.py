@@ -1,0 +1,50 @@
+"""Tests that the readers agree with counts that were made without the code of ctxlab."""
+
+from __future__ import annotations
+
+import runpy
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ctxlab.formats import load
+from ctxlab.messages.types import Recording
+
+HERE = Path(__file__).parent
+# Name of a script in this folder → patterns of its files in the folder of all real recordings.
+FILES = {
+    "claude_code": ("data/claude-code-*/*.jsonl", "corpus/claude-code-*/*.jsonl.zst"),
+}
+
+
+@pytest.mark.recordings
+@pytest.mark.parametrize("script", FILES)
+def test_a_reader_agrees_with_an_independent_count(recorded: Path, script: str) -> None:
+    count_file = runpy.run_path(str(HERE / f"{script}.py"))["count_file"]
+    files = [p for pattern in FILES[script] for p in sorted(recorded.parent.glob(pattern))]
+    if not files:
+        pytest.skip(f"no recordings of {script} beside the others")
+    differing = {}
+    for path in files:
+        read, expected = count_recordings(list(load(path))), count_file(path)
+        if read != expected:
+            differing[path.name] = {key: (read[key], expected[key]) for key in read}
+    assert differing == {}
+
+
+def count_recordings(recordings: list[Recording]) -> dict[str, int]:
+    messages = [message for recording in recordings for message in recording.messages]
+    roles = Counter(message.role for message in messages)
+    bills = [message.usage for message in messages if message.usage]
+    return {
+        "user": roles["user"],
+        "assistant": roles["assistant"],
+        "tool": roles["tool"],
+        "calls": sum(len(message.tool_calls) for message in messages),
+        "usages": len(bills),
+        "billed": sum(usage.total_input for usage in bills),
+        "compactions": sum(len(recording.compactions) for recording in recordings),
+        "recordings": len(recordings),
+        "subagents": sum("parent" in recording.meta for recording in recordings),
+    }
