@@ -355,8 +355,11 @@ def read_canaries(recording: Recording) -> tuple[Canary, ...]:
     for canary in found:
         for position in (canary.position, canary.old_position):
             if position is not None and not 0 <= position < len(recording.messages):
-                where = f"expected a position in 0–{len(recording.messages) - 1}, got {position}"
-                raise SpecError(f"{recording.id}: {canary.id}: {where}")
+                last = len(recording.messages) - 1
+                raise SpecError(
+                    f"{recording.id}: expected a position in 0–{last} for canary {canary.id}, "
+                    f"got {position}"
+                )
     return found
 
 

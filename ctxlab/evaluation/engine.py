@@ -427,7 +427,10 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
 
 
 def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Context:
-    """Apply a strategy to the context. Raise ``StrategyError`` with the position if it fails."""
+    """Apply a strategy to the context.
+
+    If it fails, raise ``StrategyError`` with the recording and the number of messages so far.
+    """
     try:
         sent: object = strategy(context)
         if not isinstance(sent, Context):

@@ -220,7 +220,7 @@ def read_spec(path: str | Path) -> Spec:
             if key in _LIST_KEYS and isinstance(value, (str, int, float)):
                 fields[key] = [value]
         if "data" not in fields:
-            raise SpecError("the key data is missing; add a list of files and folders to read")
+            raise SpecError("data: missing; add a list of files and folders to read")
         folder = fields.get("folder", "")
         if isinstance(folder, str):
             fields["folder"] = os.path.abspath(path.parent / Path(folder).expanduser())

@@ -473,8 +473,8 @@ def _parse_concatenated_json(text: bytes) -> list[Any]:
 def _is_jsonl(head: FileHead) -> bool:
     """Check whether a file is JSONL: at least one of its lines is a complete JSON value.
 
-    A line of a pretty-printed value is not a complete value. A line of a list with one element per
-    line is not a complete value because of the comma at its end.
+    The lines of a pretty-printed value are not complete values. In a list with one element per line,
+    the lines are not complete either, because they end with a comma.
     """
     *lines, last = head.first_bytes.split(b"\n")
     if not lines:

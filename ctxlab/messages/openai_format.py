@@ -208,9 +208,10 @@ def reject_tool_parts(content: Any) -> None:
         kind = part_type(part) if isinstance(part, Mapping) else None
         if kind and (kind in _TOOL_TYPES or kind.endswith(("tool_use", "tool_result"))):
             whose = f" ({api})" if (api := guess_api([kind])) else ""
-            what = f"expected OpenAI's chat format, got a content part of type {kind}{whose}"
-            advice = "give calls in tool_calls, and each result in a message of role tool"
-            raise ValueError(f"{what}; {advice}")
+            raise ValueError(
+                f"expected OpenAI's chat format, got a content part of type {kind}{whose}; "
+                "give calls in tool_calls, and each result in a message of role tool"
+            )
 
 
 def tool_call_from_dict(data: Any) -> ToolCall:

@@ -67,7 +67,7 @@ def test_the_lineup_can_be_added_to() -> None:
             'data = ["a"]\nstrategy = ["full"]',
             "unknown key 'strategy'; did you mean strategies",
         ),
-        ("limits = [4000]", "the key data is missing"),
+        ("limits = [4000]", "data: missing"),
         ("data = [1]", "data[0]: expected str, got int"),
         ("data = []", "data: expected at least one file or folder, got an empty list"),
         ('data = ["a"]\nlimits = [true]', "limits"),

@@ -66,7 +66,10 @@ def next_action_text(results: NextActionResults) -> str:
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
-    """Format the difference from ``full`` in the share of same calls; ``""`` for ``full``."""
+    """Format the share of calls equal to the recorded ones, minus the share of ``full``.
+
+    The cell of ``full`` itself is empty.
+    """
     if key not in beside.index:
         return ""
     row = beside.to_dict("index")[key]

@@ -377,7 +377,8 @@ def _baseline_gaps(
 def _find_score(score: Score, part: ExperimentBaseline | None, budget: GateBudget) -> float | None:
     """Compute a score of a budget from stored sums.
 
-    Return None if the budget or a column is missing, and nan if the score is unknown.
+    Return None if the baseline does not contain the budget, or if the stored sums lack a column that
+    the score needs. Return nan if the score had no value, for example a cost without known prices.
     """
     entry = part.budgets.get(budget.baseline_key) if part else None
     if entry and all(row.keys() >= {*score.run_columns} for row in entry.sums.values()):

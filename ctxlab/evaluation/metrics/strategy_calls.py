@@ -41,8 +41,8 @@ class GeneratedText(NamedTuple):
 def list_generated_texts(context: Ledger) -> list[GeneratedText]:
     """List the texts that a strategy requested from models during a replay.
 
-    A summary made without any model call or fallback, such as the first one in the example, is not
-    included.
+    Summaries that needed no model are not included. In the example, this is the first summary: no model
+    call and no fallback was reported before it. The fallback belongs to the second summary.
 
     Parameters
     ----------

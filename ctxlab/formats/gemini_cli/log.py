@@ -185,9 +185,11 @@ class SessionLog:
         return again
 
     def _drop_copies(self, messages: list[_Row]) -> None:
-        """Remove the newest rows if they are ``messages`` and repeat earlier rows.
+        """Remove rows that Gemini CLI logged only to build a new history.
 
-        Gemini CLI may log ``messages`` one by one before it sets them as the new history.
+        Before Gemini CLI sets ``messages`` as the new history, it may log them one by one. The log then
+        ends with copies of earlier rows. They are removed if their ids are those of ``messages`` and
+        all their parts occur in earlier rows.
         """
         ids = [get_text(row, "id") for row in messages]
         end = self._visible[-len(messages) :] if messages else []

@@ -239,15 +239,15 @@ class VectorIndex(_SlidingIndex):
 def query_terms(messages: Sequence[Message], question: Message | None) -> list[str]:
     """Return search terms to find older messages that are relevant to the newest messages.
 
-    Entities, such as file paths and identifiers, come before other words.
+    The entities of all messages, such as file paths and identifiers, come before all other words.
+    Among the entities, and among the words, those of the question come first.
 
     Parameters
     ----------
     messages : sequence of Message
         Newest messages of the conversation, from which the terms are taken.
     question : Message or None
-        Newest user message; None if there is no user message. Its terms come before the terms of
-        the other messages.
+        Newest user message; None if there is no user message.
 
     Returns
     -------
@@ -257,8 +257,8 @@ def query_terms(messages: Sequence[Message], question: Message | None) -> list[s
     Examples
     --------
     >>> said = [Message("assistant", "Now the tests in tests/test_io.py")]
-    >>> query_terms(said, Message("user", "Fix io.py"))
-    ['io.py', 'tests/test_io.py', 'tests']
+    >>> query_terms(said, Message("user", "Repair io.py"))
+    ['io.py', 'tests/test_io.py', 'Repair', 'tests']
     """
     found: dict[str, None] = {}
     by_weight = sorted(messages, key=lambda message: message.role == "tool")

@@ -35,7 +35,7 @@ class _CountedText(TextContent):
 
 
 class _ClientLLM(LLM):
-    """LLM for the condenser that writes summaries with ctxlab's client."""
+    """LLM for the condenser. It writes summaries with ctxlab's client."""
 
     _writer: Writer | None = PrivateAttr(default=None)
 
