@@ -44,6 +44,7 @@ from typing import Any, TypeAlias
 from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.chat_format import build_session
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
     get_count,
@@ -61,6 +62,10 @@ _Rows: TypeAlias = list[tuple[int, Any]]
 
 _SHAPE = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False)
 _parse_usage = _SHAPE.parse_billed
+_SUMMARY_FORM = (
+    "The conversation history before this point was compacted into the following summary:\n\n"
+    "<summary>\n{}\n</summary>"
+)
 _USER_ROLES = ("user", "custom", "hookMessage")
 
 
@@ -139,7 +144,7 @@ def _read_branch(
 ) -> tuple[list[Message], list[Compaction]]:
     """Return the messages and compactions of a branch."""
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(messages)
     starts: dict[int, int] = {}
     places: dict[str, int] = {}
     on_line = Counter(line for line, _ in rows)
@@ -155,11 +160,14 @@ def _read_branch(
             kind = row.get("type")
             if kind == "compaction":
                 first = starts.get(_first_kept_index(row, places, counted), len(messages))
-                kept = tuple(range(first, len(messages)))
-                compactions.append(_build_compaction(row, len(messages), kept))
+                kept = range(first, len(messages))
+                tokens = get_count(row, "tokensBefore") or None
+                summary = get_text(row, "summary")
+                summary = summary and _SUMMARY_FORM.format(summary)
+                built.add_summary(len(messages), summary, kept, tokens_before=tokens)
             elif kind != "session":
                 messages += converter.convert(row)
-    return messages, compactions
+    return messages, built.compactions
 
 
 def _active_path(rows: Sequence[Any]) -> list[int]:
@@ -202,11 +210,6 @@ def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(counted):
         return counted[number]
     return -1
-
-
-def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...]) -> Compaction:
-    tokens = get_count(row, "tokensBefore") or None
-    return Compaction(position, summary=get_text(row, "summary"), kept=kept, tokens_before=tokens)
 
 
 def _parent_session_id(header: dict[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, Recording
+from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -63,6 +63,9 @@ class BilledSession:
     "estimated tokens per request that are missing from the log: a median over the first bills"
     error: float
     "median of |counted - billed| / billed over requests, with the fixed part from the first bill"
+    error_after: float | None
+    """median of |counted - billed| / billed over the first requests after recorded compactions, with
+    ``fixed``; None if there are none, or if the log begins in the middle of a session"""
     unsaid: tuple[tuple[int, int], ...]
     """unrecorded context changes; for each, the position of the first reply after the change, and the
     number of tokens by which the difference between bill and count changed"""
@@ -114,10 +117,10 @@ def sum_recorded_context(
     recording : Recording
         Recording with billed usage.
     amounts : numpy.ndarray of shape (n_messages, n_amounts)
-        Amounts of each message, such as its tokens and characters.
+        Amounts of each message, such as its characters. The first amount is its number of tokens.
     measure_message : callable
-        Function that returns the amounts of a message. It is called for the texts that
-        replace cleared tool results, and for the summaries of compactions.
+        Function that returns the amounts of a message. It is called for the messages that compactions
+        put into the context, such as summaries and cleared tool results.
 
     Returns
     -------
@@ -125,31 +128,25 @@ def sum_recorded_context(
         Sums for each billed request; and a boolean array that is True for each billed request with a
         compaction between it and the previous billed request.
     """
-    messages, amounts = recording.messages, amounts.copy()
     waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
     billed = billed_input_tokens(recording)
-    held: list[int] = []
-    total, stands_in = np.zeros(amounts.shape[1]), np.zeros(amounts.shape[1])
+    measured: dict[Message, Sequence[float]] = {}
+    total = np.zeros(amounts.shape[1])
     rows, compacted, since = [], [], False
-    for position in range(len(messages)):
+    for position in range(len(recording.messages)):
         while waiting and waiting[-1].position <= position:
             compaction, since = waiting.pop(), True
-            if compaction.kind == "clear":
-                cleared = frozenset(compaction.cleared)
-                for place in (p for p in held if messages[p].tool_call_id in cleared):
-                    text = messages[place].replace(content=CLEARED_RESULT_TEXT)
-                    amounts[place] = measure_message(text)
-            else:
-                kept = frozenset(compaction.kept)
-                held = [p for p in held if p in kept or messages[p].role == "system"]
-                summary = compaction.summary_message
-                stands_in = np.array(measure_message(summary)) if summary else np.zeros_like(total)
-            total = amounts[held].sum(axis=0) + stands_in
+            total = amounts[list(compaction.kept)].sum(axis=0)
+            for each in compaction.substitutes:
+                if each.message not in measured:
+                    measured[each.message] = measure_message(each.message)
+                total += measured[each.message]
+            total += amounts[compaction.position : position].sum(axis=0)
+            total[0] += compaction.hidden_tokens
         if position in billed:
             rows.append(total.copy())
             compacted.append(since)
             since = False
-        held.append(position)
         total += amounts[position]
     return np.array(rows).reshape(-1, amounts.shape[1]), np.array(compacted, bool)
 
@@ -224,6 +221,10 @@ def build_billed_session(
     hidden = _hidden_tokens(recording, places, moved, billed)
     largest = int(billed.argmax())
     fixed = float(np.median(calm[:_FIRST_BILLS]))  # later differences include errors of the counts
+    after = (abs(expected + fixed - billed) / billed)[1:][compacted[1:]]
+    is_whole = (
+        "starts_after" not in recording.meta
+    )  # otherwise ``fixed`` includes the missing start
     return BilledSession(
         recording=recording.id,
         cluster=recording.cluster or recording.id,
@@ -232,6 +233,7 @@ def build_billed_session(
         counted=round(expected[largest] + fixed),
         fixed=round(fixed),
         error=float(np.median(relative_errors(expected, billed))),
+        error_after=float(np.median(after)) if len(after) and is_whole else None,
         unsaid=tuple((places[i + 1], round(moved[i])) for i in jumps),
         causes=tuple(
             _find_cause(moved[i], hidden[i], billed[i], billed[i + 1]) for i in jumps.tolist()

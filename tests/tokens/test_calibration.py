@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from compacting import cleared, summarised
 
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     CLEARED_RESULT_TEXT,
-    Compaction,
     Message,
     Recording,
     ToolCall,
@@ -234,7 +234,7 @@ def test_recorded_compactions_are_carried_out_before_counts_are_compared() -> No
     compacted = Recording(
         "r",
         (*whole.messages[:cut], *after),
-        compactions=(Compaction(cut, "summary", summary.text),),
+        compactions=(summarised(whole.messages, cut, summary.text),),
     )
     counted = [counter.count_message(message) for message in compacted.messages]
     found = compare_counts_with_bills(compacted, counted, counter)
@@ -250,7 +250,7 @@ def test_cleared_results_are_no_longer_billed() -> None:
     total = sum(map(counter.count_message, (call, result.replace(content=CLEARED_RESULT_TEXT))))
     done = Message("assistant", "done", usage=Usage(input=FIXED + total))
     recording = Recording(
-        "r", (call, result, done), compactions=(Compaction(2, "clear", cleared=("c",)),)
+        "r", (call, result, done), compactions=(cleared((call, result), 2, ["c"]),)
     )
     found = compare_counts_with_bills(
         recording, [counter.count_message(m) for m in recording.messages], counter

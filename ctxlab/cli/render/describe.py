@@ -261,6 +261,13 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
         f"{pluralize(len(bills), 'recording')} with billed token counts: ctxlab's counts differ from "
         f"the bills by {error:.1%} (median of the recordings' medians)."
     )
+    after = [bill["error_after"] for _, bill in bills if bill["error_after"] is not None]
+    if after:
+        of = pluralize(len(after), "recording")
+        yield (
+            f"Directly after recorded compactions, the counts of the recorded requests differ from the "
+            f"bills by {median(after):.1%} (median of {of})."
+        )
     fixed = median(bill["fixed"] for _, bill in bills)
     if fixed > 1000:
         missing = format_count(fixed)

@@ -10,7 +10,7 @@ the tool definitions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,8 +19,10 @@ from msgspec.structs import replace
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.claude_code.attachments import attachment_content, rendered_blocks
+from ctxlab.formats.claude_code.reread_files import FileTracker
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.chat_format import Content, MessageBuilder, most_common_model
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import (
     get_count,
@@ -38,13 +40,18 @@ from ctxlab.messages.types import Compaction, Message, Recording
 class _CompactionMarker:
     """Placeholder for a compaction among the messages of a conversation.
 
-    When all messages are built, it is replaced by a ``Compaction`` with the positions of the kept
-    messages. ``fields`` contains the other fields of this ``Compaction``.
+    When all messages are built, it is replaced by a ``Compaction``.
     """
 
     fields: dict[str, Any]
-    kept: list[_Item]
+    "trigger and number of tokens"
+    cleared: tuple[str, ...] = ()
+    "ids of the calls whose results were cleared; empty if messages were summarised"
+    kept: Sequence[_Item] = ()
     "messages that the compaction did not replace"
+    summary: str | None = None
+    reread: list[Message] = field(default_factory=list)
+    "files that the product probably read again; empty if the log contains them"
 
 
 _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
@@ -68,6 +75,8 @@ class ConversationBuilder:
     _system: Message | None = field(default=None, init=False)
     _tools: tuple[dict[str, Any], ...] = field(default=(), init=False)
     _said_since_answer: set[str] = field(default_factory=set, init=False)
+    _files: FileTracker = field(default_factory=FileTracker, init=False)
+    _logs_attachments: bool = field(default=False, init=False)
 
     def add(self, row: dict[str, Any]) -> None:
         """Add the next row of the conversation.
@@ -91,14 +100,17 @@ class ConversationBuilder:
         elif kind == "attachment" and get_text(row, "attachment", "type") == "prompt_snapshot":
             self._add_prompt_snapshot(row["attachment"])
         elif kind == "attachment" and (content := attachment_content(row, self.skip)) is not None:
+            self._logs_attachments = True
             became += self._add_attachment(row, content)
         elif kind == "system" and subtype == "compact_boundary":
             metadata = row.get("compactMetadata")
-            self._add_marker(metadata, self._find_kept(metadata), kind="summary")
+            self._add_marker(
+                metadata, kept=self._find_kept(metadata), reread=self._files.pop_messages()
+            )
         elif kind == "system" and subtype == "microcompact_boundary":
             metadata = row.get("microcompactMetadata")
             cleared = tuple(filter(get_text, get_list(metadata, "compactedToolIds")))
-            self._add_marker(metadata, [], kind="clear", cleared=cleared)
+            self._add_marker(metadata, cleared=cleared)
         else:
             finer = subtype or get_in(row, "data", "type") or get_in(row, "attachment", "type")
             self.skip(f"row of type {kind}/{finer}" if get_text(finer) else f"row of type {kind}")
@@ -128,7 +140,7 @@ class ConversationBuilder:
         items = [*self._drop_interrupted()]
         if items and self._system:
             items.insert(0, self._system)
-        messages, compactions = _flatten_items(items)
+        messages, compactions = _flatten_items(items, with_reread=not self._logs_attachments)
         if messages:
             built = Recording(id, messages, self._tools, cluster=cluster, meta=self.meta)
             model = most_common_model(self._model_counts)
@@ -181,6 +193,7 @@ class ConversationBuilder:
             content = rendered_blocks(row) or content
         results, said = blocks.split_tool_results(blocks.to_blocks(content), self.skip)
         time = get_time(row, "timestamp")
+        self._files.add_result(row.get("toolUseResult"))
         if row.get("isCompactSummary"):
             self._add_summary(Message("user", said).text)
             return []
@@ -225,18 +238,18 @@ class ConversationBuilder:
             uuids = uuids[uuids.index(head) : uuids.index(tail) + 1]
         return [item for uuid in uuids for item in self._items_by_uuid.get(uuid, ())]
 
-    def _add_marker(self, metadata: Any, kept: list[_Item], **fields: Any) -> None:
-        fields["trigger"] = get_text(metadata, "trigger")
-        fields["tokens_before"] = get_count(metadata, "preTokens") or None
-        self._items.append(_CompactionMarker(fields, kept))
+    def _add_marker(self, metadata: Any, **values: Any) -> None:
+        tokens = get_count(metadata, "preTokens") or None
+        fields = {"trigger": get_text(metadata, "trigger"), "tokens_before": tokens}
+        self._items.append(_CompactionMarker(fields, **values))
 
     def _add_summary(self, summary: str) -> None:
         markers = (each for each in reversed(self._items) if isinstance(each, _CompactionMarker))
         last = next(markers, None)
-        if last and last.fields["kind"] == "summary" and "summary" not in last.fields:
-            last.fields["summary"] = summary
+        if last and not last.cleared and last.summary is None:
+            last.summary = summary
         else:
-            self._add_marker(None, [], kind="summary", summary=summary)
+            self._add_marker(None, summary=summary)
 
 
 def _comparable(content: Content) -> str:
@@ -250,17 +263,24 @@ def _to_openai_tool(tool: dict[str, Any]) -> dict[str, Any]:
     return blocks.to_openai_tool(tool | {"input_schema": schema})
 
 
-def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+def _flatten_items(
+    items: Iterable[_Item], with_reread: bool
+) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+    """Return the messages and compactions. ``with_reread`` adds the inferred messages."""
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(messages)
     places: dict[int, range] = {}
     for item in items:
         if isinstance(item, _CompactionMarker):
             stayed = (places.get(id(each), range(0)) for each in item.kept)
-            kept = sorted({place for each in stayed for place in each})
-            compactions.append(Compaction(len(messages), kept=tuple(kept), **item.fields))
+            if item.cleared:
+                built.add_clearing(len(messages), item.cleared, **item.fields)
+            else:
+                kept = (place for each in stayed for place in each)
+                reread = item.reread if with_reread else ()
+                built.add_summary(len(messages), item.summary, kept, reread, **item.fields)
             continue
         begin = len(messages)
         messages += item.messages if isinstance(item, MessageBuilder) else [item]
         places[id(item)] = range(begin, len(messages))
-    return tuple(messages), tuple(compactions)
+    return tuple(messages), tuple(built.compactions)

@@ -23,6 +23,8 @@ Claude Code writes one row per event.
   kept, either in ``preservedMessages.uuids``, or in ``preservedSegment`` by the first row
   (``headUuid``) and the last row (``tailUuid``). A ``microcompact_boundary`` row names the calls whose
   results were cleared.
+- If the file begins in the middle of a session, ``meta["starts_after"]`` is the uuid of the row before
+  its first row. Earlier messages are then missing, but the first bills contain them.
 - If an answer was interrupted while the model was thinking, it is empty and is skipped.
 - All other rows are skipped and counted by type. This includes error messages of the client
   (``isApiErrorMessage``, model ``<synthetic>``). The counts are stored in the first recording of the
@@ -108,6 +110,8 @@ def read(source: Source) -> Iterator[Recording]:
     chains = {key: chain for key, chain in chains.items() if chain.has_messages}
     ids = {key: f"{source.name}/{key}" if key else source.name for key in chains}
     _set_parents(chains, ids, calls, source)
+    if "" in chains and (before := _find_missing_start([row for _, row in numbered])):
+        chains[""].meta["starts_after"] = before
     for key, chain in chains.items():
         session = chains.get("", chain).meta.get("sessionId", source.name)
         yield from chain.build_recordings(ids[key], session)
@@ -174,6 +178,13 @@ def _select_rows(rows: list[_Row], source: Source) -> Iterator[tuple[int, _Row, 
         answer = None if place in abandoned else final_answer(inner or row)
         if answer and waiting.pop(answer["agentId"], False):
             yield place, answer, f"side-{answer['agentId']}"
+
+
+def _find_missing_start(rows: list[_Row]) -> str | None:
+    """Return the uuid of the row before the first row if the file lacks the start of the session."""
+    first = next((row for row in rows if "parentUuid" in row and not row.get("isSidechain")), {})
+    parent = get_text(first, "parentUuid")
+    return None if parent in {get_text(row, "uuid") for row in rows} else parent
 
 
 def _ends_conversation(row: _Row) -> bool:

@@ -37,6 +37,7 @@ from ctxlab.formats.cline.context_edits import ContextEdits
 from ctxlab.formats.cline.ui_log import UiLog, UiRequest, includes_cached
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.chat_format import make_call, text_part
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
     get_count,
@@ -166,7 +167,7 @@ class ConversationBuilder:
         events = [*self._stored_events(log), *self._range_events(log, edits.notice)]
         hidden: frozenset[int] = frozenset()
         shown: set[int] = set()
-        compactions: list[Compaction] = []
+        removals: dict[int, tuple[str | None, tuple[int, ...], int | None]] = {}
         for event in sorted(events, key=lambda event: event.row):
             hidden |= event.hidden
             shown |= set() if event.shown is None else {event.shown}
@@ -175,18 +176,22 @@ class ConversationBuilder:
             texts.append(event.note)
             position = self._start_of(event.row)
             kept = (p for row in seen for p in range(self._start_of(row), self._start_of(row + 1)))
-            compaction = Compaction(
-                position,
-                summary="\n\n".join(filter(None, texts)) or None,
-                kept=self._keep_units(kept),
-                tokens_before=event.tokens_before,
-            )
-            before = compactions[-1] if compactions else None
-            if before and not any(before.position <= p < position for p in self._answers.values()):
-                compactions.pop()
-            compactions.append(compaction)
-        # Cline clears results before it removes messages.
-        return sorted([*self._clearings(log, edits), *compactions], key=lambda c: c.position)
+            summary = "\n\n".join(filter(None, texts)) or None
+            before = max(removals, default=None)
+            if before is not None and not any(
+                before <= p < position for p in self._answers.values()
+            ):
+                del removals[before]
+            removals[position] = summary, self._keep_units(kept), event.tokens_before
+        clearings = self._clearings(log, edits)
+        built = CompactionBuilder(self.messages)
+        for position in sorted({*clearings, *removals}):
+            if position in clearings:  # Cline clears results before it removes messages
+                built.add_clearing(position, clearings[position])
+            if position in removals:
+                summary, stayed, tokens = removals[position]
+                built.add_summary(position, summary, stayed, tokens_before=tokens)
+        return built.compactions
 
     def _add_reasoning_row(self, row: _Row) -> None:
         """Store the summary of an encrypted reasoning row for the next answer."""
@@ -334,10 +339,11 @@ class ConversationBuilder:
             events.append(_Event(min(each.newest_row + 1, len(self._rows)), hidden, note=note))
         return events
 
-    def _clearings(self, log: UiLog, edits: ContextEdits) -> list[Compaction]:
-        """Return a compaction for each time at which results were replaced by a note.
+    def _clearings(self, log: UiLog, edits: ContextEdits) -> dict[int, list[str]]:
+        """Return the ids of the calls whose results were replaced by a note.
 
-        The time is the start of a request. The next request was the first without the results.
+        They are grouped by the position of the first answer without the results. The time of an edit
+        is the start of a request; the next request was the first without the results.
         """
         times = [request.time for request in log.requests]
         ids: dict[int, list[str]] = {}
@@ -353,7 +359,7 @@ class ConversationBuilder:
                 self.skip("replaced result of an unknown request or call")
             else:
                 ids.setdefault(position, []).append(id)
-        return [Compaction(p, "clear", cleared=tuple(found)) for p, found in ids.items()]
+        return ids
 
     def _find_row_after(self, row: int, time: float | None, hidden: int) -> int:
         """Return the index of the first row after the compaction that a row describes."""

@@ -17,9 +17,10 @@
   the beginning, and Codex drops developer messages at a compaction.
 - Searches and images that the provider made have no logged result. They are skipped and counted.
 - A compaction may have a ``replacement_history``: the list of the items that replace the context.
-  An item from before the compaction counts as kept if it is in this list. The text of the user
-  messages that are only in this list is the summary. If the provider wrote the summary, it is
-  encrypted and is not read.
+  An item from before the compaction counts as kept if it is in this list. All other items of the list,
+  such as the summary, become messages of ``Compaction.context``. If the provider wrote the summary, it
+  is encrypted and cannot be read. Its size (``Compaction.hidden_tokens``) is taken from Codex's estimate
+  of the new context, which is logged after the compaction.
 - If a compaction has no ``replacement_history``, the kept items are those that Codex restores when
   it resumes a session: the messages before the first turn, and the newest prompts that fit in
   20,000 tokens, with four bytes counted as one token. If Codex truncates a message to fit, the
@@ -36,14 +37,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from ctxlab.formats.base import SkipCallback
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.codex import items
 from ctxlab.formats.common.chat_format import MessageBuilder
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import get_in, get_text
-from ctxlab.messages.types import Compaction, Message, Role, Usage
+from ctxlab.formats.fields import get_count, get_in, get_text
+from ctxlab.messages.types import Compaction, Message, Role, Substitute, Usage
 
 _MAX_USER_TOKENS = 20_000
 
@@ -72,12 +75,29 @@ class _MessageItem(NamedTuple):
     "True if the message is a prompt of the user, which begins a turn"
 
 
-class _CompactionItem(NamedTuple):
-    """A compaction, with the indices of the items that were kept."""
+@dataclass
+class _CompactionItem:
+    """A compaction, with the context that Codex continued with."""
 
-    kept: frozenset[int]
-    summary: str | None
+    context: tuple[int | Message, ...]
+    "the context in order: an item that was kept by its index, any other message as it was sent"
+    history: list[Any]
+    "the replacement history; empty if there is none"
+    estimate: int | None = None
+    "tokens of the new context as estimated by Codex, with the base instructions"
     messages: tuple[Message, ...] = ()
+
+    def estimate_hidden_tokens(self, instructions: str) -> int | None:
+        """Return Codex's estimate of the encrypted content, or None if it is not known.
+
+        Codex counts four bytes as a token. Its estimate minus that of all other content remains.
+        """
+        shown = [item for item in self.history if not get_text(item, "encrypted_content")]
+        if len(shown) == len(self.history):
+            return 0
+        known = [instructions, *map(dump_json, shown)]
+        rest = (self.estimate or 0) - sum(map(_estimate_tokens, known))
+        return rest if self.estimate and instructions and rest > 0 else None
 
 
 _Item: TypeAlias = _AnswerItem | _MessageItem | _CompactionItem
@@ -152,7 +172,8 @@ class RolloutBuilder:
 
         It becomes the usage of the newest answer and replaces a usage set before. If that answer is
         complete and already has usage, the new usage becomes that of the next answer. A token count
-        without usage and a repeated one are ignored, because they contain nothing new.
+        without usage and a repeated one are ignored, because they contain nothing new. Directly after
+        a compaction, a token count without usage contains Codex's estimate of the new context.
 
         Parameters
         ----------
@@ -161,6 +182,9 @@ class RolloutBuilder:
         """
         billed = items.parse_usage(get_in(info, "last_token_usage"))
         totals = get_in(info, "total_token_usage")
+        last = self._items[-1] if self._items else None
+        if billed is None and isinstance(last, _CompactionItem):
+            last.estimate = get_count(info, "last_token_usage", "total_tokens") or None
         if billed is None or (totals is not None and totals == self._last_totals):
             return
         self._last_totals = totals
@@ -191,14 +215,15 @@ class RolloutBuilder:
             If an item of the replacement history is malformed.
         """
         history, summary = payload.get("replacement_history"), get_text(payload, "message")
+        context: list[int | Message]
         if isinstance(history, list):
-            kept, stands_in = _match_history(self._visible_items(), history)
-            summary = "\n\n".join(stands_in) or summary
+            context = _match_history(self._visible_items(), history)
         else:
-            kept = self._kept_on_resume()
+            history, context = [], [*sorted(self._kept_on_resume())]
+            context += [Message("user", summary)] if summary else []
         self._end_answer()
         self._last_caller = None
-        self._items.append(_CompactionItem(kept, summary))
+        self._items.append(_CompactionItem(tuple(context), history))
 
     def roll_back(self, turns: int) -> None:
         """Remove the newest turns.
@@ -263,9 +288,14 @@ class RolloutBuilder:
         for item in self._items:
             spans.append(range(len(messages), len(messages) + len(item.messages)))
             if isinstance(item, _CompactionItem):
-                positions = (position for i in sorted(item.kept) for position in spans[i])
-                kept = (*range(len(opening)), *positions)
-                compactions.append(Compaction(len(messages), summary=item.summary, kept=kept))
+                context: list[int | Substitute] = [*range(len(opening))]
+                for each in item.context:
+                    context += [Substitute(each)] if isinstance(each, Message) else spans[each]
+                hidden = item.estimate_hidden_tokens(instructions or "")
+                if hidden is None:
+                    self.skip("encrypted summary of unknown size")
+                here = len(messages)
+                compactions.append(Compaction(here, tuple(context), hidden_tokens=hidden or 0))
             elif isinstance(item, _AnswerItem) and not item.messages:
                 self.skip("answer without text or calls")
             messages += item.messages
@@ -320,7 +350,7 @@ class RolloutBuilder:
         view: list[int] = []
         for index, item in enumerate(self._items):
             if isinstance(item, _CompactionItem):
-                view = sorted(item.kept)
+                view = sorted(each for each in item.context if isinstance(each, int))
             else:
                 view.append(index)
         return [(index, self._items[index].messages) for index in view]
@@ -343,28 +373,49 @@ def _is_context_item(item: _Item) -> bool:
     return sent and item.messages[0].role != "tool"
 
 
-def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozenset[int], list[str]]:
+def _match_history(visible: _IndexedItems, history: list[Any]) -> list[int | Message]:
     """Compare the items before a compaction with its replacement history.
 
-    Returns the indices of the items that the history repeats completely, and the texts of all other
-    user messages in the history.
+    Returns the context after the compaction, as in ``_CompactionItem``. An item of the history is an
+    earlier item if all messages of the earlier item are in the history. Other items are converted to
+    messages.
     """
     keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
     repeated = Counter(keys[old][0] for old in found.values())
     total = Counter(index for index, _ in keys)
-    new = (item for index, item in enumerate(history) if index not in found)
-    users = (item for item in new if get_in(item, "role") == "user")
-    stands_in = [text for item in users for text in items.content_texts(item.get("content"))]
-    return frozenset(i for i, count in repeated.items() if count == total[i]), stands_in
+    kept = {new: keys[old][0] for new, old in found.items()}
+    kept = {new: index for new, index in kept.items() if repeated[index] == total[index]}
+    context: list[int | Message] = []
+    for index, group in groupby(range(len(history)), kept.get):
+        if index is None:
+            context += _convert_items([history[new] for new in group])
+        elif index not in context:
+            context.append(index)
+    return context
+
+
+def _convert_items(history: list[Any]) -> tuple[Message, ...]:
+    """Convert items of a replacement history to messages. Encrypted items are left out."""
+    builder = RolloutBuilder(ignore_skip)
+    builder._has_begun = True
+    for item in history:
+        if isinstance(item, dict):
+            builder.add_item(item, None)
+    return builder.build_messages(None)[0]
 
 
 def _newest_user_messages(visible: _IndexedItems) -> frozenset[int]:
     """Return the indices of the newest user messages that fit in ``_MAX_USER_TOKENS``."""
     kept, left = set(), _MAX_USER_TOKENS
     for index, (message, *_) in reversed(visible):
-        left -= -(-len(message.text.encode("utf-8", "replace")) // 4)
+        left -= _estimate_tokens(message.text)
         if left < 0:
             break
         kept.add(index)
     return frozenset(kept)
+
+
+def _estimate_tokens(text: str) -> int:
+    """Return the number of tokens as Codex estimates it: four bytes are one token."""
+    return -(-len(text.encode("utf-8", "replace")) // 4)

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from msgspec.structs import replace
-
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import MessageBuilder
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.copilot_cli import events
 from ctxlab.formats.fields import get_count, get_text, require_text
 from ctxlab.messages.types import Compaction, Message, Usage
@@ -26,10 +25,12 @@ _NOTIFICATION_TAG = "<system_notification"
 class _CompactionItem:
     """A compaction among the items of a conversation."""
 
-    compaction: Compaction
-    "the compaction; its position and its kept messages are set when the messages are built"
+    summary: str | None
+    "text that replaced the earlier messages; None if the log does not contain it"
     first_kept: int
     "index of the first item that the compaction did not replace"
+    fields: dict[str, Any]
+    "other fields of the compaction"
 
 
 _Item: TypeAlias = MessageBuilder | Message | _CompactionItem
@@ -96,20 +97,21 @@ class ConversationBuilder:
         for _ in self._pending_reasoning:
             self.skip("reasoning without an answer")
         opening = (self._system,) if self._system else ()
-        messages, compactions = [*opening], []
+        messages = [*opening]
+        built = CompactionBuilder(messages)
         starts: list[int] = []
         for item in self._items:
             starts.append(len(messages))
             if isinstance(item, Message):
                 messages.append(item)
             elif isinstance(item, _CompactionItem):
-                kept = (*range(len(opening)), *range(starts[item.first_kept], len(messages)))
-                compactions.append(replace(item.compaction, position=len(messages), kept=kept))
+                kept = range(starts[item.first_kept], len(messages))
+                built.add_summary(len(messages), item.summary, kept, **item.fields)
             elif item.texts or item.calls:
                 messages += item.messages
             else:
                 self.skip("answer without text or calls")
-        return tuple(messages) if len(messages) > len(opening) else (), tuple(compactions)
+        return tuple(messages) if len(messages) > len(opening) else (), tuple(built.compactions)
 
     def _add_system(self, data: dict[str, Any], time: float | None) -> None:
         text = require_text(data.get("content"), "content")
@@ -224,13 +226,13 @@ class ConversationBuilder:
         if summary:
             summary = _build_summary_text(summary, self._prompts[: self._replaced_prompts])
         tokens = get_count(data, "preCompactionTokens") or None
-        compaction = Compaction(0, summary=summary, trigger=trigger, tokens_before=tokens)
-        self._items.append(_CompactionItem(compaction, first_kept))
+        fields = {"trigger": trigger, "tokens_before": tokens}
+        self._items.append(_CompactionItem(summary, first_kept, fields))
 
     def _clear_context(self, data: dict[str, Any], time: float | None) -> None:
         self._prompts.clear()
-        compaction = Compaction(0, summary=get_text(data, "initialMessage"), trigger="clear")
-        self._items.append(_CompactionItem(compaction, len(self._items)))
+        summary = get_text(data, "initialMessage")
+        self._items.append(_CompactionItem(summary, len(self._items), {"trigger": "clear"}))
 
 
 EVENT_METHODS: dict[str, Callable[[ConversationBuilder, dict[str, Any], float | None], None]] = {

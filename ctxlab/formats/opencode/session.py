@@ -50,6 +50,7 @@ from typing import Any, NamedTuple
 
 from ctxlab.formats.base import SkipCallback, Source, ignore_skip
 from ctxlab.formats.common.chat_format import build_session, most_common_model
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.fields import (
     get_in,
     get_list,
@@ -62,6 +63,7 @@ from ctxlab.formats.fields import (
 )
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.opencode.parts import (
+    SUMMARY_QUESTION,
     convert_steps,
     convert_user_parts,
     parse_milliseconds,
@@ -204,6 +206,16 @@ def _is_sent_again(info: dict[str, Any], parts: list[dict[str, Any]]) -> bool:
     return stopped and any(part.get("type") not in _BARE_PART_TYPES for part in parts)
 
 
+class _Summary(NamedTuple):
+    """A compaction that replaced messages by a summary."""
+
+    sent: list[Message]
+    "messages that opencode sent instead"
+    kept: range
+    "positions of the messages that were kept"
+    trigger: str | None
+
+
 class _ClearedResult(NamedTuple):
     """A tool result that opencode cleared."""
 
@@ -231,7 +243,8 @@ class _SessionBuilder:
     "provider → number of answers"
     agent: str | None = field(default=None, init=False)
     "agent that the first user message was sent to, such as ``build`` or ``plan``"
-    _compactions: list[Compaction] = field(default_factory=list, init=False)
+    _summaries: dict[int, list[_Summary]] = field(default_factory=dict, init=False)
+    "position of the first message after a compaction → the compactions at this position"
     _cleared: list[_ClearedResult] = field(default_factory=list, init=False)
     _starts: dict[str, int] = field(default_factory=dict, init=False)
     _compaction_parts: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
@@ -296,8 +309,12 @@ class _SessionBuilder:
             later = range(start, len(self.messages))
             places = (place for place in later if _is_sent_after(self.messages[place], time))
             calls.setdefault(next(places, len(self.messages)), []).append(call)
-        cleared = [Compaction(place, "clear", cleared=tuple(ids)) for place, ids in calls.items()]
-        return sorted([*self._compactions, *cleared], key=lambda each: each.position)
+        built = CompactionBuilder(self.messages)
+        for place in sorted({*calls, *self._summaries}):
+            for sent, kept, trigger in self._summaries.get(place, ()):
+                built.add_summary(place, sent, kept, trigger=trigger)
+            built.add_clearing(place, calls.get(place, ()))
+        return built.compactions
 
     def _add_user(self, id: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         finished = id in self.summaries.values()
@@ -349,8 +366,10 @@ class _SessionBuilder:
         first = self._starts.get(get_text(asked, "tail_start_id") or "", here)
         triggers = {True: "auto", False: "manual"}
         trigger = triggers.get(asked["auto"]) if isinstance(asked.get("auto"), bool) else None
-        summary, kept = "\n\n".join(texts) or None, tuple(range(first, here))
-        self._compactions.append(Compaction(here, summary=summary, kept=kept, trigger=trigger))
+        sent = [Message("user", SUMMARY_QUESTION)] if asked else []
+        if summary := "\n\n".join(texts):
+            sent.append(Message("assistant", summary))
+        self._summaries.setdefault(here, []).append(_Summary(sent, range(first, here), trigger))
 
 
 def _is_sent_after(message: Message, time: float) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import chat_format
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_in,
@@ -132,21 +133,20 @@ class EventHistory:
             One compaction for each time a condenser removed events.
         """
         messages: list[Message] = []
-        compactions: list[Compaction] = []
+        built = CompactionBuilder(messages)
         kept: list[tuple[int, _Unit]] = []
         last = next((i for i in reversed(self._items) if isinstance(i, _Unit)), None)
         for item in self._items:
             if isinstance(item, _Condensation):
                 kept = [(place, unit) for place, unit in kept if item.keeps(unit)]
                 spans = (range(place, place + len(unit.messages)) for place, unit in kept)
-                stayed = tuple(chain.from_iterable(spans))
-                compactions.append(Compaction(len(messages), summary=item.summary, kept=stayed))
+                built.add_summary(len(messages), item.summary, chain.from_iterable(spans))
                 continue
             if item.is_finish and item is not last:
                 item.messages[0] = _finish_as_text(item)
             kept.append((len(messages), item))
             messages += item.messages
-        return tuple(messages), tuple(compactions)
+        return tuple(messages), tuple(built.compactions)
 
     def _add_action(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         by_user = event.get("source") == "user"

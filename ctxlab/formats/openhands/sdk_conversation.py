@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.api_content import parse_tool_call, parse_tools
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, text_part
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
     get_count,
@@ -175,7 +176,7 @@ class SdkConversation:
             One compaction for each condensation.
         """
         messages: list[Message] = []
-        compactions: list[Compaction] = []
+        built = CompactionBuilder(messages)
         kept: list[tuple[int, _Unit]] = []
         for item in self._items:
             if isinstance(item, _Unit):
@@ -184,13 +185,12 @@ class SdkConversation:
                 continue
             kept = [(at, unit) for at, unit in kept if unit.events.isdisjoint(item.forgotten)]
             spans = (range(at, at + len(unit.messages)) for at, unit in kept)
-            stayed = tuple(chain.from_iterable(spans))
-            compactions.append(
-                Compaction(len(messages), summary=item.summary, kept=stayed, trigger=item.trigger)
+            built.add_summary(
+                len(messages), item.summary, chain.from_iterable(spans), trigger=item.trigger
             )
         for _ in self.billed:
             self.skip("usage of a call without a message")
-        return messages, compactions
+        return messages, built.compactions
 
     def _add_system_prompt(self, event: dict[str, Any]) -> None:
         definitions = get_list(event, "tools")

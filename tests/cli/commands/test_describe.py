@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from compacting import summarised
 from running import Run, a_recording, on_a_terminal
 
 from ctxlab.formats import write
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Message, Recording, Usage
 
 
 def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:
@@ -88,8 +89,8 @@ def billed_log(folder: Path, **meta: str) -> Path:
         usage = Usage(input=bill if turn < 30 else bill // 3)
         said = "Reading on. " * (turn % 5 + 1)
         messages.append(Message("assistant", said, usage=usage, reasoning="Let me see."))
-    compaction = Compaction(
-        21, "summary", "So far all is well.", trigger="auto", tokens_before=20_500
+    compaction = summarised(
+        messages, 21, "So far all is well.", trigger="auto", tokens_before=20_500
     )
     path = folder / "billed.jsonl"
     write(
@@ -115,6 +116,7 @@ def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_p
     assert "with billed token counts: ctxlab's counts differ from the bills by" in said
     assert "Context was probably cleared without an entry in the log: the bill falls by" in said
     assert "before message 31 of billed" in said
+    assert "Directly after recorded compactions, the counts of the recorded requests differ" in said
 
 
 def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its_counts(

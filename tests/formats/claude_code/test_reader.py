@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from claude_rows import Read, Row, boundary, call, result, said, shape, text, user
+from compacting import Cleared, Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Usage
+from ctxlab.messages.types import Usage
 
 
 def test_the_rows_of_one_message_are_one_message(read: Read) -> None:
@@ -129,8 +130,8 @@ def test_a_compaction_is_marked_and_its_summary_is_no_message(read: Read) -> Non
     rows = [user("hi"), said("m1", text("a")), boundary(trigger="auto", preTokens=99)]
     (recording,) = read(*rows, user("In short", isCompactSummary=True), user("go on"))
     assert [*shape(recording)] == ["user:hi", "assistant:a", "user:go on"]
-    assert recording.compactions == (
-        Compaction(2, "summary", summary="In short", trigger="auto", tokens_before=99),
+    assert described(recording) == (
+        Summary(2, summary="In short", trigger="auto", tokens_before=99),
     )
 
 
@@ -138,9 +139,7 @@ def test_cleared_results_are_marked_by_their_calls(read: Read) -> None:
     rows = [said("m1", call("c1")), user([result("c1")])]
     cleared = boundary("micro", trigger="auto", preTokens=50, compactedToolIds=["c1"])
     (recording,) = read(*rows, cleared, said("m2", text("a")))
-    assert recording.compactions == (
-        Compaction(2, "clear", cleared=("c1",), trigger="auto", tokens_before=50),
-    )
+    assert described(recording) == (Cleared(2, ("c1",), trigger="auto", tokens_before=50),)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_what_a_compaction_kept_is_marked_and_an_answer_stays_with_its_results(
     rows = [user("hi", uuid="a"), {"type": "progress", "uuid": "x"}, user("do", uuid="b")]
     rows += [said("m1", call("c"), uuid="b2"), user([result("c")], uuid="b3")]
     (recording,) = read(*rows, boundary(**metadata), user("In short", isCompactSummary=True))
-    assert recording.compactions == (Compaction(4, "summary", summary="In short", kept=(1, 2, 3)),)
+    assert described(recording) == (Summary(4, summary="In short", kept=(1, 2, 3)),)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +165,12 @@ def test_what_a_compaction_kept_is_marked_and_an_answer_stays_with_its_results(
 def test_a_kept_segment_whose_ends_are_not_known_keeps_nothing(read: Read, segment: Any) -> None:
     rows = [user("hi", uuid="a"), user("do", uuid="b"), boundary(preservedSegment=segment)]
     (recording,) = read(*rows)
-    assert recording.compactions == (Compaction(2, "summary"),)
+    assert described(recording) == (Summary(2),)
 
 
 def test_a_summary_without_a_boundary_is_a_compaction_too(read: Read) -> None:
     (recording,) = read(user("In short", isCompactSummary=True), user("go on"))
-    assert recording.compactions == (Compaction(0, "summary", summary="In short"),)
+    assert described(recording) == (Summary(0, summary="In short"),)
 
 
 def test_side_chains_are_recordings_of_their_own_in_the_same_cluster(read: Read) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 NUMBERS = count()
 BILLED = {"input_tokens": 5, "cache_read_input_tokens": 90, "output_tokens": 1}
@@ -147,8 +148,8 @@ def test_a_compaction_has_the_summary_that_follows(read: Callable[..., list[Reco
         user([text("The text of a skill.")], isSynthetic=True),
         said("m2", text("b")),
     )
-    assert found.compactions == (
-        Compaction(1, summary="In short: a.", trigger="auto", tokens_before=900),
+    assert described(found) == (
+        Summary(1, summary="In short: a.", trigger="auto", tokens_before=900),
     )
     assert [m.text for m in found.messages] == ["a", "The text of a skill.", "b"]
     assert found.messages[1].extra == {"meta": True}

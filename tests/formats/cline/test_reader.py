@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Cleared, Summary, described
 from reading import shape
 
 from ctxlab import replay
 from ctxlab.errors import ReadError
 from ctxlab.formats import FORMATS, FileHead, detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 from ctxlab.strategies import recorded
 
 Row = dict[str, Any]
@@ -318,22 +319,21 @@ def test_a_deleted_range_is_a_compaction_before_the_next_answer(read: Read) -> N
     ]
     history = [task(), answer("a"), user("b"), answer("c"), user("d"), answer("e")]
     recording = read(*history, ui_messages=log)
-    assert recording.compactions == (Compaction(5, kept=(0, 1, 4)),)
+    assert described(recording) == (Summary(5, kept=(0, 1, 4)),)
 
 
 def test_changes_of_the_range_that_no_answer_saw_are_one_compaction(read: Read) -> None:
     log = [request(1, -1), say(3, 4, [2, 2]), say(4, 5, [2, 4])]
     history = [task(), answer("a"), user("b"), answer("c"), user("d"), user("e"), answer("f")]
     recording = read(*history, ui_messages=log)
-    assert recording.compactions == (Compaction(6, kept=(0, 1, 5)),)
+    assert described(recording) == (Summary(6, kept=(0, 1, 5)),)
 
 
 def test_an_answer_whose_results_were_deleted_is_not_kept(read: Read) -> None:
     rows = [task(), answer(xml()), user(header(), "A"), answer(xml("b")), user(header("b"), "B")]
     recording = read(*rows, answer("end"), ui_messages=[request(1, -1), say(2, 4, [2, 2])])
-    (compaction,) = recording.compactions
     assert [m.role for m in recording.messages] == ["user", *["assistant", "tool"] * 2, "assistant"]
-    assert compaction == Compaction(5, kept=(0, 3, 4))
+    assert described(recording) == (Summary(5, kept=(0, 3, 4)),)
 
 
 def edit(index: int, kind: int, block: int, ts: int, said: str) -> list[Any]:
@@ -351,7 +351,7 @@ def test_a_result_that_a_note_replaced_is_cleared_before_the_next_request(read: 
         ui_messages=log,
         context_history=[edit(2, 2, 1, 3000, "see below"), edit(4, 4, 1, 3000, "other")],
     )
-    assert recording.compactions == (Compaction(7, "clear", cleared=("xml-1",)),)
+    assert described(recording) == (Cleared(7, ("xml-1",)),)
     assert recording.skipped == {"file content replaced within a message": 1}
 
 
@@ -359,7 +359,7 @@ def test_the_note_about_removed_messages_replaces_the_first_answer(read: Read) -
     history = [task(), answer("a"), user("b"), answer("c"), user("d"), answer("e")]
     log = [request(1, -1), say(3, 4, [2, 3])]
     recording = read(*history, ui_messages=log, context_history=[edit(1, 0, 0, 2, "removed")])
-    assert recording.compactions == (Compaction(5, summary="removed", kept=(0, 4)),)
+    assert described(recording) == (Summary(5, summary="removed", kept=(0, 4)),)
 
 
 CONDENSED = [
@@ -378,7 +378,7 @@ CONDENSED = [
 def test_a_summary_takes_effect_after_the_three_rows_that_were_kept(read: Read) -> None:
     recording = read(*CONDENSED)
     assert [*shape(recording)][1:5] == ["a:+t1", "t:ok=t1", "a:+t2", "t:ok=t2"]
-    assert recording.compactions == (Compaction(6, summary="in short", kept=(0, 3, 4, 5)),)
+    assert described(recording) == (Summary(6, summary="in short", kept=(0, 3, 4, 5)),)
 
 
 def test_the_log_of_the_user_interface_has_the_time_and_size_of_a_summary(read: Read) -> None:
@@ -399,7 +399,7 @@ def test_a_summary_of_all_rows_takes_effect_at_once_and_replaces_the_one_before(
         user("two", isSummary=True, condenseId="l"),
         user("d"),
     )
-    assert recording.compactions == (Compaction(2, summary="one"), Compaction(4, summary="two"))
+    assert described(recording) == (Summary(2, summary="one"), Summary(4, summary="two"))
 
 
 def test_a_truncation_keeps_as_many_rows_as_it_hides_and_shows_its_marker(read: Read) -> None:
@@ -413,7 +413,7 @@ def test_a_truncation_keeps_as_many_rows_as_it_hides_and_shows_its_marker(read: 
         answer("e"),
     )
     assert [m.text for m in recording.messages[1:]] == ["a", "b", "c", "d", "e"]
-    assert recording.compactions == (Compaction(5, summary="2 hidden", kept=(0, 3, 4)),)
+    assert described(recording) == (Summary(5, summary="2 hidden", kept=(0, 3, 4)),)
 
 
 def test_a_marker_among_earlier_rows_is_shown_only_after_its_own_truncation(read: Read) -> None:
@@ -432,9 +432,9 @@ def test_a_marker_among_earlier_rows_is_shown_only_after_its_own_truncation(read
         {"ts": 3500, "type": "say", "say": "condense_context", "contextCondense": about[0]},
         {"ts": 5500, "type": "say", "say": "x", "contextTruncation": about[1]},
     ]
-    assert read(*rows, ui_messages=log).compactions == (
-        Compaction(3, summary="one", kept=(0, 2)),
-        Compaction(5, summary="one\n\ntwo", kept=(0, 3, 4), tokens_before=90),
+    assert described(read(*rows, ui_messages=log)) == (
+        Summary(3, summary="one", kept=(0, 2)),
+        Summary(5, summary="one\n\ntwo", kept=(0, 3, 4), tokens_before=90),
     )
 
 
@@ -474,9 +474,7 @@ def test_a_summary_of_the_sdk_replaces_the_rows_before_it(tmp_path: Path) -> Non
     wrapper = {"version": 1, "agent": "lead", "sessionId": "s", "messages": rows}
     path.write_text(json.dumps(wrapper))
     (recording,) = load(path)
-    assert recording.compactions == (
-        Compaction(4, summary="short", kept=(2, 3), tokens_before=900),
-    )
+    assert described(recording) == (Summary(4, summary="short", kept=(2, 3), tokens_before=900),)
 
 
 def test_histories_in_one_folder_are_separate_recordings(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]
@@ -263,7 +264,7 @@ def test_turns_that_were_rolled_back_are_counted(read: Read) -> None:
         "a:b",
         "u:d",
     ]
-    assert recording.compactions == ()
+    assert described(recording) == ()
     assert recording.skipped == {"message taken back": 4}
     more = row("event_msg", {"type": "thread_rolled_back", "num_turns": 9})
     assert [*shape(read(META, environment, *rows, more, user("d")))][1:] == ["u:d"]
@@ -282,14 +283,30 @@ def test_a_compaction_kept_what_its_history_says_again(read: Read) -> None:
     history = [user("one"), said("developer", "rules"), user("two"), user("in short")]
     recording = read(base, *rows, compacted(*history, message="ignored"), answer("b"))
     assert [*shape(recording)] == ["s:base", "s:rules", "u:one", "a:a+c", "t:ok=c", "u:two", "a:b"]
-    assert recording.compactions == (Compaction(6, summary="in short", kept=(0, 1, 2, 5)),)
+    assert described(recording) == (Summary(6, summary="in short", kept=(0, 2, 1, 5)),)
+
+
+def test_the_size_of_an_encrypted_summary_is_what_codex_estimated(read: Read) -> None:
+    base = row("session_meta", META["payload"] | {"base_instructions": {"text": "b" * 400}})
+    summary = item("compaction", encrypted_content="gAAAA")
+    kept = user("two")
+    estimate = {"last_token_usage": {"input_tokens": 0, "total_tokens": 1000}}
+    said_later = row("event_msg", {"type": "token_count", "info": estimate})
+    rows = [user("one"), answer("a"), kept, compacted(kept, summary, message="")]
+    (compaction,) = read(base, *rows, said_later, answer("b")).compactions
+    shown = -(-len(json.dumps(kept["payload"], separators=(",", ":"))) // 4)
+    assert (compaction.kept, compaction.summary) == ((0, 3), None)
+    assert compaction.hidden_tokens == 1000 - 100 - shown
+    unknown = read(base, *rows, answer("b"))
+    assert unknown.compactions[0].hidden_tokens == 0
+    assert unknown.skipped == {"encrypted summary of unknown size": 1}
 
 
 def test_an_answer_stayed_where_all_of_it_is_said_again(read: Read) -> None:
     rows = [user("one"), answer("a"), call("c"), output("c"), answer("b"), call("d"), output("d")]
     history = [answer("a"), call("c"), output("c"), answer("b")]
     recording = read(META, *rows, compacted(*history, message=""), user("two"))
-    assert recording.compactions == (Compaction(5, kept=(1, 2)),)
+    assert described(recording) == (Summary(5, summary="b", kept=(1, 2)),)
 
 
 def test_what_is_said_twice_is_kept_once_the_newest_first(read: Read) -> None:
@@ -306,9 +323,9 @@ def test_a_compaction_without_a_history_kept_the_context_and_the_users_newest_tu
     rows = [context, user(long), answer("a"), user(short), answer("b"), user("z")]
     recording = read(META, *rows, compacted(bare=True), user(short), compacted(bare=True))
     # 15,000 and 10,000 tokens do not fit together.
-    assert recording.compactions == (
-        Compaction(6, summary="in short", kept=(0, 3, 5)),
-        Compaction(7, summary="in short", kept=(0, 5, 6)),
+    assert described(recording) == (
+        Summary(6, summary="in short", kept=(0, 3, 5)),
+        Summary(7, summary="in short", kept=(0, 5, 6)),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
@@ -320,21 +321,21 @@ def test_the_summary_contains_the_prompts_that_were_replaced(read: Read) -> None
 
 def test_a_compaction_without_a_start_keeps_only_the_system_message(read: Read) -> None:
     rows = [event("system.message", content="sys"), user("hi"), compact(None), user("go on")]
-    assert only(read(*rows)).compactions == (Compaction(2, kept=(0,)),)
+    assert described(only(read(*rows))) == (Summary(2, kept=(0,)),)
 
 
 def test_a_compaction_that_failed_is_counted(read: Read) -> None:
     failed = event("session.compaction_complete", success=False, error="too long")
     recording = only(read(user("hi"), COMPACTING, failed, answer("a"), compact(None)))
-    assert recording.compactions == (Compaction(2),)
+    assert described(recording) == (Summary(2),)
     assert recording.skipped == {"failed compaction": 1}
 
 
 def test_a_cleared_context_is_a_compaction_that_keeps_no_message(read: Read) -> None:
     rows = [user("one"), answer("a"), event("session.context_cleared", initialMessage="Start.")]
     recording = only(read(*rows, user("two"), compact("S")))
-    clear, summary = recording.compactions
-    assert clear == Compaction(2, summary="Start.", trigger="clear")
+    clear, summary = described(recording)
+    assert clear == Summary(2, summary="Start.", trigger="clear")
     assert "one\n" not in (summary.summary or "")
 
 

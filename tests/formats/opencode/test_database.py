@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 from samples import HERE, files_of, packed
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 
 @pytest.fixture
@@ -97,8 +98,8 @@ def test_a_session_of_opencode_2_reads_as_the_model_reads_it(newer: Path) -> Non
         "u:Go on with the picture.",
         "a:It shows a cat.",
     ]
-    summary = "The user asks about a.png.\n\n[Assistant]: I will look."
-    assert recording.compactions == (Compaction(4, summary=summary, trigger="auto"),)
+    summary = "What did we do so far?\n\nThe user asks about a.png.\n\n[Assistant]: I will look."
+    assert described(recording) == (Summary(4, summary=summary, trigger="auto"),)
     assert recording.skipped == {"row of type model-switched": 1, "row of type idle": 1}
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Cleared, Summary, described
 from reading import shape
 from samples import HERE
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 from ctxlab.sessions.log_library import LogLibrary
 
 Row = dict[str, Any]
@@ -213,14 +214,16 @@ def test_a_compaction_keeps_the_messages_from_its_tail_on(read: Read) -> None:
         said("d", "done"),
     )
     assert [*shape(recording)][3:] == ["u:more", "a:yes", "u:go on", "a:done"]
-    assert recording.compactions == (
-        Compaction(5, summary="in short", kept=(3, 4), trigger="auto"),
+    assert described(recording) == (
+        Summary(5, summary="What did we do so far?\n\nin short", kept=(3, 4), trigger="auto"),
     )
 
 
 def test_a_compaction_on_request_is_manual_and_keeps_nothing(read: Read) -> None:
     rows = [user("u", "hi"), said("a", "yes"), compaction("x", auto=False), summary("y", "x")]
-    assert read(*rows).compactions == (Compaction(2, summary="in short", trigger="manual"),)
+    assert described(read(*rows)) == (
+        Summary(2, summary="What did we do so far?\n\nin short", trigger="manual"),
+    )
 
 
 @pytest.mark.parametrize("broken", [{"error": ABORTED}, {"finish": None}])
@@ -228,14 +231,14 @@ def test_a_compaction_without_a_summary_remains_a_question(read: Read, broken: R
     recording = read(
         user("u", "hi"), said("a", "yes"), compaction("x"), summary("y", "x", **broken)
     )
-    assert recording.compactions == ()
+    assert described(recording) == ()
     assert [*shape(recording)][2:] == ["u:What did we do so far?", "a:in short"]
 
 
 def test_older_versions_stored_only_the_summary(read: Read) -> None:
     rows = [user("u", "hi"), said("a", "yes"), summary("y", "u", finish=None), user("v", "go on")]
     recording = read(*rows)
-    assert recording.compactions == (Compaction(2, summary="in short"),)
+    assert described(recording) == (Summary(2, summary="in short"),)
     assert [*shape(recording)] == ["u:hi", "a:yes", "u:go on"]
 
 
@@ -251,9 +254,9 @@ def test_a_cleared_result_keeps_its_output_until_it_was_cleared(read: Read) -> N
         said("f", "yes", at=4000),
     )
     assert [*shape(recording)][2:4] == ["t:ok=c", "t:ok=d"]
-    assert recording.compactions == (
-        Compaction(7, "clear", cleared=("c", "d")),
-        Compaction(8, "clear", cleared=("e",)),
+    assert described(recording) == (
+        Cleared(7, ("c", "d")),
+        Cleared(8, ("e",)),
     )
 
 
@@ -365,11 +368,13 @@ def test_an_error_names_the_file_of_the_message(stored: Path) -> None:
 def test_the_sample_has_its_compactions(tmp_path: Path) -> None:
     (recording,) = load(HERE / "opencode.json")
     assert [message.role[0] for message in recording.messages] == [*"uattauat"]
-    assert recording.compactions == (
-        Compaction(
-            5, summary="The goal is to fix parse in /app/dates.py.", kept=(4,), trigger="auto"
+    assert described(recording) == (
+        Summary(
+            5,
+            summary="What did we do so far?\n\nThe goal is to fix parse in /app/dates.py.",
+            kept=(4,),
+            trigger="auto",
         ),
-        Compaction(6, "clear", cleared=("toolu_1",)),
     )
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, ToolCall, Usage
+from ctxlab.messages.types import Recording, ToolCall, Usage
 from ctxlab.messages.validation import find_violations
 
 Event = dict[str, Any]
@@ -264,8 +265,8 @@ def test_a_condensation_is_a_compaction(read: Callable[..., Recording]) -> None:
     after = message(7, "user", "go on")
     recording = read(*RUN, request, condensation(6, "e2", "e4"), after, base=state(used("rc", 9)))
     # The result of a forgotten call is forgotten with it.
-    assert recording.compactions == (
-        Compaction(4, summary="so far", kept=(0,), trigger="context_limit"),
+    assert described(recording) == (
+        Summary(4, summary="so far", kept=(0,), trigger="context_limit"),
     )
     assert recording.skipped == {"usage of a condensation": 1}
 

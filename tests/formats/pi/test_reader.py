@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]
 
 HEADER = {"type": "session", "id": "s1", "cwd": "/a", "timestamp": "1970-01-01T00:00:00Z"}
 NEWER = HEADER | {"version": 3}
+SUMMARY = (
+    "The conversation history before this point was compacted into the following summary:\n\n"
+    "<summary>\n{}\n</summary>"
+)
 
 
 def entry(role: str, content: Any = None, **message: Any) -> Row:
@@ -194,8 +199,8 @@ def test_a_compaction_kept_the_entries_from_its_index_on_counted_with_the_header
     rows = [user("a"), said("b"), change, user("c"), said("d"), compaction(firstKeptEntryIndex=4)]
     recording = read(*rows, user("e"))
     assert [*shape(recording)] == ["u:a", "a:b", "u:c", "a:d", "u:e"]
-    assert recording.compactions == (
-        Compaction(4, summary="in short", kept=(2, 3), tokens_before=99),
+    assert described(recording) == (
+        Summary(4, summary=SUMMARY.format("in short"), kept=(2, 3), tokens_before=99),
     )
 
 
@@ -219,7 +224,7 @@ def test_a_compaction_kept_the_entries_from_its_id_on(read: Read) -> None:
     )
     first, second = read(*rows, header=NEWER).compactions
     assert (first.position, first.kept) == (3, (2,))
-    assert (second.position, second.kept, second.summary) == (4, (1, 2, 3), "later")
+    assert (second.position, second.kept, second.summary) == (4, (1, 2, 3), SUMMARY.format("later"))
 
 
 @pytest.mark.parametrize("first", [{}, {"firstKeptEntryIndex": 50}, {"firstKeptEntryId": "no"}])
@@ -333,7 +338,7 @@ def test_what_the_real_compactions_kept_begins_with_a_turn_and_is_what_was_bille
     data: Path,
 ) -> None:
     before, large = load(data / "pi-mono")
-    assert large.compactions == ()
+    assert described(large) == ()
     assert [(c.position, c.tokens_before) for c in before.compactions] == [
         (351, 175004),
         (611, 185014),
