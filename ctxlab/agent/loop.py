@@ -328,8 +328,8 @@ class Agent:
         On ``KeyboardInterrupt``, the child processes of tools are ended. Each tool call without a
         result gets a result that reports the cancellation. Text that the model has already sent is
         stored, followed by "[Cancelled]". Then the exception is raised again. Closing the iterator
-        early has the same effects, without an exception. If the iterator of the previous turn was
-        not run to its end, it is closed first.
+        early has the same effects, without an exception. If the caller stopped reading the
+        iterator of the previous turn before its end, that iterator is closed first.
 
         Parameters
         ----------

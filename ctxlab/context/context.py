@@ -405,7 +405,7 @@ class Context(Ledger):
         self._check_not_fork()
         history, old = self.history, self.history_length
         if not old <= length <= len(history):
-            raise EditError(f"expected {old} <= length <= {len(history)}, got {length}")
+            raise EditError(f"expected a length of {old} to {len(history)} messages, got {length}")
         self.entries += history.entries[old:length]
         self.tokens += history.tokens_before[length] - history.tokens_before[old]
         self.dropped_at += [NEVER] * (length - old)

@@ -45,6 +45,9 @@ _MIN_CALL_CHARS = 30
 class TurnCounter:
     """Counter that assigns turn numbers to the messages of a conversation, one message at a time.
 
+    Each reply of the model is a turn, together with its tool calls and their results. A user message
+    belongs to the turn of the reply that follows.
+
     Examples
     --------
     >>> turns = TurnCounter()

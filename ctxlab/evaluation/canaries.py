@@ -398,7 +398,7 @@ class _FreeMessages:
 
 
 def _canary_role(message: Message) -> str | None:
-    """Classify a message by role; None if no canary can be appended to it.
+    """Classify a message by role; None for system prompts and empty messages, which are left out.
 
     The roles are ``user``, ``assistant``, ``calls`` (tool calls without text), ``output`` (plain
     tool results) and ``data`` (tool results that are empty or JSON). No kind of canary lists
@@ -456,4 +456,7 @@ def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     for first, second in pairs:
         if f"{first}{second}" not in together:
             yield f"{first} {second}"
-    raise SpecError(f"{recording.id}: no unused pair of value words is left; plant fewer canaries")
+    raise SpecError(
+        f"{recording.id}: all combinations of two words for the value of a canary are in use; "
+        "plant fewer canaries"
+    )

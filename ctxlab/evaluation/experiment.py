@@ -360,7 +360,7 @@ def measure_metrics(
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:
-    """Convert prices to JSON values; omit ``above`` if all requests have the same prices."""
+    """Convert prices to JSON values; omit ``above`` if long requests have no other prices."""
     figures: dict[str, Any] = msgspec.to_builtins(prices)
     above = list(figures.pop("above"))
     return {**figures, "above": above} if above else figures

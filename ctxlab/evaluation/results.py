@@ -206,7 +206,11 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """Table with one row per recording × strategy × limit: sums of the columns, and the scores."""
+        """Table with one row per recording × strategy × limit.
+
+        It contains the sums of the columns of ``requests`` over the requests of the recording, and the
+        scores.
+        """
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
         groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
         frame.insert(0, "requests", groups.size())

@@ -8,7 +8,8 @@ experiment file with the most common keys::
     limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's length
     model = "gpt-5"                             # counts and prices; default: model of each recording
     reserve = 1000                              # tokens of the limit kept for the reply
-    where = ["messages>=50", "model=claude*"]   # conditions on recordings; sample = 20 draws 20 of them
+    where = ["messages>=50", "model=claude*"]   # conditions on recordings
+    sample = 20                                 # number of recordings to draw; default: all
     metrics = ["usage", "validity", "cost", "recall"]
     calls = "auto"                              # model calls of strategies: auto, record, replay
     min_recall = 0.95                           # minimum far recall, relative to full history
@@ -255,7 +256,7 @@ def run_experiment(
     """Load the recordings of an experiment one at a time, and evaluate the strategies on them.
 
     In the results, ``manifest["spec"]`` is the experiment, and ``manifest["left_out"]`` lists the
-    files without a readable recording.
+    files that were left out, for example because they contain no recording.
 
     Parameters
     ----------
@@ -264,7 +265,7 @@ def run_experiment(
     progress : bool, optional
         Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
-        Called with a path and a reason for each file without a readable recording.
+        Called with the path and the reason for each file that is left out.
 
     Returns
     -------
@@ -276,7 +277,7 @@ def run_experiment(
     SpecError
         If no recording meets the conditions in ``where``.
     ReadError
-        If a file cannot be read.
+        If a file is malformed and the experiment does not skip errors (``on_error``).
     StrategyError
         If a strategy fails.
     ModelError

@@ -6,7 +6,7 @@ A *round* of compaction starts with each request that does not begin with all me
 previous request, because the strategy dropped or rewrote some of them. A strategy that summarizes
 starts a round once in a while. A sliding window that is full starts a round with every request. The
 rounds of a canary are counted from the first request after the canary. Round 0 lasts until the
-strategy drops or rewrites a message again. If a canary is not in view in round 0, the strategy
+strategy next drops or rewrites a message. If a canary is not in view in round 0, the strategy
 removed it as soon as its message arrived. Later rounds contain fewer canaries, because only canaries
 planted early in long recordings reach them. The number of canaries is reported with each figure.
 

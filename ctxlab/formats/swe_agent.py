@@ -174,7 +174,7 @@ def parse_swe_agent_message(row: Any) -> Message:
 
 
 def _rows_from_steps(steps: Any) -> list[Any]:
-    """Build the messages of a run from the steps of its trajectory, if the run has no history."""
+    """Build the messages of a run without a history from the steps of its trajectory."""
     if not isinstance(steps, list) or not steps:
         return []
     sent = get_list(get_in(steps[0], "query") or get_in(steps[0], "messages"))

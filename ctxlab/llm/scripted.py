@@ -28,7 +28,7 @@ from ctxlab.tokens.counter import get_counter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
 ScriptedAnswer: TypeAlias = str | Message | Reply | Exception
-"""One prepared answer of a ``ScriptedClient``; an exception is raised instead of returned."""
+"""One prepared answer of a ``ScriptedClient``. An exception stands for a request that fails."""
 
 _VECTOR_SIZE = 64
 "dimension of the embedding vectors"
@@ -40,14 +40,15 @@ class ScriptedClient(BaseClient, Embedder, Streamer):
     Requests of a batch are answered one after the other. Usage is counted with the encoding of the
     requested model, and the cost is 0. A request raises ``SpecError`` when all answers have been
     used. A stream yields the text word by word. An embedding vector consists of 64 normalized word
-    counts. The checksum of a word selects one of the counts, so strings with common words have
+    counts. The checksum of a word selects one of the counts, so strings that share words have
     similar vectors.
 
     Parameters
     ----------
     *answers : str, Message, Reply, Exception or callable
-        Answers in the order of the requests; an exception is raised instead of returned.
-        Alternatively, one function that takes a request and returns the answer.
+        Answers in the order of the requests, or one function that takes a request and returns the
+        answer. An exception stands for a request that fails: ``complete`` raises it, and
+        ``complete_all`` returns it in place of the reply.
 
     Examples
     --------

@@ -18,7 +18,7 @@ They do not belong to any file."""
 
 @dataclass(frozen=True, repr=False)
 class file_sessions(BaseStrategy):
-    """Sends only the messages about the active file, after the beginning of the conversation.
+    """Sends the beginning of the conversation and the messages about the active file, but no others.
 
     The beginning is the system prompt and the first user message. The session of a file
     consists of the beginning and the messages about the file.
@@ -88,7 +88,7 @@ class _FileSessions:
         self.routed_length = 0
 
     def route(self, context: Context, carry: int, follow: bool) -> Branch:
-        """Add new messages to the sessions of their files and return the session of the active file."""
+        """Add each new message to the branch of its file, and return the branch of the active file."""
         head = context.history.head_length if follow else _shared_head(context)
         for position in range(self.routed_length, context.history_length):
             if follow:

@@ -55,9 +55,9 @@ class middle_out(BaseStrategy):
     """Drops messages from the middle of the conversation until the request fits.
 
     A tool call and its results are dropped together, as one step; any other message is a step of
-    its own. The selection is made anew for each request, so dropped steps may come back when a
-    large step is no longer among the newest. The system prompt, the first user message and the
-    newest step are always kept.
+    its own. The selection is made anew for each request, so dropped steps may come back: a large new
+    step leaves little room for others, but when it is in the middle, it is dropped itself. The system
+    prompt, the first user message and the newest step are always kept.
 
     Source: AutoGen's ``TokenLimitedChatCompletionContext``, changed so that calls and results stay
     together.

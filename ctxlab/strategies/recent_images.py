@@ -20,8 +20,8 @@ class recent_images(BaseStrategy):
     r"""Replaces older images by a placeholder text and keeps the other parts of their messages.
 
     Source: Anthropic's computer-use demo (``only_n_most_recent_images``). The demo inserts no
-    placeholder for a removed image. Its parameter ``min_removal_threshold`` corresponds to ``chunk``,
-    but is set to the number of images to keep.
+    placeholder for a removed image. Its parameter ``min_removal_threshold`` is ``chunk`` in ctxlab; the
+    demo sets it to the number of images to keep.
 
     Examples
     --------

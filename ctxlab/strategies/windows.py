@@ -16,10 +16,10 @@ from ctxlab.strategies.base import BaseStrategy
 
 @dataclass(frozen=True, repr=False)
 class sliding_window(BaseStrategy):
-    """Keeps the newest messages that fit, and drops the oldest before each request.
+    """Keeps the system prompt, the first user message and the newest messages that fit.
 
-    By default the window fills the budget. Once it is full, nearly every request moves its start
-    and so invalidates the prompt cache.
+    The messages between them are dropped before each request. By default the window fills the budget.
+    Once it is full, nearly every request moves its start and so invalidates the prompt cache.
 
     Source: design note "Session Chunking" (``max_history``), and most agent libraries.
 

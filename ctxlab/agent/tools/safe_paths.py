@@ -176,7 +176,9 @@ path inside it
                 elif (link := _read_link(at[-1], part)) is not None:
                     links += 1
                     if links > _MAX_LINKS:
-                        raise OSError(errno.ELOOP, f"has more than {_MAX_LINKS} links", path)
+                        raise OSError(
+                            errno.ELOOP, f"leads through more than {_MAX_LINKS} links", path
+                        )
                     if link.startswith("/"):
                         while len(at) > 1:
                             os.close(at.pop())
@@ -187,7 +189,9 @@ path inside it
                     yield at[-1], part
                     return
                 elif len(at) > MAX_DEPTH:
-                    raise OSError(errno.ENAMETOOLONG, f"has more than {MAX_DEPTH} folders", path)
+                    raise OSError(
+                        errno.ENAMETOOLONG, f"is more than {MAX_DEPTH} folders deep", path
+                    )
                 else:
                     if make:
                         with suppress(FileExistsError):

@@ -163,7 +163,7 @@ def _parse_margin(text: str) -> tuple[str, float]:
 
 
 class StrategyChoice(NamedTuple):
-    """A strategy to compare and, if the user named one after ``@``, the limit of this strategy."""
+    """A strategy to compare, and its limit if the user gave one, as in ``contents @ 32k``."""
 
     strategy: str
     "strategy as a string"

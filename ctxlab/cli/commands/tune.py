@@ -104,7 +104,7 @@ _ERROR_REPLACEMENTS = (
     ("a holdout of ", "--holdout "),
     ("holdout must be", "--holdout must be"),
     ("use a smaller holdout", "use a smaller --holdout"),
-    ("set trials to draw some", "add --trials N to draw N at random"),
+    ("pass trials=N to try N random ones", "add --trials N to try N random ones"),
     ("trials must be", "--trials must be"),
     ("unknown cost", "--objective: unknown cost"),
     ("unknown gain", "--objective: unknown gain"),

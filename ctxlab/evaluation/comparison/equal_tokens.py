@@ -88,7 +88,8 @@ def find_equal_tokens_limit(
     recordings = list(recordings)
     if not 0 < target_tokens < math.inf:
         raise SpecError(
-            f"target_tokens: expected a positive number such as tokens_mean, got {target_tokens:g}"
+            f"target_tokens: expected a positive number of tokens per request, got {target_tokens:g}; "
+            "use for example the tokens_mean of a strategy in the leaderboard"
         )
     replay = partial(evaluate, recordings, model=model, metrics=["usage"], profile=profile)
     low, high = 0.001, 1.0

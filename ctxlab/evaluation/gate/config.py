@@ -312,7 +312,7 @@ def _parse_bound(kind: BoundKind, name: str, value: Any, scores: Mapping[str, Sc
     margin, share = kind == "margin", score.unit == "share"
     if margin and not score.better:
         raise SpecError(
-            f"{name!r} cannot have a margin, because no direction is better; use max or min"
+            f"{name!r} cannot have a margin, because neither more nor less is better; use max or min"
         )
     number: Any = value
     unit = ""

@@ -65,7 +65,7 @@ class CanaryMetric(Metric):
             "``canaries_kept`` at the last request; 0 at all other requests",
             "canaries",
         ),
-        Column("canaries_superseded", "canaries that replace an older value", "canaries"),
+        Column("canaries_superseded", "canaries with an older and a newer value", "canaries"),
         Column("canaries_stale", "canaries with only the older value in view", "canaries"),
         Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
         Column(
@@ -95,7 +95,7 @@ class CanaryMetric(Metric):
         ),
         Score.rate(
             "stale_rate",
-            "among canaries that replace an older value: share with only the older value in view",
+            "among canaries with an older and a newer value: share with only the older value in view",
             "canaries_stale / canaries_superseded",
         ),
         Score.rate(
@@ -105,7 +105,7 @@ class CanaryMetric(Metric):
         ),
         Score.rate(
             "both_rate",
-            "among canaries that replace an older value: share with both values in view",
+            "among canaries with an older and a newer value: share with both values in view",
             "canaries_both / canaries_superseded",
             better="",
         ),

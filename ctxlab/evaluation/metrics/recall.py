@@ -207,7 +207,7 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
     life = np.minimum(dropped[:, needs.mentions], requests)
     for row, trace in zip(life, replays, strict=True):
         index.extend_lifetimes(row, trace)
-    seen = _last_visible_request(needs, life, requests) > needs.request
+    seen = _first_request_without(needs, life, requests) > needs.request
     pointer = np.zeros_like(seen)
     for row, trace in enumerate(replays):
         index.mark_fetchable(pointer[row], trace)
@@ -219,12 +219,12 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
     return NeedVisibility(seen[order], (pointer & ~seen)[order])
 
 
-def _last_visible_request(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
-    """Return, for each need, the number of the first request in which all its mentions are gone.
+def _first_request_without(needs: NeedIndex, life: _Ints, requests: int) -> _Ints:
+    """Return, for each need, the number of the first request that contains none of its mentions.
 
-    Only mentions before the need count. The request before this one is the last request in which
-    the need is visible. ``life`` has one row per trace and contains, for each mention, the first
-    request without this mention.
+    Mentions that come after the use of the need are ignored. The need is visible in all requests before
+    the returned one. ``life`` has one row per trace and contains, for each mention, the first request
+    without this mention.
     """
     # Add a larger offset for each entity, so that one running maximum over the mentions of all
     # entities restarts at the first mention of each entity.
@@ -303,7 +303,7 @@ class _EditedEntityIndex:
             late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
         if until.any():
             life = until[needs.mentions][None]
-            pointer |= _last_visible_request(needs, life, requests)[0] > needs.request
+            pointer |= _first_request_without(needs, life, requests)[0] > needs.request
         for entry, position in late:
             rows = self.need_rows(entry)
             for row in self.rows_by_position.get(position, ()):

@@ -156,7 +156,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
     "class of the results that ``run`` returns"
 
     def __post_init__(self) -> None:
-        """Raise ``SpecError`` if a setting that all plans share is not valid."""
+        """Raise ``SpecError`` if a setting of this base class is not valid."""
         if not self.answer_model:
             raise SpecError("answer_model: expected the name of a model, got an empty string")
         for name in ("replicates", "max_tokens"):

@@ -96,11 +96,12 @@ class TuningResults:
 
     @cached_property
     def optimism(self) -> pd.DataFrame:
-        """Table of the optimism of the search, with one row for ``cost_share`` and one for the gain.
+        """Table of the optimism of the search, with one row per score that was optimised.
 
-        ``tuned`` and ``held_out`` are the scores of all configurations of the frontier together, on
-        the tuning set and on the held-out set. ``optimism`` is their difference, and ``low`` and
-        ``high`` are its 95 % interval. All three are nan if one of the scores has no interval.
+        The requests of all configurations of the frontier are pooled: ``tuned`` and ``held_out`` are
+        the score of the pool on the tuning set and on the held-out set. ``optimism`` is their
+        difference, and ``low`` and ``high`` are the bounds of its 95 % interval. All three are nan if
+        the interval of one of the scores is unknown.
         """
         keys = list(zip(self.frontier["limit"], self.frontier["strategy"], strict=True))
         rows = {}

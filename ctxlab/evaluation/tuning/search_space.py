@@ -78,7 +78,7 @@ class SearchSpace:
             len(self)
         except RecursionError:
             raise SpecError(
-                f"the search space {self.text[:60]!r}… is nested too deeply; use fewer steps"
+                f"the search space {self.text[:60]!r}… is nested too deeply; use fewer brackets"
             ) from None
         except OverflowError:
             raise SpecError(
@@ -228,7 +228,7 @@ def sample_configurations(
     if trials is None and sum(sizes) > _MAX_UNSAMPLED:
         raise SpecError(
             f"expected at most {_MAX_UNSAMPLED:,} configurations, got {sum(sizes):,} configurations; "
-            "set trials to draw some"
+            "pass trials=N to try N random ones"
         )
     if trials is not None and trials < 1:
         raise SpecError(f"trials must be at least 1, got {trials}")

@@ -247,7 +247,7 @@ def run_successive_halving(
 
 
 def _cluster_counts(clusters: int, trials: int, eta: float, rounds: int | None) -> list[int]:
-    """Return the total number of clusters used after each round. The last round uses all of them."""
+    """Return the number of clusters used by the end of each round. The last round uses all of them."""
     if eta <= 1:
         raise SpecError(f"eta must be above 1, got {eta:g}")
     if rounds is not None and rounds < 1:

@@ -156,7 +156,9 @@ def _check_strategies(candidates: Sequence[CandidateConfiguration], client: Clie
     """
     strategies = dict.fromkeys(strategy for strategy, _ in candidates)
     if not strategies:
-        raise SpecError("expected at least one space and one limit, got no configuration to search")
+        raise SpecError(
+            "expected at least one strategy and one limit, got no configuration to search"
+        )
     for strategy in strategies:
         if control_name(repr(strategy)):
             why = "remove it (full and random_drop are always evaluated)"

@@ -100,7 +100,7 @@ class _QueuedPrompt:
 
 @dataclass
 class _PromptQueue:
-    """The queue of prompts of one conversation, with the prompts delivered since the last answer."""
+    """The queue of prompts of one conversation, and the prompts delivered since the last answer."""
 
     prompts: deque[_QueuedPrompt] = field(default_factory=deque)
     by_text: dict[str, deque[_QueuedPrompt]] = field(default_factory=dict)

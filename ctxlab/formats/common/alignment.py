@@ -1,10 +1,10 @@
 """Align the messages of a logged request with the messages of the previous request.
 
 Two successive requests of a conversation usually start with the same messages, and the later one
-repeats the last messages of the earlier one. If the agent compacted its context in between, the
-messages in the middle differ. These messages are matched by ``SentMessage.key``, which contains the
-ids of their tool calls, the id of the call that they answer, or their text. ``stitch`` uses the
-alignments to build conversations.
+repeats the last messages of the earlier one. If the agent compacted its context in between, some
+messages in the middle are missing, new or changed. Two messages match if they have the same
+``SentMessage.key``: the ids of their tool calls, the id of the call that they answer, or their text.
+``stitch`` uses the alignments to build conversations.
 """
 
 from __future__ import annotations

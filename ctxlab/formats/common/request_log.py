@@ -348,7 +348,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _report_no_messages(source: Source, where: Location | None) -> None:
-    reason = "expected a message or an object with a list under messages"
+    reason = "expected a message or an object with a list under 'messages'"
     if where is None:
         raise ReadError(source.path, None, reason)
     source.report_error(reason, *where)

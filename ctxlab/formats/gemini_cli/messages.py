@@ -156,7 +156,10 @@ def _collect_calls(row: _Row, sent: list[_Row]) -> list[_Row]:
 
 
 def _group_calls(calls: list[_Row]) -> list[list[_Row]]:
-    """Group calls by answer. A call made after the earlier calls had finished begins a new group."""
+    """Group calls by the reply of the model that made them.
+
+    A call that was made after all earlier calls had finished is part of a later reply.
+    """
     batches: list[list[_Row]] = [[]]
     done: float | None = None
     for call in calls:

@@ -144,9 +144,9 @@ def _are_all_orphaned(entries: Sequence[Entry], first: int, orphans: list[tuple[
 
 
 def _find_orphans(entries: Sequence[Entry], first: int) -> list[tuple[int, int]]:
-    """Return the longest runs of consecutive tool results with at least one result without a call.
+    """Return all runs of consecutive tool results in which at least one result has no call.
 
-    The other results of a run may have a call. Only the results and the calls in
+    Each run is returned as a whole, with its other results. Only the results and the calls in
     ``entries[first:]`` are considered.
     """
     kept = entries[first:]

@@ -82,7 +82,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Replaces the conversation by a summary, a note of the assistant, and the last user "
         "message. This happens when a user message arrives and the last request took more than 0.8 "
         "of the window, or when a request overflows. Not implemented: if the request for a summary "
-        "overflows, goose repeats it without 10, 20, 50 and 100 % of the tool results, which it "
-        "removes from the middle.",
+        "overflows, goose repeats it without 10 % of the tool results, then without 20, 50 and 100 %, "
+        "starting in the middle of the conversation.",
     ),
 )

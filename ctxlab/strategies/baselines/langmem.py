@@ -118,8 +118,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "https://github.com/langchain-ai/langmem/blob/main/src/langmem/short_term/summarization.py",
         "Adds the oldest messages to a running summary of 256 tokens when the messages not yet "
         "summarised have max_tokens tokens. LangMem has no default for max_tokens; ctxlab uses the "
-        "available tokens. A cut may separate results of one message. If results are in another "
-        "order than their calls, LangMem fails and ctxlab continues.",
+        "available tokens. A cut may fall between the results of one message's calls. If results are "
+        "in another order than their calls, LangMem fails and ctxlab continues.",
         (
             "max_tokens=6000, model='gpt-5-mini'",
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",

@@ -244,9 +244,10 @@ class _MessageView:
         return next((i for i in range(cut, 0, -1) if self._is_safe_cut(i, answered)), 0)
 
     def head_count(self, keep: ContextSize) -> int:
-        """Return the number of messages of Pydantic AI to keep at the beginning.
+        """Return how many messages to keep at the beginning, as Pydantic AI counts messages.
 
-        The number is the size ``keep``, increased until a cut separates no call from its result.
+        These are the messages that ``keep`` allows, and as many more as are needed to separate no call
+        from its result.
         """
         kind, value = keep
         if kind == "messages":
@@ -323,9 +324,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         pydantic_ai_manager(),
         _PRODUCT_VERSION,
         _SOURCE_URL + "capability.py",
-        "At 0.9 of the window, a summary replaces everything except the newest messages without a "
-        "reply. The stored history is not changed, so the whole history is summarised again before "
-        "each later request." + _COUNTING_NOTE,
+        "At 0.9 of the window, a summary replaces everything except the messages after the last "
+        "reply of the model. The stored history is not changed, so the whole history is summarised "
+        "again before each later request." + _COUNTING_NOTE,
         (
             _SCRIPTED_MODEL,
             f"max_tokens=6000, {_SCRIPTED_MODEL}",

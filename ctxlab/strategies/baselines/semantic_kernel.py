@@ -182,7 +182,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _SOURCE_URL + "truncation_reducer.py",
         "When there are more messages than target_count and threshold_count together, the oldest "
         "messages are dropped. If the cut is inside a chain of calls and results, it moves back to "
-        "the start of the chain, so little more than the task is dropped from a long turn. The "
+        "the start of the chain, so hardly anything but the task is dropped from a long turn. The "
         "package has no default for target_count; 40 is ctxlab's choice.",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
     ),

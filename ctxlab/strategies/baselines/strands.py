@@ -44,7 +44,7 @@ class _Manager(BaseStrategy):
             self._reduce(context)
 
     def _reduce(self, context: Context, overflow: bool = False) -> bool:
-        """Reduce the conversation once; return False if it cannot be reduced any further.
+        """Reduce the conversation once; return False if nothing could be removed.
 
         ``overflow`` is True if the request does not fit.
         """

@@ -164,7 +164,7 @@ class SummaryWriter:
         return Request(self.model, asked, max_tokens=self.reply_tokens)
 
     def _available_tokens(self, previous: str = "", kind: str = "whole") -> int:
-        """Return the maximum tokens of all pieces of a request together."""
+        """Return the tokens left in a request for text, besides the instructions and ``previous``."""
         empty = self._build_request((), previous, kind).messages
         return self.max_prompt_tokens - self.counter.count_request(empty)
 
@@ -179,7 +179,10 @@ class SummaryWriter:
         return used <= self._available_tokens(previous, kind)
 
     def _part_summary_tokens(self, previous: str) -> int:
-        """Return the maximum tokens of the summary of a part, so that several fit one merge request."""
+        """Return the maximum tokens of the summary of a part.
+
+        The request that merges the summaries must have room for several of them.
+        """
         room = self._available_tokens(previous, "merge") // 4 - 2 * _JOIN_TOKENS
         share = min(self.summary_tokens, room)
         if share < min(_MIN_PART_TOKENS, self.summary_tokens):

@@ -130,9 +130,10 @@ class when_it_pays(DryRunWrapper):
         return read * dearer, write * dearer
 
     def _model_input_price(self, prices: Prices, tokens: int) -> float:
-        """Return the total input price of the models that the strategy calls.
+        """Return the sum of the input prices per token of the models that the strategy calls.
 
-        The price is relative to the input price of the replayed model.
+        The sum is divided by the input price per token of the replayed model. The prices are those of
+        a request of ``tokens`` tokens.
         """
         others = map(find_model_without_warning, models_used(self.strategy))
         return sum(each.prices.rates_for(tokens).input for each in others) / (prices.input or 1.0)

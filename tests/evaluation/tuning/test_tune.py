@@ -248,7 +248,7 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"spaces": ()}, "at least one space and one limit"),
+        ({"spaces": ()}, "at least one strategy and one limit"),
         ({"limits": ()}, "at least one strategy and one limit"),
         ({"spaces": "full"}, "got the control full()"),
         (

@@ -177,7 +177,10 @@ def find_cutoff(entries: Sequence[Entry], head: int, keep: ContextSize, limit: i
 
 
 def _move_to_call(entries: Sequence[Entry], head: int, start: int) -> int:
-    """Move a cut before tool results back to their call, or after the results if they have no call."""
+    """Move a cut that is directly before tool results.
+
+    It moves back to their call or, if they have no call, forward to after the results.
+    """
     stop, ids = start, set()
     while stop < len(entries) and entries[stop].message.role == "tool":
         ids.add(entries[stop].message.tool_call_id)
