@@ -304,7 +304,7 @@ class RewriteCache:
         self._known: dict[int, tuple[Message, Message | None, int]] = {}
 
     def apply(self, entry: Entry) -> tuple[Message | None, int]:
-        """Return the rewritten message of an entry. The function is called only once per message.
+        """Return the rewritten message of an entry. The result for each message is computed only once.
 
         Parameters
         ----------

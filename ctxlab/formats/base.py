@@ -130,7 +130,7 @@ class Source:
         Raises
         ------
         ReadError
-            If the file is not valid JSON, also if ``on_error`` is ``"skip"``.
+            If the file is not valid JSON, even if ``on_error`` is ``"skip"``.
         """
         with open_file(self.path) as file:
             return self._parse_content(file.read())

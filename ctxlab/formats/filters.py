@@ -130,5 +130,7 @@ def sample_recordings(recordings: Iterable[Recording], size: int, seed: int) -> 
 def _parse_number(text: str, condition: str) -> float:
     found = parse_quantity(text)
     if found is None or found[1]:
-        raise SpecError(f"where: expected a number such as 50, 20k or 1.5M, got {condition!r}")
+        raise SpecError(
+            f"where: expected a number such as 50, 20k or 1.5M, got {text!r} in {condition!r}"
+        )
     return found[0]

@@ -3,8 +3,9 @@
 A part in OpenAI's chat format has a ``type`` and a payload under the key of the same name, for example
 ``{"type": "text", "text": "hi"}``. Other APIs also store tool calls, tool results and reasoning as
 content parts. A message with such a part is not in the chat format: reading it as a chat message would
-silently lose the tool calls. Only this module lists the part types. The readers of formats,
-``openai_format`` and the warnings use its lists.
+silently lose the tool calls. Only this module lists the part types. Its lists are used by
+``openai_format``, by the readers of formats, and by the warnings about messages that are not in the chat
+format.
 
 References
 ----------

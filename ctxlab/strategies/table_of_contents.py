@@ -41,11 +41,12 @@ _MAX_WINDOW_SHARE = 0.8  # share of the model's context window for prompt and re
 class contents(BaseStrategy):
     """Replaces older turns by a table of contents, from which the agent can fetch single turns.
 
-    When the context fills up, all messages before a recent window are replaced by a block, which is
-    one message with a numbered line for each turn. Later compactions append further blocks and leave
-    earlier blocks unchanged, so a prompt cache stays valid up to the new block. When the blocks
-    exceed a share ``share`` of the available tokens, the oldest are replaced by a line that says
-    which turns are no longer listed.
+    A turn is one reply of the model with its tool calls and their results. A user message belongs to
+    the turn of the first reply to it. When the context fills up, all messages before a recent window
+    are replaced by a block, which is one message with a numbered line for each turn. Later compactions
+    append further blocks and leave earlier blocks unchanged, so a prompt cache stays valid up to the
+    new block. When the blocks exceed a share ``share`` of the available tokens, the oldest are replaced
+    by a line that says which turns are no longer listed.
     The agent needs the tool ``get_turn(number)``. ``ctxlab.context.turns.GET_TURN_TOOL`` is the
     definition of the tool, and ``ContextManager.get_turn`` answers its calls.
 

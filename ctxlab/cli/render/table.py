@@ -292,7 +292,7 @@ def wrap_name(name: str, width: int) -> str:
     """Wrap a name, such as a pipeline of strategies.
 
     The name is broken before the bars of a pipeline. If a strategy of the pipeline is still too long,
-    it is also broken at commas, parentheses, spaces and slashes, and then between words.
+    it is also broken at commas, parentheses, spaces and slashes, and then after underscores and hyphens.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def wrap_name(name: str, width: int) -> str:
     Returns
     -------
     str
-        Wrapped name. All lines but the first are indented. Words that are too long are cut off.
+        Wrapped name. All lines but the first are indented. A part that is still too long is cut off.
 
     Examples
     --------

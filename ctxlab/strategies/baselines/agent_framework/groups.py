@@ -294,7 +294,10 @@ def estimate_tokens(text: str) -> int:
 
 
 def _message_json(block: Sequence[Entry]) -> str:
-    """Return the JSON form of a message. Agent Framework estimates tokens from its length."""
+    """Return a block as the JSON of the single message that it is in Agent Framework.
+
+    Agent Framework estimates tokens from the length of this JSON.
+    """
     first = block[0]
     message_id = f"msg_{first.start}"
     if first.form is Form.SUMMARY:
