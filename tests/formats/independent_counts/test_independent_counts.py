@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,17 @@ import pytest
 from ctxlab.formats import load
 from ctxlab.messages.types import Recording
 
-HERE = Path(__file__).parent
 # Name of a script in this folder → patterns of its files in the folder of all real recordings.
 FILES = {
     "claude_code": ("data/claude-code-*/*.jsonl", "corpus/claude-code-*/*.jsonl.zst"),
+    "codex": ("data/codex-*/*.jsonl", "corpus/codex-*/*.jsonl.zst"),
 }
 
 
 @pytest.mark.recordings
 @pytest.mark.parametrize("script", FILES)
 def test_a_reader_agrees_with_an_independent_count(recorded: Path, script: str) -> None:
-    count_file = runpy.run_path(str(HERE / f"{script}.py"))["count_file"]
+    count_file = import_module(script).count_file
     files = [p for pattern in FILES[script] for p in sorted(recorded.parent.glob(pattern))]
     if not files:
         pytest.skip(f"no recordings of {script} beside the others")
@@ -38,12 +38,17 @@ def count_recordings(recordings: list[Recording]) -> dict[str, int]:
     roles = Counter(message.role for message in messages)
     bills = [message.usage for message in messages if message.usage]
     return {
+        "system": roles["system"],
         "user": roles["user"],
         "assistant": roles["assistant"],
         "tool": roles["tool"],
         "calls": sum(len(message.tool_calls) for message in messages),
         "usages": len(bills),
         "billed": sum(usage.total_input for usage in bills),
+        "cache_read": sum(usage.cache_read for usage in bills),
+        "cache_write": sum(usage.cache_write for usage in bills),
+        "cache_write_1h": sum(usage.cache_write_1h for usage in bills),
+        "output": sum(usage.output for usage in bills),
         "compactions": sum(len(recording.compactions) for recording in recordings),
         "recordings": len(recordings),
         "subagents": sum("parent" in recording.meta for recording in recordings),
