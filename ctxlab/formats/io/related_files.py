@@ -93,6 +93,8 @@ def recording_prefix(path: Path, name: str, other: Path) -> str:
     >>> recording_prefix(Path("/logs/2/b.jsonl"), "b", Path("/logs/1/a.jsonl.gz"))
     'a'
     """
-    root = path.parents[name.count("/")]
+    root = path
+    for _ in name.split("/"):
+        root = root.parent
     inside = other.is_relative_to(root)
     return strip_suffixes(other.relative_to(root).as_posix() if inside else other.name)

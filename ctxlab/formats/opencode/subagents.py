@@ -92,7 +92,7 @@ def tie_to_file(
     if path is None or not parent or parent == session or not is_file_name(parent):
         return recording
     if path.parent.name == session:
-        files = _list_stored_files(path.parents[2], parent)
+        files = _list_stored_files(path.absolute().parent.parent.parent, parent)
         name = "/".join([*source.name.split("/")[:-1], parent])
     else:
         beside = path.with_name(f"{parent}{''.join(path.suffixes)}")
