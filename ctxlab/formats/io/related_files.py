@@ -93,7 +93,7 @@ def recording_prefix(path: Path, name: str, other: Path) -> str:
     >>> recording_prefix(Path("/logs/2/b.jsonl"), "b", Path("/logs/1/a.jsonl.gz"))
     'a'
     """
-    root = path
+    root, other = path.absolute(), other.absolute()
     for _ in name.split("/"):
         root = root.parent
     inside = other.is_relative_to(root)

@@ -25,8 +25,9 @@ def count_file(path: Path) -> dict[str, int]:
     total.update(tool=kinds.count("output"), compactions=kinds.count("compaction"))
     began = min(kinds.index(kind) for kind in ("user", "answer") if kind in kinds)
     for place, (kind, item) in enumerate(events):
-        if kind == "meta" and item.get("base_instructions"):
-            total["system"] += 1
+        if kind == "meta":
+            total["system"] += bool(item.get("base_instructions"))
+            total["subagents"] += bool(item.get("parent_thread_id"))
         elif kind == "developer":
             total["system" if place < began else "user"] += 1
         elif kind == "user":
