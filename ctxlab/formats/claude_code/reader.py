@@ -22,7 +22,7 @@ Claude Code writes one row per event.
   the summary; the summary is not a message. ``compactMetadata`` names the rows that the compaction
   kept, either in ``preservedMessages.uuids``, or in ``preservedSegment`` by the first row
   (``headUuid``) and the last row (``tailUuid``). A ``microcompact_boundary`` row names the calls whose
-  results were cleared.
+  results were cleared. If none of these results is in the file, it is not a compaction.
 - If the file begins in the middle of a session, ``meta["starts_after"]`` is the uuid of the row before
   its first row. Earlier messages are then missing, but the first bills contain them.
 - If an answer was interrupted while the model was thinking, it is empty and is skipped.

@@ -26,7 +26,6 @@ open-source programs that read sessions, such as chitragupt and polylogue, and f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +35,12 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.claude_code.queued_input import content_text
 from ctxlab.formats.fields import get_in, get_objects, get_text
-from ctxlab.formats.io.files import PathOrUrl, is_url
+from ctxlab.formats.io.related_files import (
+    is_file,
+    is_file_name,
+    local_path,
+    recording_prefix,
+)
 
 _Row: TypeAlias = dict[str, Any]
 
@@ -243,22 +247,20 @@ def find_subagent_file(source: Source, session: str) -> SubagentFile | None:
         The files. None if the file has another name than those of subagents, if it is not on a local
         disk, or if the other file does not exist.
     """
-    path = _local_path(source.path)
-    if path is None or not path.name.startswith("agent-") or not _is_file_name(session):
+    path = local_path(source.path)
+    if path is None or not path.name.startswith("agent-") or not is_file_name(session):
         return None
     stem, _, suffix = path.name.partition(".")
     known = _read_meta(path.with_name(f"{stem}.meta.json"), source)
     agent = get_text(known, "parentAgentId")
-    if agent and _is_file_name(agent):
+    if agent and is_file_name(agent):
         candidates = [path.with_name(f"agent-{agent}.{suffix}")]
     else:
         candidates = [folder / f"{session}.{suffix}" for folder in path.parents[:_MAX_LEVELS]]
-    parent = next((each for each in candidates if each != path and _is_file(each)), None)
+    parent = next((each for each in candidates if each != path and is_file(each)), None)
     if parent is None:
         return None
-    levels = len(path.relative_to(parent.parent).parts)
-    prefix = source.name.split("/")[:-levels]
-    name = "/".join([*prefix, parent.name.partition(".")[0]])
+    name = recording_prefix(path, source.name, parent)
     return SubagentFile(parent, name, agent, get_text(known, "toolUseId"))
 
 
@@ -277,33 +279,17 @@ def has_own_file(source: Source, agent: str) -> bool:
     bool
         True if the file exists. False if the files are not on a local disk.
     """
-    path = _local_path(source.path)
-    if path is None or not _is_file_name(agent):
+    path = local_path(source.path)
+    if path is None or not is_file_name(agent):
         return False
     stem, _, suffix = path.name.partition(".")
     session = path.with_name(stem)
     folders = (path.parent, session, session / "subagents")
-    return any(_is_file(folder / f"agent-{agent}.{suffix}") for folder in folders)
-
-
-def _local_path(path: PathOrUrl) -> Path | None:
-    return None if is_url(path) else Path(path)
-
-
-def _is_file_name(name: str) -> bool:
-    """Check that a recorded name is the name of a file, and not a path to another folder."""
-    return re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name) is not None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # for example, a folder that the user must not read
-        return False
+    return any(is_file(folder / f"agent-{agent}.{suffix}") for folder in folders)
 
 
 def _read_meta(path: Path, source: Source) -> Any:
-    if not _is_file(path):
+    if not is_file(path):
         return None
     try:
         return Source(path, source.name).read_json()

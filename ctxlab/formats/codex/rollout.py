@@ -15,7 +15,11 @@
 - Developer messages at the beginning become system messages. Later developer messages become user
   messages with ``extra["role"]``, for two reasons: Anthropic's API accepts system messages only at
   the beginning, and Codex drops developer messages at a compaction.
-- Searches and images that the provider made have no logged result. They are skipped and counted.
+- Searches and images that the provider made have no logged result. They are skipped and counted. A
+  search for tools that Codex itself ran is a call of ``tool_search``; its result contains the
+  definitions of the tools that were found.
+- Messages of other agents (``agent_message``) become user messages with ``extra["author"]``. They may
+  have encrypted parts, which are skipped and counted.
 - A compaction may have a ``replacement_history``: the list of the items that replace the context.
   An item from before the compaction counts as kept if it is in this list. All other items of the list,
   such as the summary, become messages of ``Compaction.context``. If the provider wrote the summary, it
@@ -143,9 +147,14 @@ class RolloutBuilder:
             self._current_answer(time).texts += texts
         elif kind == "message" and role in ("user", "developer", "system"):
             self._add_message(item, role, time)
+        elif kind == "agent_message":
+            self._add_message(item, "user", time, get_text(item, "author"))
         elif kind == "reasoning":
             summary, texts = (items.content_texts(item.get(key)) for key in ("summary", "content"))
             self._current_answer(time).reasoning += summary + texts
+        elif items.is_provider_call(item):
+            self._current_answer(time)
+            self.skip(f"item of type {kind}")
         elif kind in items.CALL_TYPES:
             call = items.parse_call(item)
             self._last_caller = self._current_answer(time)
@@ -311,7 +320,9 @@ class RolloutBuilder:
             self.skip("token count without an answer")
         self._pending_usage = None
 
-    def _add_message(self, item: dict[str, Any], role: str, time: float | None) -> None:
+    def _add_message(
+        self, item: dict[str, Any], role: str, time: float | None, author: str | None = None
+    ) -> None:
         self._end_answer()
         content = items.parse_content(item.get("content"), self.skip)
         if not content:
@@ -319,9 +330,10 @@ class RolloutBuilder:
             return
         sent: Role = "user" if role == "user" or self._has_begun else "system"
         extra = {"role": role} if role != "user" and sent == "user" else {}
+        extra |= {"author": author} if author else {}
         message = Message(sent, content, time=time, extra=extra)
         texts = items.content_texts(item.get("content"))
-        own = role == "user" and not any(map(items.is_context_text, texts))
+        own = role == "user" and not author and not any(map(items.is_context_text, texts))
         self._items.append(_MessageItem((message,), own))
         self._has_begun = self._has_begun or sent == "user"
 
@@ -369,8 +381,9 @@ class RolloutBuilder:
 
 
 def _is_context_item(item: _Item) -> bool:
-    sent = isinstance(item, _MessageItem) and not item.starts_turn
-    return sent and item.messages[0].role != "tool"
+    if not isinstance(item, _MessageItem) or item.starts_turn:
+        return False
+    return item.messages[0].role != "tool" and "author" not in item.messages[0].extra
 
 
 def _match_history(visible: _IndexedItems, history: list[Any]) -> list[int | Message]:

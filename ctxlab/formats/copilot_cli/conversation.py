@@ -7,7 +7,7 @@ its subagents.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -81,6 +81,11 @@ class ConversationBuilder:
             If the event is malformed. In this case the conversation is not changed.
         """
         EVENT_METHODS[kind](self, data, time)
+
+    @property
+    def call_ids(self) -> Collection[str]:
+        """Ids of all tool calls of the conversation so far."""
+        return self._answers_by_call.keys()
 
     def build(self) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
         """Return the messages and the compactions of the conversation.

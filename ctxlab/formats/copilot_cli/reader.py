@@ -25,8 +25,10 @@ and some more, which the product does not store.
   keeps only the system message; its summary is the first message of the new context, if there is one.
 - Events with an ``agentId`` belong to a subagent. Its conversation is a recording of its own, in the
   cluster of the session. Older logs name the tool call that started the subagent instead
-  (``parentToolCallId``). ``meta`` contains the id and the name of the subagent and the tool call. The
-  system prompts of subagents are not logged.
+  (``parentToolCallId``). ``meta["parent"]`` is the id of the recording that started the subagent, and
+  ``meta["call_id"]`` the id of its tool call. ``meta`` also contains the id and the name of the
+  subagent. If the call is not in the file, the parent is the main agent. The system prompts of subagents
+  are not logged.
 - Images are in the event itself or in an earlier ``session.binary_asset`` event. They follow the text of
   their message. Other attachments are counted, unless the text of the message contains them.
 - Encrypted reasoning is counted if there is no readable reasoning. Results of commands that the user ran
@@ -78,8 +80,7 @@ _SUBAGENT_TYPES = tuple(
 _SNIFFED_TYPES = frozenset({*EVENT_METHODS, *_MODEL_TYPES, "hook.start"})
 _CONTEXT_KEYS = ("cwd", "branch", "repository")
 _SUBAGENT_KEYS = (
-    *("agentName", "toolCallId", "totalTokens", "totalToolCalls", "durationMs"),
-    *("cancelled", "error"),
+    *("agentName", "totalTokens", "totalToolCalls", "durationMs", "cancelled", "error"),
 )
 _SHUTDOWN_KEYS = (
     *("shutdownType", "currentTokens", "systemTokens", "conversationTokens"),
@@ -148,6 +149,8 @@ class _Session:
     "agent id → conversation; the id of the main agent is an empty string"
     agents: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     "agent id → metadata of the subagent"
+    calls: dict[str, str] = field(default_factory=dict, init=False)
+    "agent id → id of the tool call that started the subagent"
 
     def __post_init__(self) -> None:
         self.chats[""] = ConversationBuilder(self.skip, self.assets)
@@ -177,12 +180,13 @@ class _Session:
     def build_recordings(self, name: str) -> Iterator[Recording]:
         """Yield the conversations as recordings. ``name`` is the id of the first one."""
         cluster = self.cluster or name
-        for agent, chat in self.chats.items():
-            conversation = chat.build()
-            if conversation[0]:
-                about = self.agents.get(agent, {}) if agent else self._main_meta()
-                id = f"{name}/{agent}" if agent else name
-                yield build_session(id, conversation, chat.models, cluster, self.meta | about)
+        built = {agent: chat.build() for agent, chat in self.chats.items()}
+        spoken = [agent for agent, (messages, _) in built.items() if messages]
+        ids = {agent: f"{name}/{agent}" if agent else name for agent in spoken}
+        for agent, id in ids.items():
+            about = self._subagent_meta(agent, ids) if agent else self._main_meta()
+            models = self.chats[agent].models
+            yield build_session(id, built[agent], models, cluster, self.meta | about)
 
     def _chat_of(self, agent: str) -> ConversationBuilder:
         if agent not in self.chats:
@@ -191,6 +195,15 @@ class _Session:
 
     def _main_meta(self) -> dict[str, Any]:
         return {} if self.shutdown is None else {"shutdown": self.shutdown}
+
+    def _subagent_meta(self, agent: str, ids: dict[str, str]) -> dict[str, Any]:
+        """Return the metadata of a subagent. ``ids`` maps agents to the ids of their recordings."""
+        about, call = self.agents.get(agent, {}), self.calls.get(agent, agent)
+        others = (other for other in ids if other != agent)
+        parent = next((each for each in others if call in self.chats[each].call_ids), None)
+        if parent is not None:
+            return about | {"parent": ids[parent], "call_id": call}
+        return about | ({"parent": ids[""]} if "" in ids else {})
 
     def _add_session_event(self, data: dict[str, Any]) -> None:
         main = self.chats[""]
@@ -208,6 +221,8 @@ class _Session:
         chat.model = chat.model or get_text(data, "model")
         about = {key: data[key] for key in _SUBAGENT_KEYS if is_short_value(data.get(key))}
         self.agents.setdefault(agent, {"agentId": agent}).update(about)
+        if call := get_text(data, "toolCallId"):
+            self.calls[agent] = call
 
     def _add_shutdown(self, data: dict[str, Any]) -> None:
         if self.shutdown is not None:

@@ -150,7 +150,7 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
 
 def _find_local(path: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
     if path.is_file():
-        return [FoundFile(path, _strip_suffixes(path.name), explicit=True)]
+        return [FoundFile(path, strip_suffixes(path.name), explicit=True)]
     if path.is_dir():
         return _collect_files([path], path, on_unreadable)
     if path.exists():
@@ -171,7 +171,7 @@ def _collect_files(paths: list[Path], root: Path, on_unreadable: OnUnreadable) -
         for file in ([path] if path.is_file() else _walk(path, on_unreadable))
     }
     ordered = sorted(files, key=lambda file: (file.parent, file.name))
-    names = (_strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
+    names = (strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
     return [FoundFile(*each, explicit=False) for each in zip(ordered, names, strict=True)]
 
 
@@ -192,7 +192,7 @@ def _find_remote(address: str) -> list[FoundFile]:
             root = next(str(p) for p in pure_path.parents if not glob.has_magic(str(p)))
             matches = [file for match in fs.glob(path) for file in fs.find(match)]
         elif path and fs.isfile(path):
-            return [FoundFile(address, _strip_suffixes(PurePosixPath(path).name), explicit=True)]
+            return [FoundFile(address, strip_suffixes(PurePosixPath(path).name), explicit=True)]
         else:
             root, matches = path, fs.find(path)
     except Exception as error:  # each file system raises exceptions of its own types
@@ -204,7 +204,7 @@ def _find_remote(address: str) -> list[FoundFile]:
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
         name = match.removeprefix(root.rstrip("/")).lstrip("/") if root != "." else match
         inner = f"{scheme}://{match}" if outer else fs.unstrip_protocol(match)
-        found.append(FoundFile("::".join([inner, *outer]), _strip_suffixes(name), explicit=False))
+        found.append(FoundFile("::".join([inner, *outer]), strip_suffixes(name), explicit=False))
     return found
 
 
@@ -283,10 +283,22 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _strip_suffixes(name: str) -> str:
+def strip_suffixes(name: str) -> str:
     """Remove the file extension from a path, and also an extension such as ``.gz`` after it.
 
-    >>> _strip_suffixes("runs/a.traj.json.gz")
+    Parameters
+    ----------
+    name : str
+        A path with ``/`` between its parts.
+
+    Returns
+    -------
+    str
+        The path without the extensions.
+
+    Examples
+    --------
+    >>> strip_suffixes("runs/a.traj.json.gz")
     'runs/a.traj'
     """
     path = PurePosixPath(name)

@@ -11,9 +11,9 @@ can be read while opencode uses it.
   messages of the new table with new ids.
 - In opencode 1, ``session_message`` contains notes on the agent and the model. They are read only if
   the session has no other messages.
-- The session of a subagent names its parent (``parent_id``), and a copied session the original
-  (``fork_session_id``). All sessions that descend from one session have the id of this session as
-  their cluster.
+- The session of a subagent names its parent (``parent_id``; see ``subagents``), and a copied session
+  the original (``fork_session_id``). All sessions that descend from one session have the id of this
+  session as their cluster.
 
 References
 ----------
@@ -36,6 +36,7 @@ from ctxlab.formats.fields import get_number, get_text, parse_json_or_none, requ
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.sqlite_file import SQLITE_MAGIC, open_sqlite
 from ctxlab.formats.opencode.session import StoredMessage, build_recording
+from ctxlab.formats.opencode.subagents import list_subagents, tie_to_parent
 from ctxlab.formats.opencode.version_2 import convert_row
 from ctxlab.messages.types import Recording
 
@@ -99,6 +100,7 @@ def read(source: Source) -> Iterator[Recording]:
             asked = f"SELECT * FROM {table}"
             found = connection.execute(asked) if table in tables else ()
             sessions |= {str(row["id"]): dict(row) for row in found}
+        subagents: dict[str, dict[str, str]] = {}
         created = {id: get_number(row, "time_created") or 0 for id, row in sessions.items()}
         for id in sorted(sessions, key=lambda id: (created[id], id)):
             session = sessions[id]
@@ -110,6 +112,11 @@ def read(source: Source) -> Iterator[Recording]:
                 rows += _read_messages_2(connection, id, source, known)
             name, cluster = f"{source.name}/{id}", _find_origin(id, sessions)
             if recording := build_recording(source, name, info, rows, cluster):
+                subagents[id] = list_subagents(recording)
+                parent = get_text(session, "parent_id")
+                if parent in subagents and parent != id:
+                    call = subagents[parent].get(id)
+                    recording = tie_to_parent(recording, f"{source.name}/{parent}", call)
                 yield recording
 
 

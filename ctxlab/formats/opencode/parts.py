@@ -22,7 +22,9 @@ from ctxlab.formats.common.chat_format import (
 )
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
+    first_text,
     get_count,
+    get_in,
     get_number,
     get_objects,
     get_text,
@@ -38,6 +40,7 @@ UNFINISHED_RESULT = "[Tool execution was interrupted]"
 _SHAPE = UsageShape(
     *("input", "output", "cache.read", "cache.write", "reasoning"), includes_cache=False
 )
+_SESSION_KEYS = ("sessionId", "sessionID")
 _COPIED_FILE_TYPES = ("text/plain", "application/x-directory")
 
 
@@ -217,7 +220,9 @@ def _add_tool(step: Step, part: dict[str, Any], skip: SkipCallback) -> None:
     state = require_object(part.get("state"), "state of a tool part")
     call = make_call(part.get("callID"), part.get("tool"), state.get("input"))
     content, failed = _convert_result(state, skip)
-    extra = {"is_error": True} if failed else {}
+    extra: dict[str, Any] = {"is_error": True} if failed else {}
+    if started := first_text(get_in(state, "metadata", key) for key in _SESSION_KEYS):
+        extra["subagent"] = started
     time = parse_milliseconds(state, "time", "end") or step.answer.time
     result = Message("tool", content, tool_call_id=call.id, name=call.name, time=time, extra=extra)
     step.answer.calls.append(call)

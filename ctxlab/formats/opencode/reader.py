@@ -27,6 +27,7 @@ from ctxlab.formats.fields import (
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.opencode.session import StoredMessage, build_recording
+from ctxlab.formats.opencode.subagents import tie_to_file
 from ctxlab.messages.types import Recording
 
 _Stored: TypeAlias = tuple[PathOrUrl, dict[str, Any]]
@@ -89,6 +90,15 @@ def read(source: Source) -> Iterator[Recording]:
     ReadError
         If a file or a message is malformed and ``on_error`` is ``"raise"``.
     """
+    for recording in _read_session(source):
+        yield tie_to_file(recording, source, _read_session)
+
+
+_ABOUT = "opencode sessions (opencode export; ~/.local/share/opencode/storage)"
+FORMAT = Format("opencode", _ABOUT, sniff, read, group_key=find_session_id, spans_folders=True)
+
+
+def _read_session(source: Source) -> Iterator[Recording]:
     files = [(path, value) for path, value in source.read_json_files()]
     exports = [(path, value) for path, value in files if get_in(value, "messages") is not None]
     for path, export in exports:
@@ -103,10 +113,6 @@ def read(source: Source) -> Iterator[Recording]:
                 yield recording
     if not exports:
         yield from _read_stored(source, files)
-
-
-_ABOUT = "opencode sessions (opencode export; ~/.local/share/opencode/storage)"
-FORMAT = Format("opencode", _ABOUT, sniff, read, group_key=find_session_id, spans_folders=True)
 
 
 def _read_stored(source: Source, files: list[tuple[PathOrUrl, Any]]) -> Iterator[Recording]:

@@ -27,8 +27,10 @@ builds its requests:
   an addition to the system prompt (``system``). The first system prompt of a session becomes a system
   message. opencode 2 stores notes to the model as messages of role ``system``. If other messages precede
   a note, it becomes a user message, because many providers refuse it. Tool definitions are not recorded.
-- The session of a subagent is a session of its own and names its parent (``parentID``). Its cluster is
-  the id of the parent, and ``meta["parent"]`` contains this id.
+- The session of a subagent is a session of its own, in the cluster of its parent (see ``subagents``).
+  ``meta["parent"]`` is the id of the recording that started it, and ``meta["call_id"]`` the id of the
+  tool call. If the parent is not read, ``meta["parent"]`` is the id of its session. The result of a call
+  that started or continued a subagent has the id of its session in ``extra["subagent"]``.
 
 In the recorded usage, ``input`` excludes the tokens of the cache. In newer versions, ``output`` excludes
 ``reasoning``; the field ``total`` tells which rule holds.

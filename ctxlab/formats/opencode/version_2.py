@@ -123,6 +123,10 @@ def _convert_answer(data: Row) -> Iterator[Row]:
 def _convert_tool(part: Row) -> Row:
     state = require_object(part.get("state"), "state of a tool")
     end = {"time": {"end": get_in(part, "time", "completed")}, "input": state.get("input")}
+    if started := get_in(state, "structured", "sessionID") or get_in(
+        state, "metadata", "sessionID"
+    ):
+        end["metadata"] = {"sessionId": started}
     status, content = state.get("status"), get_objects(state, "content")
     if status == "completed":
         texts = [require_text(each.get("text"), "text") for each in content if "text" in each]

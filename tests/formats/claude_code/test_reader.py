@@ -142,6 +142,11 @@ def test_cleared_results_are_marked_by_their_calls(read: Read) -> None:
     assert described(recording) == (Cleared(2, ("c1",), trigger="auto", tokens_before=50),)
 
 
+def test_a_clearing_of_results_before_the_start_of_the_file_is_no_compaction(read: Read) -> None:
+    (recording,) = read(user("hi"), boundary("micro", compactedToolIds=["c1"]), user("go on"))
+    assert recording.compactions == ()
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

@@ -195,6 +195,58 @@ def test_every_kind_of_call_is_one(read: Read) -> None:
     )
 
 
+def searched(id: str | None, kind: str = "tool_search_call", **fields: Any) -> Row:
+    return item(kind, call_id=id, execution="client" if id else "server", **fields)
+
+
+def test_a_search_for_tools_is_a_call_whose_result_lists_the_tools(read: Read) -> None:
+    tools = [{"type": "namespace", "name": "wiki"}]
+    search = searched("c1", arguments={"query": "wiki"})
+    recording = read(META, user("hi"), search, searched("c1", "tool_search_output", tools=tools))
+    (made,) = recording.messages[1].tool_calls
+    assert (made.name, made.arguments) == ("tool_search", '{"query":"wiki"}')
+    assert recording.messages[2].text == json.dumps(tools, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [searched("c0"), searched(None), item("web_search_call"), item("image_generation_call")],
+)
+def test_the_tokens_of_an_answer_that_only_searches_are_not_those_of_the_next_one(
+    read: Read, search: Row
+) -> None:
+    rows = [call("c1"), tokens(10), output("c1"), search, tokens(20), call("c2"), tokens(30)]
+    recording = read(META, user("hi"), *rows)
+    usages = {c.id: m.usage for m in recording.messages for c in m.tool_calls}
+    assert (usages["c1"], usages["c2"]) == (billed(10), billed(30))
+
+
+def from_agent(text: str) -> Row:
+    parts = [{"type": "input_text", "text": text}, {"type": "encrypted_content"}]
+    return item("agent_message", author="/root/x", recipient="/root", content=parts)
+
+
+def test_a_message_of_another_agent_is_one_of_a_user_with_an_author(read: Read) -> None:
+    recording = read(META, user("hi"), from_agent("found"), answer("good"))
+    assert [*shape(recording)] == ["u:hi", "u:found", "a:good"]
+    assert recording.messages[1].extra == {"author": "/root/x"}
+    assert recording.skipped == {"part of type encrypted_content": 1}
+
+
+def test_a_message_of_another_agent_begins_no_turn(read: Read) -> None:
+    back = row("event_msg", {"type": "thread_rolled_back", "num_turns": 1})
+    rows = [user("one"), answer("a"), from_agent("found"), user("two"), answer("b"), back]
+    assert [*shape(read(META, *rows))] == ["u:one", "a:a", "u:found"]
+
+
+def test_a_compaction_keeps_the_message_of_another_agent_that_its_history_repeats(
+    read: Read,
+) -> None:
+    found = from_agent("found")
+    recording = read(META, user("hi"), found, answer("a"), compacted(found), answer("b"))
+    assert recording.compactions[0].kept == (1,)
+
+
 def test_what_is_no_message_is_counted(read: Read) -> None:
     recording = read(
         META,

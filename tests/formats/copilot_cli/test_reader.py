@@ -273,14 +273,33 @@ def test_a_subagent_is_a_recording_of_its_own_in_the_same_cluster(read: Read) ->
     assert [*shape(other)] == ["u:look", "a:+c2", "t:ok=c2"]
     assert (main.id, other.id, other.model) == ("session", "session/x1", "m3")
     assert main.cluster == other.cluster == "s"
-    about = {"agentId": "x1", "agentName": "explore", "toolCallId": "c", "totalTokens": 30}
-    assert other.meta == main.meta | about
+    about = {"agentId": "x1", "agentName": "explore", "totalTokens": 30}
+    assert other.meta == main.meta | about | {"parent": "session", "call_id": "c"}
 
 
 def test_a_subagent_of_an_older_log_is_known_by_the_call_that_started_it(read: Read) -> None:
-    main, other = read(user("hi"), answer("its", parentToolCallId="c"), answer("mine"))
-    assert [*shape(main)] == ["u:hi", "a:mine"]
+    rows = [answer("", call("c")), answer("its", parentToolCallId="c"), answer("mine")]
+    main, other = read(user("hi"), *rows)
+    assert [*shape(main)] == ["u:hi", "a:+c", "a:mine"]
     assert (other.id, [*shape(other)]) == ("session/c", ["a:its"])
+    assert other.meta == {"parent": "session", "call_id": "c"}
+
+
+def test_a_subagent_that_another_subagent_started_is_tied_to_that_one(read: Read) -> None:
+    rows = [answer("", call("c1")), answer("", call("c2"), agent="x")]
+    started = event("subagent.started", "y", toolCallId="c2")
+    *_, inner = read(*rows, started, answer("deep", agent="y"))
+    assert (inner.meta["parent"], inner.meta["call_id"]) == ("session/x", "c2")
+
+
+def test_a_subagent_without_a_known_call_belongs_to_the_main_agent(read: Read) -> None:
+    started = event("subagent.started", "x", toolCallId="c9")
+    _, other = read(user("hi"), started, answer("a", agent="x"))
+    assert other.meta == {"agentId": "x", "parent": "session"}
+
+
+def test_a_subagent_whose_main_agent_said_nothing_has_no_parent(read: Read) -> None:
+    assert "parent" not in only(read(answer("a", agent="x"))).meta
 
 
 def test_what_came_after_the_start_of_a_compaction_is_kept(read: Read) -> None:

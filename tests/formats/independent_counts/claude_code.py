@@ -1,19 +1,17 @@
 """Count the messages of a Claude Code session without ctxlab: ``python claude_code.py FILE ...``.
 
 The counts follow the notes on the format, not the code of the reader. They are compared with the
-recordings that ctxlab reads. The script uses only the standard library and a decompressor for zstd.
+recordings that ctxlab reads.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-Row = dict[str, Any]
+from counting import Row, print_counts, read_rows, start_totals
 
 # Type of an attachment → keys of which at least one must have a value, so that text was sent.
 SENT: dict[str, tuple[str, ...]] = {
@@ -37,15 +35,10 @@ SENT: dict[str, tuple[str, ...]] = {
     "ultra_effort_enter": ("type",),
 }
 CLIENT_TEXTS = ("[Request interrupted", "<local-command-", "<bash-std", "<task-notification")
-KINDS = ("user", "assistant", "tool", "calls", "usages", "billed", "compactions")
 
 
 def count_file(path: Path) -> dict[str, int]:
-    """Return the totals of all conversations in a file.
-
-    ``recordings`` counts the conversations and ``subagents`` those of subagents. ``billed`` is the sum
-    of all input tokens of the answers.
-    """
+    """Return the totals of all conversations in a file."""
     chains: dict[str, list[Row]] = defaultdict(list)
     for row in drop_abandoned(unique(read_rows(path))):
         data = row.get("data") or {}
@@ -60,7 +53,7 @@ def count_file(path: Path) -> dict[str, int]:
             if agent in chains and result["status"] == "completed":
                 answer = {"content": result["content"], "usage": result["usage"]}
                 chains[agent].append({"type": "assistant", "uuid": agent, "message": answer})
-    total: Counter[str] = Counter(dict.fromkeys((*KINDS, "recordings", "subagents"), 0))
+    total = start_totals()
     for agent, rows in chains.items():
         counted = count_chain(rows)
         if counted["user"] + counted["assistant"] + counted["tool"]:
@@ -69,32 +62,7 @@ def count_file(path: Path) -> dict[str, int]:
     return dict(total)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    content = path.read_bytes()
-    if path.suffix == ".zst":
-        content = decompress(content)
-    decoder = json.JSONDecoder()
-    for line in content.decode(errors="replace").split("\n"):
-        rest = line.strip()
-        while rest:  # a line may contain several rows
-            try:
-                row, end = decoder.raw_decode(rest)
-            except ValueError:
-                break
-            if isinstance(row, dict):
-                yield row
-            rest = rest[end:].strip()
-
-
-def decompress(content: bytes) -> bytes:
-    try:
-        from compression import zstd
-    except ImportError:
-        from backports import zstd
-    return zstd.decompress(content)
-
-
-def unique(rows: Iterator[Row]) -> list[Row]:
+def unique(rows: Iterable[Row]) -> list[Row]:
     """Leave out rows whose uuid has occurred before."""
     first: dict[Any, Row] = {}
     for place, row in enumerate(rows):
@@ -156,6 +124,7 @@ def count_chain(rows: list[Row]) -> Counter[str]:
     counted: Counter[str] = Counter()
     answers: dict[str, list[Row]] = defaultdict(list)
     last = None
+    shown: set[str] = set()  # calls whose results are in the context and were not cleared
     for row in rows:
         kind, message = row.get("type"), row.get("message") or {}
         if kind == "assistant":
@@ -164,10 +133,13 @@ def count_chain(rows: list[Row]) -> Counter[str]:
                 answers[last].append(message)
         elif kind == "user" and row.get("isCompactSummary"):
             counted["compactions"] += 1
+            shown.clear()
         elif kind == "user":
             content = message["content"]
             blocks = [{"type": "text"}] if isinstance(content, str) else content
-            results = sum(block["type"] == "tool_result" for block in blocks)
+            answered = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+            results = len(answered)
+            shown.update(answered)
             said = any(block["type"] in ("text", "image") for block in blocks)
             counted.update(tool=results, user=int(said))
             last = None if said or results else last
@@ -175,21 +147,31 @@ def count_chain(rows: list[Row]) -> Counter[str]:
             counted["user"] += 1
             last = None
         elif row.get("subtype") == "microcompact_boundary":
-            counted["compactions"] += 1
+            cleared = shown.intersection(row["microcompactMetadata"]["compactedToolIds"])
+            counted["compactions"] += bool(cleared)
+            shown -= cleared
     for id, parts in answers.items():
         blocks = [block for part in parts for block in part["content"]]
         calls = sum(block["type"] == "tool_use" for block in blocks)
         if calls or any(block.get("text") for block in blocks) or id == last:
             usages = [part["usage"] for part in parts if part.get("usage")]
             usage = max(reversed(usages), key=lambda each: each["output_tokens"], default={})
-            counted.update(assistant=1, calls=calls, usages=int(bool(usage)), billed=billed(usage))
+            counted.update(assistant=1, calls=calls, usages=int(bool(usage)))
+            counted.update(read_bill(usage))
     counted["user"] += count_queued(rows)
     return counted
 
 
-def billed(usage: Row) -> int:
-    keys = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(usage.get(key) or 0 for key in keys)
+def read_bill(usage: Row) -> Counter[str]:
+    written = usage.get("cache_creation_input_tokens") or 0
+    read = usage.get("cache_read_input_tokens") or 0
+    return Counter(
+        billed=(usage.get("input_tokens") or 0) + read + written,
+        output=usage.get("output_tokens") or 0,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=(usage.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0,
+    )
 
 
 def was_sent(row: Row) -> bool:
@@ -255,5 +237,4 @@ def take(queue: list[Any], content: Any) -> Any:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(json.dumps({"file": name} | count_file(Path(name))))
+    print_counts(count_file)

@@ -51,7 +51,25 @@ def test_every_session_is_a_recording_with_its_parts_in_order(path: Path) -> Non
 
 def test_a_subagent_is_in_the_cluster_of_its_parent(path: Path) -> None:
     parent, child = read(path)
-    assert (parent.cluster, child.cluster, child.meta["parent"]) == ("ses_1", "ses_1", "ses_1")
+    assert (parent.cluster, child.cluster) == ("ses_1", "ses_1")
+
+
+def test_a_subagent_is_tied_to_the_call_that_started_it(path: Path) -> None:
+    parent, child = read(path)
+    assert (child.meta["parent"], child.meta["call_id"]) == (parent.id, "call_1")
+    assert "parent" not in parent.meta
+
+
+def test_a_subagent_whose_parent_has_no_messages_names_the_session(path: Path) -> None:
+    change(path, "DELETE FROM message WHERE session_id = 'ses_1'")
+    (child,) = read(path, on_error="skip")
+    assert (child.meta["parent"], child.meta.get("call_id")) == ("ses_1", None)
+
+
+def test_a_subagent_of_a_call_that_was_taken_back_has_a_parent_without_a_call(path: Path) -> None:
+    change(path, "UPDATE session SET revert = ? WHERE id = 'ses_1'", '{"messageID": "msg_2"}')
+    _, child = read(path)
+    assert (child.meta["parent"], child.meta.get("call_id")) == ("opencode/ses_1", None)
 
 
 @pytest.fixture
@@ -146,6 +164,16 @@ def test_a_session_that_only_opencode_2_has_stored_is_read(upgraded: Path) -> No
     change(upgraded, "DELETE FROM message WHERE session_id = 'ses_1'")
     change(upgraded, "DELETE FROM part WHERE session_id = 'ses_1'")
     assert [*shape(read(upgraded)[0])] == ["u:Where are the tests?", "u:And now?"]
+
+
+@pytest.mark.parametrize("key", ["structured", "metadata"])
+def test_a_result_of_opencode_2_names_the_session_that_its_call_started(
+    newer: Path, key: str
+) -> None:
+    state = {"status": "completed", "content": [], key: {"sessionID": "ses_9"}}
+    call = {"type": "tool", "id": "c9", "name": "subagent", "state": state}
+    add(newer, "msg_99", "assistant", 99, content=[call])
+    assert read(newer)[0].messages[-1].extra == {"subagent": "ses_9"}
 
 
 def test_a_note_before_all_messages_is_a_system_message(newer: Path) -> None:

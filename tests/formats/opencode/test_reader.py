@@ -104,9 +104,62 @@ def test_a_session_names_its_model_provider_folder_and_version(read: Read) -> No
     }
 
 
-def test_a_subagent_is_in_the_cluster_of_its_parent(read: Read) -> None:
+def test_a_subagent_whose_parent_is_not_there_names_the_session(read: Read) -> None:
     recording = read(user("u", "hi"), said("a", "yes"), info={"parentID": "ses_0"})
     assert (recording.cluster, recording.meta["parent"]) == ("ses_0", "ses_0")
+    assert "call_id" not in recording.meta
+
+
+def task(id: str, session: str) -> Row:
+    return tool(id, metadata={"sessionId": session})
+
+
+def export(folder: Path, name: str, info: Row, *messages: Row) -> None:
+    folder.mkdir(exist_ok=True)
+    exported = {"info": INFO | info, "messages": list(messages)}
+    (folder / f"{name}.json").write_text(json.dumps(exported))
+
+
+def tie(recording: Recording) -> tuple[str | None, str | None, str | None]:
+    return recording.cluster, recording.meta.get("parent"), recording.meta.get("call_id")
+
+
+def test_an_exported_subagent_is_tied_to_the_export_with_the_name_of_its_parent(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "exports"
+    export(folder, "ses_1", {"parentID": "ses_0"}, said("a", task("c", "ses_2")))
+    export(folder, "child", {"id": "ses_2", "parentID": "ses_1"}, said("b", "found"))
+    child, parent = load(tmp_path)
+    assert (child.id, tie(child)) == ("exports/child", ("ses_0", "exports/ses_1", "c"))
+    assert tie(parent) == ("ses_0", "ses_0", None)
+
+
+def test_the_first_call_of_a_session_started_it_and_others_continued_it(tmp_path: Path) -> None:
+    calls = [said("a", task("c", "ses_2")), said("b", task("d", "ses_2"), task("e", "ses_3"))]
+    export(tmp_path, "ses_1", {}, *calls)
+    export(tmp_path, "x", {"id": "ses_2", "parentID": "ses_1"}, said("b", "found"))
+    parent, child = load(tmp_path)
+    assert child.meta["call_id"] == "c"
+    started = [m.extra.get("subagent") for m in parent.messages if m.role == "tool"]
+    assert started == ["ses_2", "ses_2", "ses_3"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"info": {}, "messages": [1]}'])
+def test_a_parent_that_cannot_be_read_is_counted(tmp_path: Path, content: str) -> None:
+    (tmp_path / "ses_1.json").write_text(content)
+    export(tmp_path, "x", {"id": "ses_2", "parentID": "ses_1"}, said("b", "found"))
+    (child,) = load(tmp_path / "x.json")
+    assert tie(child) == ("ses_1", "ses_1", None)
+    assert child.skipped == {"session of the parent, which could not be read": 1}
+
+
+@pytest.mark.parametrize("parent", ["ses_2", "../ses_1", "*"])
+def test_a_parent_is_looked_for_only_beside_its_subagent(tmp_path: Path, parent: str) -> None:
+    export(tmp_path, "ses_1", {}, said("a", task("c", "ses_2")))
+    export(tmp_path / "in", "ses_2", {"id": "ses_2", "parentID": parent}, said("b", "found"))
+    (child,) = load(tmp_path / "in")
+    assert tie(child) == (parent, parent, None)
 
 
 @pytest.mark.parametrize(("total", "output"), [(38, 7), (35, 4), (None, 4)])
@@ -319,6 +372,13 @@ def stored(tmp_path: Path) -> Path:
     store(folder, INFO, *rows)
     store(folder, INFO | {"id": "ses_2", "parentID": "ses_1"}, user("n1", "find"), said("n2", "it"))
     return folder
+
+
+def test_a_stored_subagent_is_tied_to_the_call_that_started_it(tmp_path: Path) -> None:
+    store(tmp_path, INFO, said("m1", task("c", "ses_2")))
+    store(tmp_path, INFO | {"id": "ses_2", "parentID": "ses_1"}, said("m2", "it"))
+    parent, child = load(tmp_path)
+    assert tie(child) == ("ses_1", parent.id, "c")
 
 
 def test_the_files_of_a_stored_session_are_one_recording(stored: Path) -> None:
