@@ -172,7 +172,7 @@ FORMAT = Format("anthropic", _ABOUT, sniff, read, dump, group_key=batches.group_
 
 
 def _may_be_anthropic(message: Any) -> bool:
-    """Check whether a message could be Anthropic's: no key, role or block type excludes it."""
+    """Return True unless a key, the role or a block type shows that a message is not Anthropic's."""
     return (
         isinstance(message, dict)
         and message.get("role", "user") in ("user", "assistant", "system")

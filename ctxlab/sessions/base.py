@@ -509,7 +509,7 @@ class SessionStore(SessionLibrary):
 
     @abstractmethod
     def _save(self, id: str, plan: AgentPlan | None) -> None:
-        """Store the resume state and the plan. The plan contains no lone surrogates."""
+        """Store the resume state and the plan. The caller has removed lone surrogates from the plan."""
 
     def retitle(self, id: str, title: str, turn: int = 0) -> Session:
         """Set the title of a session and add it to the title history.

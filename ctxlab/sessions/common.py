@@ -113,7 +113,9 @@ def check_not_negative(name: str, number: int) -> int:
 
 
 def interaction_id(id: str, turn: int) -> str:
-    """Return the interaction id of a turn, ``SESSION:TURN``.
+    """Return the id of a turn of a session, ``SESSION:TURN``.
+
+    Other programs call it an interaction id.
 
     Parameters
     ----------
@@ -125,7 +127,7 @@ def interaction_id(id: str, turn: int) -> str:
     Returns
     -------
     str
-        Interaction id: session id and turn number, joined by a colon.
+        Session id and turn number, joined by a colon.
 
     Examples
     --------

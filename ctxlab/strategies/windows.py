@@ -60,11 +60,12 @@ class sliding_window(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class chunked_window(BaseStrategy):
-    """Keeps the newest messages, and drops older messages only in chunks of a fixed size.
+    """Keeps the system prompt, the first user message and at least ``max_history`` newest messages.
 
-    A chunk has ``max_history`` messages. At least one chunk of newest messages is kept, so up to
-    twice ``max_history`` messages are sent. The start of the request does not change until the next
-    chunk is dropped, so a prompt cache stays valid in between.
+    The messages between them are dropped in chunks of ``max_history``. A chunk is dropped only if as
+    many newer messages remain, so fewer than twice ``max_history`` newest messages are sent. The start
+    of the request does not change until the next chunk is dropped, so a prompt cache stays valid in
+    between.
 
     Source: design note "Session Chunking".
 
@@ -73,8 +74,8 @@ class chunked_window(BaseStrategy):
     >>> from ctxlab import build_messages
     >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
     >>> sent = build_messages(None, talk, strategy=chunked_window(max_history=30))
-    >>> len(sent), sent[1]["content"]
-    (41, 'line 60')
+    >>> len(sent), sent[0]["content"], sent[1]["content"]
+    (41, 'line 0', 'line 60')
     """
 
     max_history: int = 40

@@ -51,8 +51,9 @@ def command(
     ),
     strategies: list[str] | None = argument(
         "STRATEGY…",
-        "Strategies to compare in pairs, such as 'tool_stubs | panic'. Write 'panic @ 16k' to "
-        "give a strategy its own limit. Default for a saved run: all strategies of the run.",
+        "Strategies to compare; every two of them form a pair. A pipeline such as 'tool_stubs | "
+        "panic' is one strategy. 'panic @ 16k' gives a strategy its own limit. Default for a saved "
+        "run: all strategies of the run.",
         show_default=False,
         autocompletion=complete_strategy,
     ),

@@ -274,7 +274,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
             _check_budget_keys(inside)
             own = {(b.kind, b.score.name): b for b in (*shared, *parse_bounds(inside, scores))}
             if not own:
-                raise SpecError("expected a bound, got none; add a table max, min or margin")
+                raise SpecError("expected a bound, got none; add a table named max, min or margin")
             written.append(_get_value(inside, "strategy", ""))
             strategy, bounds = repr(parse_strategy(written[-1])), tuple(own.values())
             within = _parse_limits(inside.get("limits", limits), spec.limits)

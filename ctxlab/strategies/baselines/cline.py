@@ -108,14 +108,16 @@ class user_digest(compaction.CompactingStrategy):
         turns[-1:] = [turn._replace(end=len(entries)) for turn in turns[-1:]]
         return turns, fixed_tokens
 
-    def _save_turns(self, context: Context, left: Sequence[tuple[_Turn, int]], fixed: int) -> None:
-        """After a replacement of older messages, save the new entry ranges of the turns.
+    def _save_turns(
+        self, context: Context, remaining: Sequence[tuple[_Turn, int]], fixed: int
+    ) -> None:
+        """Save the new range of entries of each turn after older messages were replaced.
 
-        ``left`` contains each turn with the number of its entries that were removed.
+        ``remaining`` contains the turns, each with the number of its entries that were removed.
         """
         turns: list[_Turn] = []
         shift = 0
-        for turn, gone in left:
+        for turn, gone in remaining:
             begin, vain = turn.begin - shift, turn.rejected_stop and turn.rejected_stop - shift
             shift += gone
             end = turn.end - shift

@@ -349,7 +349,7 @@ WRONG = {
     ),
     "nothing bounded": (
         "[logs.a]\nstrategy = 'full'\n",
-        "logs: a: expected a bound, got none; add a table max, min or margin",
+        "logs: a: expected a bound, got none; add a table named max, min or margin",
     ),
     "baseline": (
         "baseline = 3\n[logs.a]\nstrategy = 'full'\nmax = {recall = 1}\n",
