@@ -140,7 +140,7 @@ class ConversationBuilder:
         items = [*self._drop_interrupted()]
         if items and self._system:
             items.insert(0, self._system)
-        messages, compactions = _flatten_items(items, with_reread=not self._logs_attachments)
+        messages, compactions = _flatten_items(items, self.skip, not self._logs_attachments)
         if messages:
             built = Recording(id, messages, self._tools, cluster=cluster, meta=self.meta)
             model = most_common_model(self._model_counts)
@@ -264,11 +264,11 @@ def _to_openai_tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flatten_items(
-    items: Iterable[_Item], with_reread: bool
+    items: Iterable[_Item], skip: SkipCallback, with_reread: bool
 ) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
     """Return the messages and compactions. ``with_reread`` adds the inferred messages."""
     messages: list[Message] = []
-    built = CompactionBuilder(messages)
+    built = CompactionBuilder(messages, skip)
     places: dict[int, range] = {}
     for item in items:
         if isinstance(item, _CompactionMarker):

@@ -184,7 +184,7 @@ class ConversationBuilder:
                 del removals[before]
             removals[position] = summary, self._keep_units(kept), event.tokens_before
         clearings = self._clearings(log, edits)
-        built = CompactionBuilder(self.messages)
+        built = CompactionBuilder(self.messages, self.skip)
         for position in sorted({*clearings, *removals}):
             if position in clearings:  # Cline clears results before it removes messages
                 built.add_clearing(position, clearings[position])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.messages.types import CLEARED_RESULT_TEXT, Compaction, Message, Substitute
 
 
@@ -22,6 +23,8 @@ class CompactionBuilder:
     messages : sequence of Message
         Messages of the conversation. The list may grow until ``add_summary`` or ``add_clearing`` is
         called for a later position.
+    skip : Callable, optional
+        Called with a description of each clearing that is skipped.
 
     Examples
     --------
@@ -32,10 +35,10 @@ class CompactionBuilder:
     'The user said hi.'
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], skip: SkipCallback = ignore_skip) -> None:
         self.compactions: list[Compaction] = []
         "the compactions that were added, in order"
-        self._messages = messages
+        self._messages, self._skip = messages, skip
 
     def context_before(self, position: int) -> list[int | Substitute]:
         """Return the context at a position: that of the last compaction, and all messages since then.
@@ -102,7 +105,7 @@ class CompactionBuilder:
     ) -> None:
         """Add a compaction that replaced the contents of tool results by a text.
 
-        Results that are not in the context are left out. If there is no other, no compaction is added.
+        Results that are not in the context are left out. If there is no other, the clearing is skipped.
 
         Parameters
         ----------
@@ -123,6 +126,8 @@ class CompactionBuilder:
                 changed = True
         if changed:
             self.compactions.append(Compaction(position, tuple(context), "clear", **fields))
+        else:
+            self._skip("clearing of results that are not in the context")
 
     def _is_system(self, item: int | Substitute) -> bool:
         message = self._messages[item] if isinstance(item, int) else item.message

@@ -84,7 +84,7 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
             with source.handle_errors(number, "message"):
                 chat.add(row)
     starts.append(len(chat.messages))
-    built = CompactionBuilder(chat.messages)
+    built = CompactionBuilder(chat.messages, source.skip)
     for change in log.changes:
         here = starts[change.row]
         if change.dropped:

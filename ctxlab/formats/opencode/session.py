@@ -311,11 +311,12 @@ class _SessionBuilder:
             later = range(start, len(self.messages))
             places = (place for place in later if _is_sent_after(self.messages[place], time))
             calls.setdefault(next(places, len(self.messages)), []).append(call)
-        built = CompactionBuilder(self.messages)
+        built = CompactionBuilder(self.messages, self.skip)
         for place in sorted({*calls, *self._summaries}):
             for sent, kept, trigger in self._summaries.get(place, ()):
                 built.add_summary(place, sent, kept, trigger=trigger)
-            built.add_clearing(place, calls.get(place, ()))
+            if place in calls:
+                built.add_clearing(place, calls[place])
         return built.compactions
 
     def _add_user(self, id: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
