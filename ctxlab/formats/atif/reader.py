@@ -104,7 +104,19 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "Agent Trajectory Interchange Format (Harbor)"
-FORMAT = Format("atif", _ABOUT, sniff, read, dump, single_recording=True)
+FORMAT = Format(
+    "atif",
+    _ABOUT,
+    sniff,
+    read,
+    dump,
+    single_recording=True,
+    versions="1.0 to 1.8 from the specification; no real file",
+    not_read=(
+        "left out: token ids, log probabilities, audio, steps copied from other documents; "
+        "usage of a step with several model calls is only in extra"
+    ),
+)
 
 
 def _find_subagent_calls(document: Any) -> dict[str, str]:
