@@ -168,7 +168,19 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 
 
 _ABOUT = "Anthropic Messages API: request bodies, request logs, message batches"
-FORMAT = Format("anthropic", _ABOUT, sniff, read, dump, group_key=batches.group_key)
+FORMAT = Format(
+    "anthropic",
+    _ABOUT,
+    sniff,
+    read,
+    dump,
+    group_key=batches.group_key,
+    versions="API version 2023-06-01 from documentation of 2025; no real file",
+    not_read=(
+        "left out: documents, calls and results of tools that the provider ran, redacted "
+        "thinking, settings of requests, bodies compressed with Brotli or Zstandard"
+    ),
+)
 
 
 def _may_be_anthropic(message: Any) -> bool:

@@ -71,6 +71,12 @@ class Format:
     read separately if there is no function or if it returns None"""
     spans_folders: bool = False
     "True if files that have the same key are read together even if their folders differ"
+    versions: str = ""
+    """versions of the product, library or specification with which the reader was checked, such as
+    ``0.36.0 to 0.144.5``. It says so if no real file was read, only source code or documentation"""
+    not_read: str = ""
+    """what a file may contain that the reader leaves out, and what is not in the file. Empty if there is
+    nothing of this kind"""
 
 
 @dataclass

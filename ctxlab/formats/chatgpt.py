@@ -127,7 +127,20 @@ def read(source: Source) -> Iterator[Recording]:
                 yield replace(made, id=source.name) if alone else made
 
 
-FORMAT = Format("chatgpt", "ChatGPT data export (conversations.json)", sniff, read)
+FORMAT = Format(
+    "chatgpt",
+    "ChatGPT data export (conversations.json)",
+    sniff,
+    read,
+    versions=(
+        "from descriptions by other programs (2026) and parts of real exports; no complete export"
+    ),
+    not_read=(
+        "not in the export: system prompt, tool definitions, usage; left out: other "
+        "branches, images in answers, attached files; other images are references to files "
+        "of the export"
+    ),
+)
 
 
 def _list_conversations(value: Any) -> list[Any]:

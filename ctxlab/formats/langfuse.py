@@ -97,7 +97,16 @@ def read(source: Source) -> Iterator[Recording]:
     return group_calls(_read_calls(source), source)
 
 
-FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", sniff, read)
+FORMAT = Format(
+    "langfuse",
+    "Langfuse observations, exported as JSON or JSONL",
+    sniff,
+    read,
+    versions="from source: langfuse 5.0.4; documentation of 2026; no real file",
+    not_read=(
+        "left out: spans, events, tools and scores, further choices, exports in CSV and Parquet"
+    ),
+)
 
 
 def _is_observation(value: Any) -> bool:

@@ -133,7 +133,17 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "message lists of Bedrock, Vercel AI SDK, Goose, Kimi, or of several APIs mixed"
-FORMAT = Format("messages", _ABOUT, sniff, read)
+FORMAT = Format(
+    "messages",
+    _ABOUT,
+    sniff,
+    read,
+    versions="from source and documentation of 2025 and 2026; no real file",
+    not_read=(
+        "not in Goose's file: the position of a compaction; left out: notices, control rows, "
+        "documents, audio, video, parts of unknown types"
+    ),
+)
 
 
 @dataclass

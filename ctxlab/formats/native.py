@@ -121,7 +121,14 @@ def dumps(recording: Recording) -> str:
 
 
 _ABOUT = "ctxlab JSONL: a meta line, then one message per line"
-FORMAT = Format("native", _ABOUT, sniff, read, lambda recording, report: dumps(recording))
+FORMAT = Format(
+    "native",
+    _ABOUT,
+    sniff,
+    read,
+    lambda recording, report: dumps(recording),
+    versions="format version 1",
+)
 
 
 def _is_meta(row: Any) -> bool:

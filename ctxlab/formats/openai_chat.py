@@ -126,7 +126,19 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
 
 
 _ABOUT = "OpenAI chat: messages, request bodies, request logs, batches"
-FORMAT = Format("openai", _ABOUT, sniff, read, dump, group_key=batches.group_key)
+FORMAT = Format(
+    "openai",
+    _ABOUT,
+    sniff,
+    read,
+    dump,
+    group_key=batches.group_key,
+    versions=("from documentation of 2025 and source of LiteLLM, VCR and mitmproxy; no real file"),
+    not_read=(
+        "left out: further choices, requests to other endpoints (such as Responses), "
+        "settings of requests, bodies compressed with Brotli or Zstandard"
+    ),
+)
 
 
 def _is_openai_body(body: request_log.RequestBody) -> bool:

@@ -114,7 +114,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield build_session(source.name, conversation, converter.models, cluster, meta)
 
 
-FORMAT = Format("pi", "pi sessions (~/.pi/agent/sessions)", sniff, read)
+FORMAT = Format(
+    "pi",
+    "pi sessions (~/.pi/agent/sessions)",
+    sniff,
+    read,
+    versions="session formats 1 and 3; format 2 from source",
+    not_read=(
+        "not in the file: system prompt, tool definitions; left out: other branches, "
+        "attachments, interrupted answers, changes of the model or the thinking level"
+    ),
+)
 
 
 def _is_header(row: Any) -> bool:

@@ -114,7 +114,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield Recording(source.name, messages)
 
 
-FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, read)
+FORMAT = Format(
+    "sharegpt",
+    "ShareGPT conversations: from and value",
+    sniff,
+    read,
+    versions=("from source: LLaMA-Factory at 015ff25; data set hermes-function-calling-v1 (2024)"),
+    not_read=(
+        "not in the file: model, times, usage, ids of calls; left out: images, audio and "
+        "video beside a conversation, rejected answers"
+    ),
+)
 
 
 def _get_turns(value: Any) -> list[Any] | None:

@@ -106,7 +106,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield from _read_agents(attempt, f"{source.name}/attempt-{place}", source)
 
 
-FORMAT = Format("swe-agent", "SWE-agent trajectories (.traj)", sniff, read)
+FORMAT = Format(
+    "swe-agent",
+    "SWE-agent trajectories (.traj)",
+    sniff,
+    read,
+    versions="six runs from before and after 1.0; up to 1.1 from source",
+    not_read=(
+        "not in the file: tool definitions, times, usage of single requests, the old "
+        "observations that a request shortened; left out: demonstrations, invalid answers"
+    ),
+)
 
 
 def _is_run(run: Any) -> bool:

@@ -5,6 +5,9 @@ a SQLite database. Each line of the file is a row of a session store, or creates
 statement in its key ``sql``; if there is such a line, the tables of a session store are not created. A
 folder with a file ``rows.jsonl`` is converted to a Parquet file with these rows, and a folder with a
 file ``cells.jsonl`` to a CSV file.
+
+The folders in ``sample_folders`` show what is only read if a folder is loaded. Together, the samples of
+a format contain everything that its reader can read, because the page of formats is made from them.
 """
 
 from __future__ import annotations
@@ -13,17 +16,22 @@ import csv
 import io
 import json
 import sqlite3
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ctxlab.formats import load
+from ctxlab.messages.types import Recording
 from ctxlab.sessions.sqlite.schema import migrate_schema
 
 HERE = Path(__file__).parents[1] / "formats" / "samples"
 SAMPLES = sorted(HERE.iterdir())
+SAMPLE_FOLDERS = sorted((HERE.parent / "sample_folders").iterdir())
 
 
 def format_of(sample: Path) -> str:
@@ -54,6 +62,19 @@ def packed(files: dict[str, bytes]) -> bytes:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
+
+
+def recordings_of(format: str) -> Iterator[Recording]:
+    """Read all samples of a format, also the sample folders."""
+    for sample in SAMPLES:
+        if format_of(sample) == format:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "sample")
+                path.write_bytes(packed(files_of(sample)))
+                yield from load(path, format=format, on_error="skip")
+    for sample in SAMPLE_FOLDERS:
+        if format_of(sample) == format:
+            yield from load(sample, on_error="skip")
 
 
 def _parquet(rows: bytes) -> bytes:

@@ -117,7 +117,18 @@ def read(source: Source) -> Iterator[Recording]:
         yield from chain.build_recordings(ids[key], session)
 
 
-FORMAT = Format("claude-code", "Claude Code sessions (~/.claude/projects)", sniff, read)
+FORMAT = Format(
+    "claude-code",
+    "Claude Code sessions (~/.claude/projects)",
+    sniff,
+    read,
+    versions="2.0.76 to 2.1.219; attachments of later versions from notes of other programs",
+    not_read=(
+        "not in files up to 2.1.219: system prompt, tool definitions; left out: abandoned "
+        "turns, progress of tools, output of most hooks, file history, tool references, "
+        "pages of PDF files"
+    ),
+)
 
 
 def _is_claude_code_row(row: _Row) -> bool:

@@ -142,7 +142,17 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "Claude Code: output of claude -p --output-format stream-json"
-FORMAT = Format("claude-code-stream", _ABOUT, sniff, read)
+FORMAT = Format(
+    "claude-code-stream",
+    _ABOUT,
+    sniff,
+    read,
+    versions="2.1.226 to 2.1.282 from documentation and notes of other programs; no real file",
+    not_read=(
+        "not in the output: system prompt, tool definitions, usually also prompts and times; "
+        "left out: rate limits, status of the client"
+    ),
+)
 
 
 @dataclass

@@ -143,7 +143,19 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "Cline, Roo Code and Kilo Code tasks (globalStorage/*/tasks, ~/.cline/data)"
-FORMAT = Format("cline", _ABOUT, sniff, read, group_key=whole_folder)
+FORMAT = Format(
+    "cline",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=whole_folder,
+    versions="from source of 2025 and 2026; parts of one real history of Cline (2026)",
+    not_read=(
+        "not in the files: tool definitions, system prompt (except in Cline's SDK), messages "
+        "that older versions of Roo Code deleted; left out: edits within a message, "
+        "encrypted reasoning"
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,17 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "Codex CLI: output of codex exec --json"
-FORMAT = Format("codex-exec", _ABOUT, sniff, read)
+FORMAT = Format(
+    "codex-exec",
+    _ABOUT,
+    sniff,
+    read,
+    versions="from source of 2025 and 2026; no real file",
+    not_read=(
+        "not in the output: prompts, tool definitions, model, times, patches, usage of "
+        "single answers if there are several; left out: web searches, to-do lists, errors"
+    ),
+)
 
 
 def _is_event(row: _Json) -> bool:

@@ -23,8 +23,8 @@ only the payload.
 References
 ----------
 github.com/openai/codex, ``codex-rs/protocol/src/protocol.rs`` (``RolloutItem``) and
-``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The reader follows this code.
-The example files of the tests are written by hand.
+``codex-rs/core/src/codex/rollout_reconstruction.rs`` of 2025 and 2026. The reader follows this code, and
+was checked with rollouts of 0.36.0 to 0.144.5. Files from before September 2025 were not at hand.
 """
 
 from __future__ import annotations
@@ -106,7 +106,18 @@ def read(source: Source) -> Iterator[Recording]:
     yield build_session(source.name, conversation, rollout.builder.models, cluster, about)
 
 
-FORMAT = Format("codex", "Codex CLI rollouts (~/.codex/sessions)", sniff, read)
+FORMAT = Format(
+    "codex",
+    "Codex CLI rollouts (~/.codex/sessions)",
+    sniff,
+    read,
+    versions="0.36.0 to 0.144.5; files from before September 2025 from source",
+    not_read=(
+        "not in the file: most tool definitions; left out: definitions of dynamic tools, web "
+        "searches, generated images, encrypted reasoning and summaries, turns that were "
+        "taken back"
+    ),
+)
 
 
 def _is_bare_meta(row: Any) -> bool:

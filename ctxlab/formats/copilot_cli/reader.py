@@ -132,7 +132,16 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 FORMAT = Format(
-    "copilot-cli", "GitHub Copilot CLI sessions (~/.copilot/session-state)", sniff, read
+    "copilot-cli",
+    "GitHub Copilot CLI sessions (~/.copilot/session-state)",
+    sniff,
+    read,
+    versions="1.0.64 to 1.0.74; further events from source: SDK 1.0.14",
+    not_read=(
+        "not in the log: tool definitions, system prompts of subagents, input tokens (except "
+        "in output of the SDK); left out: changed system prompts, encrypted reasoning, "
+        "commands of the user"
+    ),
 )
 
 

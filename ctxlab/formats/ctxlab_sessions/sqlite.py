@@ -81,7 +81,17 @@ def read(source: Source) -> Iterator[Recording]:
                 yield recording
 
 
-FORMAT = Format("session-db", "ctxlab: sessions of a workspace (SqliteStore)", sniff, read)
+FORMAT = Format(
+    "session-db",
+    "ctxlab: sessions of a workspace (SqliteStore)",
+    sniff,
+    read,
+    versions="database versions 1 and 2",
+    not_read=(
+        "not in databases of version 1: all but the newest messages; left out: summaries, "
+        "plans and earlier titles of sessions"
+    ),
+)
 
 
 def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: Source) -> Recording:

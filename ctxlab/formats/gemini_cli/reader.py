@@ -72,7 +72,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield recording
 
 
-FORMAT = Format("gemini-cli", "Gemini CLI sessions (~/.gemini/tmp/*/chats)", sniff, read)
+FORMAT = Format(
+    "gemini-cli",
+    "Gemini CLI sessions (~/.gemini/tmp/*/chats)",
+    sniff,
+    read,
+    versions="one session of January 2026; newer files from source of 2026",
+    not_read=(
+        "not in the file: system prompt, tool definitions, in older files also compressions; "
+        "left out: notices, audio, video and other files, messages that were taken back"
+    ),
+)
 
 
 def _build_recording(source: Source, log: SessionLog) -> Recording:

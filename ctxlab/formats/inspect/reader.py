@@ -103,7 +103,17 @@ def read(source: Source) -> Iterator[Recording]:
             yield from _read_sample(number, sample, spec, source)
 
 
-FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
+FORMAT = Format(
+    "inspect",
+    "Inspect eval logs (.eval, .json)",
+    sniff,
+    read,
+    versions="development versions 0.3.41 to 0.3.135; to 0.3.285 from source",
+    not_read=(
+        "left out: model calls of scorers, subagents and summaries, contents of failed tool "
+        "calls, samples in chunks, audio, video and documents"
+    ),
+)
 
 
 def _read_json_log(source: Source) -> Iterator[_Sample]:

@@ -74,6 +74,23 @@ def describe_unknown_file(path: PathOrUrl, head: FileHead) -> FileKind | None:
     return next((kind for is_kind, kind in _KINDS if is_kind(head)), None)
 
 
+def list_kinds() -> tuple[FileKind, ...]:
+    """List the kinds of files that are recognised, but not read.
+
+    Returns
+    -------
+    tuple of FileKind
+        The kinds. Damaged files, and archives and databases of unknown programs, are not listed.
+
+    Examples
+    --------
+    >>> [kind.advice for kind in list_kinds() if kind.name == "a tar archive"]
+    ['unpack it and name the folder']
+    """
+    databases = (kind for _, kind in _DATABASE_KINDS)
+    return (_CHAT_EXPORT, _OFFICE_DOCUMENT, *databases, *(kind for _, kind in _KINDS))
+
+
 def list_keys(head: FileHead) -> str:
     """List the keys of the first JSON object of a file that has an unknown format.
 
@@ -106,10 +123,9 @@ def _describe_zip(path: PathOrUrl) -> FileKind:
         return FileKind("a zip archive", f"it is damaged ({error.reason}); copy it again")
     inner = {name.rpartition("/")[2] for name in names}
     if "conversations.json" in inner:
-        advice = "unpack it and name conversations.json, or name zip://conversations.json::FILE.zip"
-        return FileKind("the export of a chat service (Claude.ai or ChatGPT)", advice)
+        return _CHAT_EXPORT
     if "[Content_Types].xml" in names:
-        return FileKind("an Office document", _TABLE_ADVICE)
+        return _OFFICE_DOCUMENT
     return FileKind(f"a zip archive of {_list_names(names)}", _ZIP_ADVICE)
 
 
@@ -120,16 +136,9 @@ def _describe_database(path: PathOrUrl) -> FileKind:
             names = [str(row["name"]) for row in rows]
     except ReadError as error:
         return FileKind("an SQLite database", f"it is damaged ({error.reason}); copy it again")
-    tables = {*names}
-    if "cursorDiskKV" in tables:
-        advice = "it is not read; export the chat in Cursor, or name logs of another agent"
-        return FileKind("the state of Cursor (state.vscdb)", advice)
-    if "ItemTable" in tables:
-        advice = "name the log of the extension, such as Cline's task folder"
-        return FileKind("the state of VS Code (state.vscdb)", advice)
-    if {"conversations", "responses"} <= tables:
-        advice = "it is not read; export the conversations as OpenAI messages in JSONL"
-        return FileKind("the log of the command line program llm (logs.db)", advice)
+    known = (kind for tables, kind in _DATABASE_KINDS if tables.issubset(names))
+    if kind := next(known, None):
+        return kind
     advice = "export its conversations as OpenAI messages in JSONL"
     return FileKind(f"an SQLite database of another program, with {_list_names(names)}", advice)
 
@@ -243,6 +252,38 @@ def _is_binary(head: FileHead) -> bool:
 def _text(head: FileHead) -> str:
     return head.first_bytes.decode("utf-8", "replace")
 
+
+_CHAT_EXPORT = FileKind(
+    "the export of a chat service (Claude.ai or ChatGPT)",
+    "unpack it and name conversations.json, or name zip://conversations.json::FILE.zip",
+)
+_OFFICE_DOCUMENT = FileKind("an Office document", _TABLE_ADVICE)
+
+_DATABASE_KINDS = (
+    (
+        frozenset(("cursorDiskKV",)),
+        FileKind(
+            "the state of Cursor (state.vscdb)",
+            "it is not read; export the chat in Cursor, or name logs of another agent",
+        ),
+    ),
+    (
+        frozenset(("ItemTable",)),
+        FileKind(
+            "the state of VS Code (state.vscdb)",
+            "name the log of the extension, such as Cline's task folder",
+        ),
+    ),
+    (
+        frozenset(("conversations", "responses")),
+        FileKind(
+            "the log of the command line program llm (logs.db)",
+            "it is not read; export the conversations as OpenAI messages in JSONL",
+        ),
+    ),
+)
+"""Pairs of table names and the kind of SQLite databases that have these tables. The first match
+counts."""
 
 _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
     (

@@ -121,7 +121,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "opencode sessions in its database (~/.local/share/opencode/opencode.db)"
-FORMAT = Format("opencode-db", _ABOUT, sniff, read)
+FORMAT = Format(
+    "opencode-db",
+    _ABOUT,
+    sniff,
+    read,
+    versions="1.2 to 2.0 from source; no real file",
+    not_read=(
+        "not in the database: tool definitions, most of the system prompt; left out: failed "
+        "answers of version 1, patches, files that are neither images nor text, usage of "
+        "summaries, notes on the session"
+    ),
+)
 
 
 def _find_origin(id: str, sessions: dict[str, dict[str, Any]]) -> str:

@@ -95,7 +95,20 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "opencode sessions (opencode export; ~/.local/share/opencode/storage)"
-FORMAT = Format("opencode", _ABOUT, sniff, read, group_key=find_session_id, spans_folders=True)
+FORMAT = Format(
+    "opencode",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=find_session_id,
+    spans_folders=True,
+    versions="exports of 1.14.30 to 1.18.16; 0.5 to 1.18 from source",
+    not_read=(
+        "not in the file: tool definitions, in newer versions most of the system prompt; "
+        "left out: failed answers, patches, files that are neither images nor text, usage of "
+        "summaries"
+    ),
+)
 
 
 def _read_session(source: Source) -> Iterator[Recording]:

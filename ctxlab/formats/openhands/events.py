@@ -97,7 +97,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "OpenHands: evaluation output.jsonl, saved trajectories"
-FORMAT = Format("openhands-events", _ABOUT, sniff, read)
+FORMAT = Format(
+    "openhands-events",
+    _ABOUT,
+    sniff,
+    read,
+    versions="0.35; other versions from source of 2025",
+    not_read=(
+        "not in the file: system prompts of older versions, answers that were no valid "
+        "calls; left out: recalled knowledge in evaluations, the middle of long results, "
+        "changes of the agent's state"
+    ),
+)
 
 
 def _is_events(value: Any) -> bool:

@@ -138,7 +138,19 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "OpenHands 1 and Agent SDK conversations (~/.openhands/conversations)"
-FORMAT = Format("openhands-sdk", _ABOUT, sniff, read, group_key=find_folder)
+FORMAT = Format(
+    "openhands-sdk",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=find_folder,
+    versions=("1.55.1, in one conversation run with the library; from source since February 2026"),
+    not_read=(
+        "not in the log: parameters of built-in tools; left out: other branches, usage of "
+        "condensations, events that the model never saw; limits on the length of results are "
+        "not applied"
+    ),
+)
 
 
 def _is_state(value: Any) -> bool:

@@ -93,7 +93,21 @@ def read(source: Source) -> Iterator[Recording]:
     return group_calls(_read_calls(source), source)
 
 
-FORMAT = Format("otel-genai", "OpenTelemetry GenAI spans, OpenLLMetry, OpenInference", sniff, read)
+FORMAT = Format(
+    "otel-genai",
+    "OpenTelemetry GenAI spans, OpenLLMetry, OpenInference",
+    sniff,
+    read,
+    versions=(
+        "from specifications: GenAI conventions 1.25 to 1.41, OpenLLMetry 0.5.1, "
+        "OpenInference 0.1.42"
+    ),
+    not_read=(
+        "not in most traces by default: messages; left out: log records, spans of tools and "
+        "agents, input.value of OpenInference, audio, output of the JavaScript console "
+        "exporter"
+    ),
+)
 
 
 def _is_genai_span(value: Any) -> bool:

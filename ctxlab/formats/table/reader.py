@@ -198,4 +198,14 @@ def _has_id(id: Any, number: int, item: str, source: Source) -> bool:
 
 
 _ABOUT = "tables of conversations or messages: Parquet, CSV, TSV; JSONL if the columns are named"
-FORMAT = Format("table", _ABOUT, sniff, read)
+FORMAT = Format(
+    "table",
+    _ABOUT,
+    sniff,
+    read,
+    versions="from data set cards of 2025 (SWE-smith, SWE-rebench, SWE-agent)",
+    not_read=(
+        "left out: other columns with objects or with texts of more than 200 characters, "
+        "such as patches"
+    ),
+)

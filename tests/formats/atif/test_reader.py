@@ -216,6 +216,18 @@ def test_subagents_are_recordings_of_their_own_in_the_cluster_of_the_run() -> No
     assert sum(count for r in recordings for count in r.skipped.values()) == 1
 
 
+def test_a_subagent_names_its_parent_and_the_call_whose_result_refers_to_it() -> None:
+    subs = [{"trajectory_id": id, "steps": [step(1, "user", id)]} for id in ("a", "b")]
+    reference = [{"trajectory_id": "b"}]
+    call = {"tool_call_id": "c", "function_name": "ask", "arguments": {}}
+    result = {"source_call_id": "c", "content": "x", "subagent_trajectory_ref": reference}
+    asking = step(1, "agent", "?", tool_calls=[call], observation={"results": [result]})
+    run, first, second = read(asking, subagent_trajectories=subs)
+    assert "parent" not in run.meta
+    assert (first.meta["parent"], "call_id" in first.meta) == ("run", False)
+    assert (second.meta["parent"], second.meta["call_id"]) == ("run", "c")
+
+
 def test_a_broken_step_is_named_and_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     steps = [step(1, "user", "a"), step(2, "robot", "b"), step(3, "user", "c")]
