@@ -32,7 +32,7 @@ from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
-from ctxlab.formats import FORMATS, OnError, OnSkip, load
+from ctxlab.formats import FORMATS, LoadReport, OnError, OnSkip, load
 from ctxlab.formats.filters import parse_condition
 from ctxlab.formats.io.datasets import (
     BUNDLED_PREFIX,
@@ -157,13 +157,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Object that selects the model and the token counter of each recording."""
         return ModelChoice.from_options(self.model, self.profiles)
 
-    def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
+    def recordings(
+        self, on_skip: OnSkip | None = None, report: LoadReport | None = None
+    ) -> Iterator[Recording]:
         """Load the recordings, one at a time.
 
         Parameters
         ----------
         on_skip : callable, optional
             Called with a path and a reason for each file without a readable recording.
+        report : LoadReport, optional
+            Filled with the format or the kind of each file.
 
         Returns
         -------
@@ -184,6 +188,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             clusters=None if self.clusters is None else _resolve_path(self.clusters, self.folder),
             on_error=self.on_error,
             on_skip=on_skip,
+            report=report,
             where=self.where,
             sample=self.sample,
             seed=self.seed,

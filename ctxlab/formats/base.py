@@ -457,7 +457,7 @@ def _append_numbers(reason: str, numbers_seen: list[int | None]) -> str:
 
 def _json_error_text(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at column {error.colno}"
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
     return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,8 +16,9 @@ from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
 from ctxlab.formats.io.clusters import ClusterTable, read_clusters
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
-from ctxlab.formats.io.foreign import describe_unknown_file, list_keys
+from ctxlab.formats.io.foreign import FileKind, describe_unknown_file, list_keys
 from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.load_report import FileReport, LoadReport
 from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.formats.table.columns import ColumnNames, parse_columns
 from ctxlab.formats.table.hub import is_hub_name, read_hub
@@ -27,6 +29,8 @@ from ctxlab.messages.types import Recording
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
 """Called with the path of each file in which no recording was found, and the reason."""
 
+_EMPTY = FileKind("an empty file", "name a file with messages", True)
+
 
 def load(
     path: PathOrUrl | Iterable[PathOrUrl],
@@ -36,6 +40,7 @@ def load(
     clusters: PathOrUrl | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
+    report: LoadReport | None = None,
     where: str | Condition | Iterable[str | Condition] = (),
     sample: int | None = None,
     seed: int = 0,
@@ -78,6 +83,8 @@ def load(
         with the path and the reason. With ``on_error="raise"``, it is not called for named files. If a
         folder or glob is loaded, it is also called with the path of ``clusters`` if some of its lines
         apply to no recording.
+    report : LoadReport, optional
+        Filled with the format of each file that is read, and with the kind of each other file.
     where : str, Callable, or iterable of them
         Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
         ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
@@ -121,25 +128,22 @@ def load(
         format = with_columns(columns)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     table = None if clusters is None else read_clusters(clusters)
-    tell = on_skip or (lambda path, reason: None)
-
-    def report(path: PathOrUrl, reason: str) -> None:
-        # The table may be in the same folder as the recordings.
-        if table is None or Path(path) != Path(table.path):
-            tell(path, reason)
-
-    stops = on_error == "raise" or len(paths) == 1
-    loader = _Loader(format, on_error, report, stops, parse_columns(columns))
-    files_by_path = [
-        (each, [] if is_hub_name(each) else find_files(each, loader.report_folder))
-        for each in paths
-    ]
+    loader = _Loader(
+        format,
+        on_error,
+        on_skip or (lambda path, reason: None),
+        report or LoadReport(),
+        stops=on_error == "raise" or len(paths) == 1,
+        columns=parse_columns(columns),
+        table=None if table is None else Path(table.path),
+    )
+    files_by_path = [(each, loader.find_files(each)) for each in paths]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
     stream = loader.read_paths(files_by_path)
     if table is not None:
         whole = any(not found.explicit for _, files in files_by_path for found in files)
-        stream = _assign_clusters(stream, table, tell if whole else None)
+        stream = _assign_clusters(stream, table, loader.remark if whole else None)
     unique = _make_ids_unique(stream)
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
@@ -152,10 +156,41 @@ class _Loader:
     format: Format | None
     on_error: OnError
     on_skip: OnSkip
+    report: LoadReport
     stops: bool
     "True if a path without recordings is an error, also if other paths have recordings"
     columns: dict[str, str]
     "columns of tables that the user named, by field"
+    table: Path | None
+    "path of the table of clusters, which may be in the same folder as the recordings"
+
+    def find_files(self, path: PathOrUrl) -> list[FoundFile]:
+        """Find the files at a path, and report what cannot be read in its folders."""
+        if is_hub_name(path):
+            self.report.found += 1
+            return []
+        unreadable: list[tuple[PathOrUrl, str, FileKind]] = []
+
+        def add_folder(error: ReadError) -> None:
+            if self.on_error == "raise":
+                raise error
+            name = f"a folder that cannot be listed: {error.reason}"
+            kind = FileKind(name, "check its permissions")
+            unreadable.append((error.path, error.reason, kind))
+
+        def add_special(path: Path, what: str) -> None:
+            unreadable.append((path, f"not a file: {what}", FileKind(what, "", True)))
+
+        found = find_files(path, add_folder, add_special)
+        self.report.found += len(found) + len(unreadable)
+        for each in unreadable:
+            self._skip(*each)
+        return found
+
+    def remark(self, path: PathOrUrl, reason: str) -> None:
+        """Report a problem that is not about one file."""
+        self.on_skip(path, reason)
+        self.report.remarks.append((path, reason))
 
     def read_paths(
         self, files_by_path: list[tuple[PathOrUrl, list[FoundFile]]]
@@ -172,14 +207,10 @@ class _Loader:
 
     def _read_path(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
         if is_hub_name(path):
-            return read_hub(str(path), self.columns, self.on_error)
-        return self._read_files(path, files)
-
-    def report_folder(self, error: ReadError) -> None:
-        """Raise the error of a folder that cannot be listed, or pass it to ``on_skip``."""
-        if self.on_error == "raise":
-            raise error
-        self.on_skip(error.path, error.reason)
+            yield from read_hub(str(path), self.columns, self.on_error)
+            self.report.add(FileReport(path, TABLE_FORMAT.name))
+        else:
+            yield from self._read_files(path, files)
 
     def _read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
         """Yield the recordings of the files at a path, and report it if there are none."""
@@ -193,7 +224,7 @@ class _Loader:
             if self.stops:
                 raise ReadError(path, None, reason)
             if not any(found.explicit for found in files):  # a named file was already reported
-                self.on_skip(path, reason)
+                self.remark(path, reason)
 
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
         """Detect the format of each file, and yield the format and the files to read together.
@@ -224,7 +255,9 @@ class _Loader:
         except ReadError as error:
             if self.on_error == "raise":
                 raise
-            self._report([found], error)
+            name = f"a file that cannot be opened: {error.reason}"
+            kind = FileKind(name, "check its permissions, and that it was copied whole")
+            self._report([found], error, kind)
             return None
 
     def _detect_format(self, found: FoundFile, head: FileHead) -> Format | None:
@@ -233,31 +266,44 @@ class _Loader:
             # Lock files of session stores, and markers of OpenHands, are always empty.
             empty = (".lock", ".marker")
             if head.first_bytes or found.explicit or not str(found.path).endswith(empty):
-                self._report([found], ReadError(found.path, None, "the file is empty"))
+                self._report([found], ReadError(found.path, None, "the file is empty"), _EMPTY)
+            else:
+                self._add_skipped(found.path, _EMPTY)
             return None
         if self.format is None:
             format = match_format(head)
-            reason = "" if format else self._explain_unknown(found, head)
         else:
             format = self.format if found.explicit or self.format.sniff(head) else None
-            reason = f"the content is not in the {self.format.name} format"
         if format is None:
-            self._report([found], UnknownFormat(found.path, None, reason))
+            kind, reason = self._explain_unknown(found, head)
+            self._report([found], UnknownFormat(found.path, None, reason), kind)
         return format
 
-    def _explain_unknown(self, found: FoundFile, head: FileHead) -> str:
-        """Return the reason for refusing a file. It is longer if the file was named and is an error."""
+    def _explain_unknown(self, found: FoundFile, head: FileHead) -> tuple[FileKind, str]:
+        """Return the kind of a file that is refused, and the reason.
+
+        The reason is longer if the file was named and is an error.
+        """
+        if self.format is not None:
+            name = f"not in the {self.format.name} format"
+            return FileKind(name, "", True), f"the content is {name}"
         kind = describe_unknown_file(found.path, head)
         is_error = found.explicit and self.stops
         if kind and is_error:
-            return f"unknown format: the file looks like {kind.name}; {kind.advice}"
-        if kind and not kind.is_common:
-            return f"unknown format: looks like {kind.name}"
-        if not is_error:
-            return "unknown format"
+            return kind, f"unknown format: the file looks like {kind.text}; {kind.advice}"
+        if kind:
+            return kind, "unknown format" + ("" if kind.is_common else f": looks like {kind.text}")
         keys = list_keys(head)
+        kind = FileKind(
+            "JSON in an unknown format",
+            "if it is a log, name its format with --format, or its columns with --columns",
+            detail=f", with the keys {keys}" if keys else "",
+        )
+        if not is_error:
+            return kind, "unknown format"
         about = f" (JSON with the keys {keys})" if keys else ""
-        return f"unknown format{about}; known formats: {', '.join(FORMATS)}. Name one with --format"
+        known = ", ".join(FORMATS)
+        return kind, f"unknown format{about}; known formats: {known}. Name one with --format"
 
     def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
         first, *others = files
@@ -271,20 +317,45 @@ class _Loader:
         except ReadError as error:
             if self.on_error == "raise":
                 raise
-            self._report(files, error)
+            # What follows a colon or a bracket differs from file to file.
+            reason = re.split(r": | \(", error.reason, maxsplit=1)[0]
+            name = f"a log in the {format.name} format that cannot be read: {reason}"
+            detail = error.reason.removeprefix(reason)
+            kind = FileKind(name, "check that the file was copied whole", detail=detail)
+            self._report(files, error, kind)
             return
         if nothing:
             left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
-            why = f" ({'; '.join(left_out[:3])})" if left_out else ""
-            reason = f"the file contains no {format.name} conversation{why}"
-            self._report(files, ReadError(first.path, None, reason))
+            said = "; ".join(left_out[:3])
+            reason = f"the file contains no {format.name} conversation" + (said and f" ({said})")
+            is_table = format.name == TABLE_FORMAT.name
+            kind = FileKind(
+                f"a file in the {format.name} format without a conversation",
+                "name the column with the messages, as in --columns messages=NAME",
+                is_common=not is_table,
+                detail=said and f": {said}",
+            )
+            self._report(files, ReadError(first.path, None, reason), kind)
+        else:
+            self.report.add(*(FileReport(found.path, format.name) for found in files))
 
-    def _report(self, files: list[FoundFile], error: ReadError) -> None:
+    def _report(self, files: list[FoundFile], error: ReadError, kind: FileKind) -> None:
         """Raise the error if the user named the file and it is an error. Otherwise, report the files."""
         if files[0].explicit and self.stops:
             raise error
         for found in files:
-            self.on_skip(found.path, error.reason)
+            self._skip(found.path, error.reason, kind)
+
+    def _skip(self, path: PathOrUrl, reason: str, kind: FileKind) -> None:
+        if self.table is not None and Path(path) == self.table:
+            kind = FileKind("the table of clusters", "", True)
+        else:
+            self.on_skip(path, reason)
+        self._add_skipped(path, kind)
+
+    def _add_skipped(self, path: PathOrUrl, kind: FileKind) -> None:
+        advice = "" if kind.is_common else kind.advice
+        self.report.add(FileReport(path, None, kind.name, kind.detail, advice))
 
 
 def _assign_clusters(

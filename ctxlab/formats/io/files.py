@@ -13,6 +13,7 @@ import glob
 import gzip
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -76,11 +77,23 @@ OnUnreadable: TypeAlias = Callable[[ReadError], None]
 """Called with the error of each local folder that cannot be listed. It may raise the error."""
 
 
+OnSpecial: TypeAlias = Callable[[Path, str], None]
+"""Called with the path and kind of each entry of a folder that is neither a file nor a folder."""
+
+
 def _raise_error(error: ReadError) -> None:
     raise error
 
 
-def find_files(path: PathOrUrl, on_unreadable: OnUnreadable = _raise_error) -> list[FoundFile]:
+def _ignore(path: Path, kind: str) -> None:
+    pass
+
+
+def find_files(
+    path: PathOrUrl,
+    on_unreadable: OnUnreadable = _raise_error,
+    on_special: OnSpecial = _ignore,
+) -> list[FoundFile]:
     """Find all files at a path.
 
     Parameters
@@ -90,6 +103,10 @@ def find_files(path: PathOrUrl, on_unreadable: OnUnreadable = _raise_error) -> l
     on_unreadable : Callable
         Called with the error of each local folder that cannot be listed. By default, the error is
         raised. If the function returns, the files of the folder are left out.
+    on_special : Callable
+        Called for each entry of a local folder that is left out because it is neither a file nor a
+        folder: a pipe, a socket, a device, a broken link, or a link to a folder. By default, such
+        entries are ignored.
 
     Returns
     -------
@@ -112,7 +129,7 @@ def find_files(path: PathOrUrl, on_unreadable: OnUnreadable = _raise_error) -> l
     path = resolve_dataset_path(str(path)) or path
     if is_url(path):
         return _find_remote(str(path))
-    return _find_local(Path(path).expanduser(), on_unreadable)
+    return _find_local(Path(path).expanduser(), on_unreadable, on_special)
 
 
 @contextmanager
@@ -148,11 +165,11 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             raise ReadError(path, None, str(error)) from None
 
 
-def _find_local(path: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
+def _find_local(path: Path, on_unreadable: OnUnreadable, on_special: OnSpecial) -> list[FoundFile]:
     if path.is_file():
         return [FoundFile(path, strip_suffixes(path.name), explicit=True)]
     if path.is_dir():
-        return _collect_files([path], path, on_unreadable)
+        return _collect_files([path], path, on_unreadable, on_special)
     if path.exists():
         raise ReadError(path, None, "expected a file or folder, got a device, socket or pipe")
     if not glob.has_magic(str(path)):
@@ -161,26 +178,53 @@ def _find_local(path: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise ReadError(path, None, "no file matches this pattern")
-    return _collect_files(matches, root, on_unreadable)
+    return _collect_files(matches, root, on_unreadable, on_special)
 
 
-def _collect_files(paths: list[Path], root: Path, on_unreadable: OnUnreadable) -> list[FoundFile]:
-    files = {
-        file
+def _collect_files(
+    paths: list[Path], root: Path, on_unreadable: OnUnreadable, on_special: OnSpecial
+) -> list[FoundFile]:
+    entries = {
+        entry
         for path in paths
-        for file in ([path] if path.is_file() else _walk(path, on_unreadable))
+        for entry in (_walk(path, on_unreadable) if os.path.isdir(path) else [path])
     }
-    ordered = sorted(files, key=lambda file: (file.parent, file.name))
-    names = (strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
-    return [FoundFile(*each, explicit=False) for each in zip(ordered, names, strict=True)]
+    ordered = sorted(entries, key=lambda entry: (entry.parent, entry.name))
+    found = []
+    for entry in ordered:
+        if (kind := _describe_special(entry)) is None:
+            name = strip_suffixes(entry.relative_to(root).as_posix())
+            found.append(FoundFile(entry, name, explicit=False))
+        else:
+            on_special(entry, kind)
+    return found
 
 
 def _walk(folder: Path, on_unreadable: OnUnreadable) -> Iterator[Path]:
+    """Yield the entries of a folder and its subfolders that are not folders. Links are not followed."""
+
     def report(error: OSError) -> None:
         on_unreadable(ReadError(error.filename, None, error.strerror or str(error)))
 
-    for here, _, names in os.walk(folder, onerror=report):  # without onerror, errors are ignored
-        yield from (path for name in names if (path := Path(here, name)).is_file())
+    for here, folders, names in os.walk(
+        folder, onerror=report
+    ):  # without onerror, errors are ignored
+        yield from (Path(here, name) for name in names)
+        yield from (path for name in folders if (path := Path(here, name)).is_symlink())
+
+
+def _describe_special(path: Path) -> str | None:
+    """Return what an entry of a folder is; None for a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # If the folder forbids access to its files, the error is reported when the file is opened.
+        return "a link to a file that does not exist" if os.path.islink(path) else None
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return "a link to a folder, which is not followed"
+    return "a pipe, a socket or a device"
 
 
 def _find_remote(address: str) -> list[FoundFile]:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ctxlab.errors import ReadError
-from ctxlab.formats.fields import get_in, get_object, get_text
+from ctxlab.formats.fields import get_in, get_object, get_text, parse_json_or_none
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.sqlite_file import SQLITE_MAGIC, open_sqlite
@@ -44,7 +44,15 @@ class FileKind(NamedTuple):
     advice: str
     "what to do instead, as an imperative"
     is_common: bool = False
-    "True for kinds such as plain text, which occur in every folder and need no explanation there"
+    """True for kinds such as plain text, which occur in many folders and are no logs, so that they need
+    no explanation there"""
+    detail: str = ""
+    "continuation of the name that is specific to the file, such as ``, with the keys id, turns``"
+
+    @property
+    def text(self) -> str:
+        """The name with the detail."""
+        return self.name + self.detail
 
 
 def describe_unknown_file(path: PathOrUrl, head: FileHead) -> FileKind | None:
@@ -120,13 +128,13 @@ def _describe_zip(path: PathOrUrl) -> FileKind:
         with open_zip(path) as archive:
             names = archive.namelist()
     except ReadError as error:
-        return FileKind("a zip archive", f"it is damaged ({error.reason}); copy it again")
+        return FileKind("a damaged zip archive", "copy it again", detail=f" ({error.reason})")
     inner = {name.rpartition("/")[2] for name in names}
     if "conversations.json" in inner:
         return _CHAT_EXPORT
     if "[Content_Types].xml" in names:
         return _OFFICE_DOCUMENT
-    return FileKind(f"a zip archive of {_list_names(names)}", _ZIP_ADVICE)
+    return FileKind("a zip archive", _ZIP_ADVICE, detail=f" of {_list_names(names)}")
 
 
 def _describe_database(path: PathOrUrl) -> FileKind:
@@ -135,12 +143,13 @@ def _describe_database(path: PathOrUrl) -> FileKind:
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             names = [str(row["name"]) for row in rows]
     except ReadError as error:
-        return FileKind("an SQLite database", f"it is damaged ({error.reason}); copy it again")
+        return FileKind("a damaged SQLite database", "copy it again", detail=f" ({error.reason})")
     known = (kind for tables, kind in _DATABASE_KINDS if tables.issubset(names))
     if kind := next(known, None):
         return kind
     advice = "export its conversations as OpenAI messages in JSONL"
-    return FileKind(f"an SQLite database of another program, with {_list_names(names)}", advice)
+    detail = f", with {_list_names(names)}"
+    return FileKind("an SQLite database of another program", advice, detail=detail)
 
 
 def _list_names(names: list[str]) -> str:
@@ -214,7 +223,13 @@ def _is_tar(head: FileHead) -> bool:
 
 
 def _is_broken_json(head: FileHead) -> bool:
-    return head.first_bytes.lstrip()[:1] in (b"{", b"[") and not head.rows
+    if head.first_bytes.lstrip()[:1] not in (b"{", b"["):
+        return False
+    if not head.rows:
+        return True
+    # The rows may be a value that was cut off and then closed. Of a long file, the end is not known.
+    texts = (head.first_bytes, *head.first_bytes.splitlines())
+    return head.is_complete and all(parse_json_or_none(text) is None for text in texts)
 
 
 def _is_transcript(head: FileHead) -> bool:
@@ -292,7 +307,7 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
     ),
     (
         _starts_exactly(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-"),
-        FileKind("a picture or a PDF document", "name the log that the program wrote"),
+        FileKind("a picture or a PDF document", "name the log that the program wrote", True),
     ),
     (
         _starts_exactly(b"\xff\xfe", b"\xfe\xff"),
@@ -313,8 +328,8 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
         _starts(b"<!doctype html", b"<html"),
         FileKind("a web page", "export the conversation as JSON instead of HTML"),
     ),
-    (_starts(b"<?xml"), FileKind("an XML file", _TABLE_ADVICE)),
-    (_is_notebook, FileKind("a Jupyter notebook", _CONFIG_ADVICE)),
+    (_starts(b"<?xml"), FileKind("an XML file", _TABLE_ADVICE, True)),
+    (_is_notebook, FileKind("a Jupyter notebook", _CONFIG_ADVICE, True)),
     (
         _is_har,
         FileKind(
@@ -336,9 +351,9 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
             "it contains no recordings; ctxlab compare DIR shows the run",
         ),
     ),
-    (_is_package, FileKind("the package.json of a JavaScript project", _CONFIG_ADVICE)),
-    (_is_api_description, FileKind("an OpenAPI description", _CONFIG_ADVICE)),
-    (_is_schema, FileKind("a JSON schema", _CONFIG_ADVICE)),
+    (_is_package, FileKind("the package.json of a JavaScript project", _CONFIG_ADVICE, True)),
+    (_is_api_description, FileKind("an OpenAPI description", _CONFIG_ADVICE, True)),
+    (_is_schema, FileKind("a JSON schema", _CONFIG_ADVICE, True)),
     (_is_empty_json, FileKind("an empty JSON value", "name a file with messages", True)),
     (
         _is_event_stream,
@@ -349,9 +364,7 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
     ),
     (
         _is_broken_json,
-        FileKind(
-            "damaged JSON", "check that the file was copied whole, and that it is UTF-8", True
-        ),
+        FileKind("damaged JSON", "check that the file was copied whole, and that it is UTF-8"),
     ),
     (_is_json_without_objects, FileKind("JSON without objects", "name a file with messages", True)),
     (_is_transcript, FileKind("a transcript in plain text or Markdown", _TEXT_ADVICE)),

@@ -48,8 +48,8 @@ FILES: dict[str, tuple[bytes, str]] = {
     "vs code": (database("ItemTable"), "the state of VS Code"),
     "llm": (database("conversations", "responses"), "the log of the command line program llm"),
     "database": (database("a", "b"), "an SQLite database of another program, with a, b; export"),
-    "damaged database": (b"SQLite format 3\0" + bytes(99), "an SQLite database"),
-    "damaged zip": (zipped("a.json")[:40], "a zip archive; it is damaged"),
+    "damaged database": (b"SQLite format 3\0" + bytes(99), "a damaged SQLite database"),
+    "damaged zip": (zipped("a.json")[:40], "a damaged zip archive .*; copy it again"),
     "har": (
         dumped({"log": {"version": "1.2", "creator": {"name": "x"}, "entries": []}}),
         "a HAR file .* write the body of each request",
@@ -87,6 +87,7 @@ FILES: dict[str, tuple[bytes, str]] = {
         "a recorded event stream",
     ),
     "damaged json": (b'{"a" "b"}', "damaged JSON; check that the file"),
+    "cut json": (b'{"a": [1, 2], "b": [3', "damaged JSON; check that the file"),
     "numbers": (b"[1, 2]", "JSON without objects"),
     "binary": (b"\x01\x02\0\x03", "a binary file"),
     "text": (b"You may.\n", "plain text; name a log in JSON or JSONL"),
