@@ -50,6 +50,7 @@ _CHANGE_SENTENCES = {
 "sentences on unrecorded context changes, by their probable cause"
 _Rows: TypeAlias = tuple[list[dict[str, str]], list[tuple[int | str, str]]]
 "cells of each row by heading, and lines to draw, as in ``Table.rows``"
+_MAX_NAMED_MODELS = 5
 _COMMON_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
@@ -361,7 +362,10 @@ def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[s
         way = facts["counted"].replace(facts["counted_as"], "{}", 1)
         ways.setdefault(way, {})[facts["counted_as"]] = None
     for way, models in list(ways.items())[:3]:
-        said = way.replace("{}", one_line(" and ".join(models)), 1)
+        listed = [*models][:_MAX_NAMED_MODELS]
+        if more := len(models) - len(listed):
+            listed.append(pluralize(more, "more model"))
+        said = way.replace("{}", one_line(" and ".join(listed)), 1)
         yield f"{said[0].upper()}{said[1:]}."
     if len(ways) > 3:
         yield f"{pluralize(len(ways) - 3, 'more way')} of counting tokens; --json lists them."
