@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -365,7 +365,7 @@ def talking(
         http.server_close()
         thread.join()
         for connection in connections:
-            if connection.fileno() != -1:
+            with suppress(OSError):  # the client may have closed it
                 connection.shutdown(socket.SHUT_RDWR)
 
 
