@@ -130,8 +130,7 @@ def strategy_table(strategies: Iterable[StrategyInfo]) -> str:
     for known in strategies:
         source = known.source.replace("<", "&lt;").replace("\n", " ")
         source = f"[{source}]({known.url})" if known.url else source
-        option = "embedding" if "embedding" in {each.name for each in known.parameters} else "model"
-        asks = f"with `{option}=`" if known.model_use == "optional" else "no"
+        asks = f"with `{known.model_parameter}=`" if known.model_parameter else "no"
         rows.append([f"`{known.name}`", known.summary.replace("\n", " "), source, asks])
     return markdown_table(["strategy", "what it does", "source", "calls a model"], rows)
 

@@ -115,7 +115,7 @@ def check_not_negative(name: str, number: int) -> int:
 def interaction_id(id: str, turn: int) -> str:
     """Return the id of a turn of a session, ``SESSION:TURN``.
 
-    Other programs call it an interaction id.
+    If the turn begins an interaction, it is also the id of this interaction.
 
     Parameters
     ----------

@@ -24,6 +24,9 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
 
+MODEL_PARAMETERS = ("model", "embedding")
+"""Names of the parameters with which strategies name a model that they call."""
+
 _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
 
@@ -175,7 +178,7 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:
-    """Return the names of the models that strategies call: values of ``model`` and ``embedding`` fields.
+    """Return the names of the models that strategies call: values of ``MODEL_PARAMETERS``.
 
     Parameters
     ----------
@@ -194,7 +197,7 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
     ()
     """
     walked = walk_strategies(*strategies)
-    asked = (getattr(each, key, None) for each in walked for key in ("model", "embedding"))
+    asked = (getattr(each, key, None) for each in walked for key in MODEL_PARAMETERS)
     return tuple(dict.fromkeys(model for model in asked if isinstance(model, str)))
 
 

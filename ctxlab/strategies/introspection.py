@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from ctxlab.errors import UnknownName
-from ctxlab.strategies.base import Pipeline
+from ctxlab.strategies.base import MODEL_PARAMETERS, Pipeline
 from ctxlab.strategies.baselines import BASELINES, Baseline
 from ctxlab.strategies.registry import CONTROLS, STRATEGIES
 
@@ -54,9 +54,15 @@ class StrategyInfo:
     "for a baseline: web page that documents its behaviour; otherwise empty"
 
     @property
+    def model_parameter(self) -> str | None:
+        """Name of the parameter with which the strategy calls a model; None if there is none."""
+        names = {parameter.name for parameter in self.parameters}
+        return next((name for name in MODEL_PARAMETERS if name in names), None)
+
+    @property
     def model_use(self) -> Literal["no", "optional"]:
-        """``optional`` if the strategy has a parameter ``model`` or ``embedding``, otherwise ``no``."""
-        return "optional" if {p.name for p in self.parameters} & {"model", "embedding"} else "no"
+        """``optional`` if the strategy can call a model, otherwise ``no``."""
+        return "optional" if self.model_parameter else "no"
 
     @property
     def signature(self) -> str:

@@ -180,15 +180,15 @@ def test_a_summary_beyond_its_cap_keeps_its_beginning_and_its_end() -> None:
 
 def test_adding_costs_the_same_however_much_was_said() -> None:
     def seconds(window: ResumeWindow, count: int) -> float:
-        start = time.perf_counter()
+        start = time.process_time()  # does not include waiting for a busy processor
         window.extend(Message("user", f"line {i} of the talk") for i in range(count))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     window = ResumeWindow()
     window.extend(Message("user", f"line {i}") for i in range(200))
     first = min(seconds(window, 500) for _ in range(5))
     seconds(window, 30_000)  # if the cost grew with the length, it would be about ten times as high
-    assert min(seconds(window, 500) for _ in range(5)) < 5 * first
+    assert min(seconds(window, 500) for _ in range(5)) < 3 * first
 
 
 def test_a_model_writes_the_summary_and_is_asked_for_many_messages_at_once() -> None:

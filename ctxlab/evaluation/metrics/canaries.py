@@ -57,12 +57,12 @@ class CanaryMetric(Metric):
         ),
         Column(
             "canaries_end",
-            "``canaries`` at the last request; 0 at all other requests",
+            "`canaries` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column(
             "canaries_end_kept",
-            "``canaries_kept`` at the last request; 0 at all other requests",
+            "`canaries_kept` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column("canaries_superseded", "canaries with an older and a newer value", "canaries"),
@@ -70,12 +70,12 @@ class CanaryMetric(Metric):
         Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
         Column(
             "canaries_superseded_end",
-            "``canaries_superseded`` at the last request; 0 at all other requests",
+            "`canaries_superseded` at the last request; 0 at all other requests",
             "canaries",
         ),
         Column(
             "canaries_stale_end",
-            "``canaries_stale`` at the last request; 0 at all other requests",
+            "`canaries_stale` at the last request; 0 at all other requests",
             "canaries",
         ),
     )

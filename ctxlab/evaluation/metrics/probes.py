@@ -89,7 +89,7 @@ class ProbeMetric(Metric):
         ),
         Column(
             "unseen_answer",
-            "questions counted in ``unseen`` whose request contains an accepted answer",
+            "questions counted in `unseen` whose request contains an accepted answer",
             "questions",
         ),
         Column("question_tokens", "tokens of the requests that ask the questions", "tokens"),

@@ -122,9 +122,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "opencode at 31e22f6",
         "https://github.com/sst/opencode/blob/31e22f65a23c498639b8cef24b90e6ae193cdcb6/packages/opencode/src/session/compaction.ts",
         "When the last request and its reply leave fewer free tokens than the parameters output and "
-        "reserved together, "
-        "a summary replaces everything except the newest 2,000 to 15,000 tokens, and a "
-        "message tells the model to continue. Messages after the reply are not counted. Clearing "
+        "reserved together, a summary replaces everything except the newest 2,000 to 15,000 tokens, "
+        "and a message tells the model to continue. Messages after the reply are not counted. Clearing "
         "old tool outputs (prune=True) is off by default. In opencode the summary is the reply to a "
         "separate message; in ctxlab it is a user message.",
     ),

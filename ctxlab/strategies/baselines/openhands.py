@@ -322,8 +322,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "OpenHands 0.59.0",
         _V0_URL + "observation_masking_condenser.py",
         "Tool results older than the newest 100 events are replaced by user messages with the text "
-        "<MASKED>. Their calls are not sent, because OpenHands 0.59 sends a call only "
-        "with its result.",
+        "<MASKED>. Their calls are not sent, because OpenHands 0.59 sends a call only with "
+        "its result.",
     ),
     Baseline(
         "openhands.amortized",

@@ -11,7 +11,13 @@ from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
-from ctxlab.strategies.base import BaseStrategy, Strategy, as_strategy, models_used
+from ctxlab.strategies.base import (
+    MODEL_PARAMETERS,
+    BaseStrategy,
+    Strategy,
+    as_strategy,
+    models_used,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +128,7 @@ def without_models(strategy: Any) -> Any:
     changes: dict[str, Any] = {}
     for field in fields(strategy):
         value = getattr(strategy, field.name)
-        if field.name in ("model", "embedding"):
+        if field.name in MODEL_PARAMETERS:
             changes[field.name] = None
         elif isinstance(value, tuple):
             changes[field.name] = tuple(map(without_models, value))
