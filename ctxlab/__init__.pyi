@@ -35,6 +35,7 @@ from .messages.types import Compaction as Compaction
 from .messages.types import Message as Message
 from .messages.types import Probe as Probe
 from .messages.types import Recording as Recording
+from .messages.types import Substitute as Substitute
 from .messages.types import ToolCall as ToolCall
 from .messages.types import Usage as Usage
 from .messages.validation import find_violations as find_violations

@@ -28,7 +28,8 @@ STRATEGIES = [
 
 if __name__ == "__main__":
     matplotlib.use("Agg")
-    recordings = list(ctxlab.load("dataset:claude-code-entireio", on_error="skip"))
+    found = ctxlab.load("dataset:claude-code-entireio", on_error="skip")
+    recordings = [recording for recording in found if "parent" not in recording.meta]
     limits = [50_000, 100_000, 150_000]
     results = ctxlab.evaluate(recordings, STRATEGIES, limits, reserve=16_000)
     axis = ctxlab.plot_frontier(results, x="cost_usd")

@@ -57,8 +57,9 @@ def find_tables(text: str) -> dict[str, str]:
 
 
 def read(name: str) -> list[Recording]:
-    """Load the recordings of a data set and skip malformed lines."""
-    return list(Spec(data=(f"dataset:{name}",), on_error="skip").recordings())
+    """Load the recordings of a data set, without subagents, and skip malformed lines."""
+    found = Spec(data=(f"dataset:{name}",), on_error="skip").recordings()
+    return [recording for recording in found if "parent" not in recording.meta]
 
 
 def price_requests(recordings: Sequence[Recording]) -> pd.DataFrame:

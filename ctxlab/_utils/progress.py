@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,20 +25,39 @@ def track(
     length either, the bar shows no total. If ``show`` is None, the bar is shown in a notebook, or if
     standard error is a terminal.
     """
-    if not (_is_interactive() if show is None else show):
-        yield from items
-        return
     if total is None and isinstance(items, Sequence):
         total = len(items)
+    with show_count(description, show) as update:
+        update(0, total)
+        for number, item in enumerate(items, start=1):
+            yield item
+            update(number, total)
+
+
+@contextmanager
+def show_count(
+    description: str, show: bool | None = None
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar within the ``with`` block, and yield a function that updates it.
+
+    The arguments of the function are the number of completed items and the total, or None if the total
+    is unknown. If ``show`` is None, the bar is shown in a notebook, or if standard error is a terminal.
+    """
+    if not (_is_interactive() if show is None else show):
+        yield lambda completed, total: None
+        return
     # auto_refresh would start a thread, which makes os.fork unsafe and slows down the main thread.
     with _make_bar("MofNCompleteColumn", "TimeElapsedColumn", auto_refresh=False) as progress:
-        task, last_refresh = progress.add_task(description, total=total), 0.0
-        for item in items:
-            yield item
-            progress.advance(task)
+        task, last_refresh = progress.add_task(description, total=None), 0.0
+
+        def update(completed: int, total: int | None) -> None:
+            nonlocal last_refresh
+            progress.update(task, completed=completed, total=total)
             if monotonic() - last_refresh > _REFRESH_SECONDS:
                 progress.refresh()
                 last_refresh = monotonic()
+
+        yield update
 
 
 def track_bytes(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ctxlab.cli.notices import note_run
-from ctxlab.cli.output import report_skipped
-from ctxlab.errors import SpecError
+from ctxlab.cli.output import print_note, report_skipped
+from ctxlab.errors import ReadError, SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
@@ -39,7 +39,10 @@ def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Pa
     Raises
     ------
     SpecError
-        If ``paths`` contains several experiments.
+        If ``paths`` contains several experiments, or if an experiment is invalid.
+    ReadError
+        If an experiment cannot be read. A saved run beside recordings is skipped with a note if the
+        option ``--on-error`` is ``"skip"``.
     """
     from msgspec.structs import replace
 
@@ -53,6 +56,8 @@ def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Pa
         raise SpecError(f"expected one experiment, got {named}; run them one at a time")
     if data:
         changes = {**changes, "data": data, "folder": ""}
+        if changes.get("on_error") == "skip":
+            experiments = [path for path in experiments if _is_readable(path)]
     if data and not experiments:
         return Spec(**changes), None
     path = Path(experiments[0]) if experiments else bundled_path("evals/quickstart.toml")
@@ -61,6 +66,20 @@ def load_experiment(paths: list[str], changes: dict[str, Any]) -> tuple[Spec, Pa
         # The token profiles in a saved run were fitted to its models, so they are not used for others.
         changes = {**changes, "profiles": None}
     return replace(read_spec(path), **changes), path if saved and not data else None
+
+
+def _is_readable(path: str) -> bool:
+    """Check whether an experiment can be read. If not, print a note for a saved run, else raise."""
+    from ctxlab.evaluation.spec import read_spec
+
+    try:
+        read_spec(path)
+    except (ReadError, SpecError) as error:
+        if Path(path).suffix == ".toml":
+            raise
+        print_note(f"skipped the saved run {path}, whose settings are not used: {error}")
+        return False
+    return True
 
 
 def replay_spec(spec: Spec, progress: bool | None) -> Results:

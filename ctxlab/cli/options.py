@@ -27,7 +27,7 @@ from ctxlab.errors import SpecError
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
 
-READING = " where sample seed format"
+READING = " where sample seed format columns clusters"
 """Fields of ``Options`` that select the recordings to read, as an argument of ``with_options``."""
 ASKING = " replicates max_cost calls concurrency dry_run"
 """Fields of ``Options`` for commands that ask a model, as an argument of ``with_options``."""
@@ -193,7 +193,8 @@ class Options:
     data: list[str] | None = argument(
         "PATH…",
         "Recordings to read: files, folders, globs, URLs (s3://…, zip://*::logs.zip), "
-        "bundled:NAME (a data set that is part of ctxlab) or dataset:NAME (see ctxlab datasets).",
+        "bundled:NAME (a data set that is part of ctxlab), dataset:NAME (see ctxlab datasets) or "
+        "hf:OWNER/NAME[:SPLIT] (a data set of the Hugging Face hub).",
         default=...,
     )
     strategies: list[str] | None = option(
@@ -243,10 +244,21 @@ class Options:
         "Format of the recordings; ctxlab formats lists the names. Default: detected for each file.",
         autocompletion=complete_from(_format_names),
     )
+    columns: str | None = option(
+        "--columns FIELD=COLUMN,…",
+        "Columns of tables (Parquet, CSV, TSV, JSONL), such as messages=history,id=key,cluster=repo, "
+        "or role=speaker,content=text,id=thread,order=turn if each row is a message. Default: "
+        "columns with known names.",
+    )
+    clusters: str | None = option(
+        "--clusters FILE",
+        "TSV or CSV file with the columns file and cluster. Each recording gets the cluster of its "
+        "file.",
+    )
     on_error: str | None = option(
         "--on-error raise|skip",
-        "How to treat a malformed line: raise stops with an error; skip omits the line and counts "
-        "it. Default: raise.",
+        "How to treat a malformed line, and a named file that cannot be read: raise stops with an "
+        "error; skip omits the line or file and counts it. Default: raise.",
         autocompletion=complete_from(lambda: ("raise", "skip")),
     )
     answer_model: str = option(

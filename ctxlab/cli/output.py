@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.errors import CtxlabError, ReadError
+from ctxlab.errors import CtxlabError, ReadError, UnknownFormat
 
 if TYPE_CHECKING:
     from ctxlab.messages.types import Recording
+
+_MAX_NAMED_FILES = 3
+"if more files are skipped, only their number and the reasons are printed"
 
 
 def print_result(text: str) -> None:
@@ -102,6 +105,7 @@ class Skipped:
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
+        self._names: list[tuple[str, str]] = []
         self.rows: Counter[str] = Counter()
 
     def __call__(self, path: object, reason: str) -> None:
@@ -110,11 +114,13 @@ class Skipped:
         Parameters
         ----------
         path : object
-            Path of the file; not stored.
+            Path of the file. The names of the first files are printed.
         reason : str
             Reason why the file was skipped.
         """
         self.files[reason] += 1
+        if len(self._names) <= _MAX_NAMED_FILES:
+            self._names.append((one_line(os.path.basename(str(path))), reason))
 
     def counting(self, recordings: Iterable[Recording]) -> Iterator[Recording]:
         """Yield recordings unchanged, and count the rows that were skipped when they were read.
@@ -139,6 +145,8 @@ class Skipped:
         for kind, found in (("file", self.files), ("row", self.rows)):
             if count := found.total():
                 reasons = [reason for reason, _ in found.most_common(3)]
+                if kind == "file" and count <= _MAX_NAMED_FILES:
+                    reasons = [f"{name}: {reason}" for name, reason in self._names]
                 more = f" and {len(found) - 3} more" if len(found) > 3 else ""
                 parts.append(f"{pluralize(count, kind)} ({'; '.join(reasons)}{more})")
         if parts:
@@ -154,8 +162,8 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
     Parameters
     ----------
     on_error : str
-        Value of the option ``--on-error``. If it is not ``"skip"``, errors about malformed lines
-        recommend ``--on-error skip``.
+        Value of the option ``--on-error``. If it is not ``"skip"``, errors about malformed lines and
+        unknown formats recommend ``--on-error skip``.
 
     Yields
     ------
@@ -168,9 +176,13 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
     except CtxlabError as error:
         skipped.rows.clear()
         skipped.note()
-        if isinstance(error, ReadError) and error.line is not None and on_error != "skip":
-            hint = f"{error.reason}; to skip such lines, add --on-error skip"
-            raise ReadError(error.path, error.line, hint) from None
+        if isinstance(error, ReadError) and on_error != "skip":
+            if error.line is not None:
+                hint = f"{error.reason}; to skip such lines, add --on-error skip"
+                raise ReadError(error.path, error.line, hint) from None
+            if isinstance(error, UnknownFormat):
+                hint = f"{error.reason}. To skip such files beside others, add --on-error skip"
+                raise UnknownFormat(error.path, None, hint) from None
         raise
     skipped.note()
 

@@ -447,7 +447,7 @@ def _seeded_random(id: str, seed: int) -> Random:
 def _unused_values(recording: Recording, random: Random) -> Iterator[str]:
     """Yield values that do not occur in the recording. Raise ``SpecError`` if none is left."""
     said = [message_text(message) for message in recording.messages]
-    said += [compaction.summary for compaction in recording.compactions if compaction.summary]
+    said += [s.message.text for c in recording.compactions for s in c.substitutes]
     said.append(dump_json(recording.tools))
     whole = normalize_answer("\n".join(said))
     together = whole.replace(" ", "")

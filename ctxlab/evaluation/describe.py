@@ -18,6 +18,7 @@ from ctxlab.evaluation.metrics import FAR_TOKENS
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.messages.validation import find_violations
+from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.model_choice import ModelChoice
 
 if TYPE_CHECKING:
@@ -125,6 +126,13 @@ def iter_descriptions(
 
 def _describe_recording(recording: Recording, model: str | None, project: Path) -> dict[str, Any]:
     counter = ModelChoice(model, project=project).counter_for(recording)
+    try:
+        return _describe_with(counter, recording)
+    finally:
+        counter.clear_cache()  # it is shared, and would keep texts of many recordings in memory
+
+
+def _describe_with(counter: TokenCounter, recording: Recording) -> dict[str, Any]:
     prepared = PreparedRecording(recording, counter)
     history, messages = prepared.history, recording.messages
     counted = [entry.tokens for entry in history.entries]

@@ -27,7 +27,13 @@ from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.messages.entities import contains_entity, find_entities
 from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.tool_lookups import FetchTarget, parse_fetch_target
-from ctxlab.messages.types import Compaction, Recording, check_recordings, message_text
+from ctxlab.messages.types import (
+    Compaction,
+    Recording,
+    Substitute,
+    check_recordings,
+    message_text,
+)
 from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.registry import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice
@@ -210,8 +216,16 @@ def with_simulated_compactions(
     trace = replay_trace(prepared, parse_strategy(strategy), prepared.make_budget(limit))
     summaries = [e for e in trace.context.edited_entries if e.form is Form.SUMMARY]
     starts = [prepared.request_positions[entry.since] for entry in summaries]
+    system = [i for i, each in enumerate(recording.messages) if each.role == "system"]
     made = tuple(
-        Compaction(start, summary=entry.message.text, kept=tuple(range(entry.stop, start)))
+        Compaction(
+            start,
+            (
+                *(place for place in system if place < entry.stop),
+                Substitute(entry.message),
+                *range(entry.stop, start),
+            ),
+        )
         for start, entry in zip(starts, summaries, strict=True)
     )
     return structs.replace(recording, compactions=made)

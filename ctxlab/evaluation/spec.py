@@ -32,7 +32,7 @@ from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
-from ctxlab.formats import FORMATS, OnError, OnSkip, load
+from ctxlab.formats import FORMATS, LoadReport, OnError, OnSkip, load
 from ctxlab.formats.filters import parse_condition
 from ctxlab.formats.io.datasets import (
     BUNDLED_PREFIX,
@@ -42,6 +42,8 @@ from ctxlab.formats.io.datasets import (
     resolve_dataset_path,
 )
 from ctxlab.formats.io.files import PathOrUrl, is_url
+from ctxlab.formats.table.columns import parse_columns
+from ctxlab.formats.table.hub import is_hub_name
 from ctxlab.llm import CacheMode, default_client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import models_used
@@ -68,11 +70,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     data: tuple[str, ...]
     """files, folders, globs or URLs. ``bundled:NAME`` is a data set that comes with ctxlab, and
-    ``dataset:NAME`` is one that ``ctxlab datasets`` downloads"""
+    ``dataset:NAME`` is one that ``ctxlab datasets`` downloads, and ``hf:OWNER/NAME`` one of the Hugging
+    Face hub"""
     folder: str = ""
     "base folder of relative paths in ``data``; empty for the current folder"
     format: str | None = None
     "format of the files in ``data``; None detects the format of each file"
+    columns: str | None = None
+    "columns of tables by field, such as ``messages=history,id=key``; None recognises known names"
+    clusters: str | None = None
+    "TSV or CSV file that assigns clusters to files; None uses the clusters of the recordings"
     on_error: OnError = "raise"
     "handling of a malformed line: ``raise`` stops with an error, ``skip`` omits and counts the line"
     where: tuple[str, ...] = ()
@@ -125,6 +132,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             parse_condition(condition)
         if self.format is not None:
             require_known("format", self.format, FORMATS)
+        parse_columns(self.columns)
         if self.sample is not None and self.sample < 1:
             raise SpecError(f"sample: expected at least 1 recording, got {self.sample}")
         if self.calls not in (modes := get_args(CacheMode)):
@@ -149,13 +157,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Object that selects the model and the token counter of each recording."""
         return ModelChoice.from_options(self.model, self.profiles)
 
-    def recordings(self, on_skip: OnSkip | None = None) -> Iterator[Recording]:
+    def recordings(
+        self, on_skip: OnSkip | None = None, report: LoadReport | None = None
+    ) -> Iterator[Recording]:
         """Load the recordings, one at a time.
 
         Parameters
         ----------
         on_skip : callable, optional
             Called with a path and a reason for each file without a readable recording.
+        report : LoadReport, optional
+            Filled with the format or the kind of each file.
 
         Returns
         -------
@@ -172,8 +184,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         found = load(
             self.paths,
             format=self.format,
+            columns=self.columns,
+            clusters=None if self.clusters is None else _resolve_path(self.clusters, self.folder),
             on_error=self.on_error,
             on_skip=on_skip,
+            report=report,
             where=self.where,
             sample=self.sample,
             seed=self.seed,
@@ -366,7 +381,7 @@ def _format_validation_error(error: msgspec.ValidationError) -> str:
 
 
 def _resolve_path(path: str, folder: str) -> PathOrUrl:
-    if is_url(path):
+    if is_url(path) or is_hub_name(path):
         return path
     if (known := resolve_dataset_path(path)) is not None:
         return known
@@ -397,8 +412,9 @@ def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, A
     found = all(
         path.startswith((BUNDLED_PREFIX, DATASET_PREFIX))
         or is_url(path)
+        or is_hub_name(path)
         or Path(path).expanduser().is_absolute()
-        for path in spec.data
+        for path in (*spec.data, *([spec.clusters] if spec.clusters else []))
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
     fields = msgspec.to_builtins(spec) | {"folder": folder, "profiles": list(profiles)}

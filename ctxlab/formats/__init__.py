@@ -22,13 +22,16 @@ format.
 from ctxlab.formats.base import Format, OnError, Source
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.load import OnSkip, load
+from ctxlab.formats.load_report import FileReport, LoadReport
 from ctxlab.formats.registry import FORMATS, detect_format, register_format
 from ctxlab.formats.write import write
 
 __all__ = [
     "FORMATS",
     "FileHead",
+    "FileReport",
     "Format",
+    "LoadReport",
     "OnError",
     "OnSkip",
     "Source",

@@ -4,6 +4,8 @@ A file contains request bodies ``{model, system?, messages, tools?, max_tokens, 
 JSON list or as one JSON object. It may also contain messages as a JSON list or as JSONL. If a row
 contains both a request and its response (``{"request": …, "response": {"type": "message", …}}``),
 the file is a request log, and its requests are joined into conversations (see ``request_log``).
+Recorded HTTP traffic is read in the same way (see ``exchanges``), and so are the requests and results
+of message batches, which are not joined (see ``batches``).
 
 - ``system`` becomes the first message. Several system blocks become one message.
 - Tool results in a ``user`` message become tool messages. The remaining content of that message
@@ -35,13 +37,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import count, groupby, takewhile
+from itertools import chain, count, groupby, takewhile
 from typing import Any, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
+from ctxlab.formats.cline import reader as cline
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common import request_log
+from ctxlab.formats.common import batches, request_log
 from ctxlab.formats.common.usage import anthropic_usage
 from ctxlab.formats.fields import get_in, get_list, get_objects, require_object, require_objects
 from ctxlab.formats.io.head import FileHead
@@ -70,9 +73,17 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if at least one request or message has a field or block specific to Anthropic.
+        True if at least one request or message has a field or block specific to Anthropic, and the
+        file is not the history of an agent that adds keys to Anthropic's messages.
     """
-    if any(map(is_anthropic, request_log.request_bodies(head))):
+    if cline.sniff(head):
+        return False
+    bodies = chain(request_log.request_bodies(head), batches.batch_requests(head))
+    if any(map(is_anthropic, bodies)) or any(
+        map(batches.is_message_result, batches.batch_rows(head))
+    ):
+        return True
+    if request_log.has_endpoint(head, "/v1/messages"):
         return True
     rows = [row for row in get_objects(list(head.rows)) if "role" in row]
     plain = 0 < len(rows) == len(head.rows) and all(map(_may_be_anthropic, rows))
@@ -96,6 +107,8 @@ def is_anthropic(body: request_log.RequestBody) -> bool:
     messages, tools = body.fields["messages"], body.fields.get("tools")
     if not all(map(_may_be_anthropic, messages)):
         return False
+    if "params" in body.row and "custom_id" in body.row:
+        return True
     own_tools = isinstance(tools, list) and any(get_in(t, "input_schema") for t in tools)
     answered = get_in(body.response, "type") == "message"
     marked = any(body.fields.get(key) is not None for key in _ANTHROPIC_KEYS)
@@ -115,7 +128,7 @@ def read(source: Source) -> Iterator[Recording]:
     iterator of Recording
         One recording per conversation, in the order of the file.
     """
-    return request_log.read_request_log(source, _DIALECT)
+    return batches.read_log(source, _DIALECT)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
@@ -154,8 +167,20 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     return dump_json(body) + "\n"
 
 
-_ABOUT = "Anthropic Messages API: request bodies and request logs"
-FORMAT = Format("anthropic", _ABOUT, sniff, read, dump)
+_ABOUT = "Anthropic Messages API: request bodies, request logs, message batches"
+FORMAT = Format(
+    "anthropic",
+    _ABOUT,
+    sniff,
+    read,
+    dump,
+    group_key=batches.group_key,
+    versions="API version 2023-06-01 from documentation of 2025; no real file",
+    not_read=(
+        "left out: documents, calls and results of tools that the provider ran, redacted "
+        "thinking, settings of requests, bodies compressed with Brotli or Zstandard"
+    ),
+)
 
 
 def _may_be_anthropic(message: Any) -> bool:

@@ -66,9 +66,17 @@ class Format:
     "converts a recording to text that ends with a newline; None if the format cannot be written"
     single_recording: bool = False
     "True if a file can contain only one recording"
-    group_key: Callable[[FileHead], str] | None = None
-    """returns the key of a file; files that have the same folder and key are read together. None: read
-    files separately"""
+    group_key: Callable[[FileHead], str | None] | None = None
+    """returns the key of a file; files that have the same folder and key are read together. Files are
+    read separately if there is no function or if it returns None"""
+    spans_folders: bool = False
+    "True if files that have the same key are read together even if their folders differ"
+    versions: str = ""
+    """versions of the product, library or specification with which the reader was checked, such as
+    ``0.36.0 to 0.144.5``. It says so if no real file was read, only source code or documentation"""
+    not_read: str = ""
+    """what a file may contain that the reader leaves out, and what is not in the file. Empty if there is
+    nothing of this kind"""
 
 
 @dataclass
@@ -82,7 +90,7 @@ class Source:
     on_error: OnError = "raise"
     'how to handle malformed content: ``"raise"`` an error, or ``"skip"`` it and count it'
     other_paths: tuple[PathOrUrl, ...] = ()
-    "files of the same folder that are read together with ``path`` (``Format.group_key``), in order"
+    "other files that are read together with ``path`` (``Format.group_key``), in order"
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:
@@ -449,7 +457,7 @@ def _append_numbers(reason: str, numbers_seen: list[int | None]) -> str:
 
 def _json_error_text(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at column {error.colno}"
+        return f"{error.msg.removesuffix(' at')} at column {error.colno}"
     return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 

@@ -82,7 +82,17 @@ def read(source: Source) -> Iterator[Recording]:
     yield from alone.build_recordings()
 
 
-FORMAT = Format("langchain", "LangChain messages, LangGraph states", sniff, read)
+FORMAT = Format(
+    "langchain",
+    "LangChain messages, LangGraph states",
+    sniff,
+    read,
+    versions="langchain-core 1.7 and 1.8, with files written by the library",
+    not_read=(
+        "not in the file: tool definitions, times; left out: messages of type remove, "
+        "artifacts of tools, audio, parts of unknown types"
+    ),
+)
 
 
 def _first_messages(row: Any) -> Iterator[Any]:

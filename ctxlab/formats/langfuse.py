@@ -18,6 +18,10 @@ conversation so far, so the generations are joined into conversations.
 - The LangChain integration logs tool definitions as messages with the role ``tool``. Other
   integrations log them under ``tools`` or ``functions`` of the input. Langfuse also stores them
   under ``tool_definitions``.
+- The LangChain integration for JavaScript logs a tool result with the name of the tool as its role,
+  and without the id of the call. If a model called a tool of this name, the message is read as the
+  result of the first call of this tool that has no result yet. A message without a role after such a
+  call is the result of a tool without a name.
 - A generation is grouped by its session, or by its trace if it has no session id.
 - The token counts in ``usageDetails`` do not overlap: ``input`` excludes cached tokens, and
   ``output`` excludes hidden reasoning. The reader adds up all counts of input tokens that were not
@@ -28,7 +32,8 @@ CSV and Parquet exports are not read.
 References
 ----------
 langfuse.com/docs/api-and-data-platform (``blob-storage-export-fields``, 2026); langfuse 5.0.4
-``api.commons``, ``openai``, ``langchain``; github.com/langfuse/langfuse ``observation-stream.ts``.
+``api.commons``, ``openai``, ``langchain``; github.com/langfuse/langfuse ``observation-stream.ts`` and
+issue 11765 (roles of tool results); github.com/langfuse/langfuse-js pull request 859.
 """
 
 from __future__ import annotations
@@ -37,12 +42,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ctxlab.formats import fields
-from ctxlab.formats.base import Format, SkipCallback, Source
+from ctxlab.formats.base import Format, SkipCallback, Source, ignore_skip
 from ctxlab.formats.common.api_content import parse_tools
+from ctxlab.formats.common.api_messages import parse_message
+from ctxlab.formats.common.langchain_messages import is_role
 from ctxlab.formats.common.traces import TracedCall, build_traced_call, find_thread, group_calls
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import Recording, Usage
+from ctxlab.messages.types import Recording, ToolCall, Usage
 
 _MODEL_TYPES = ("GENERATION", "EMBEDDING")
 _STEP_TYPES = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "GUARDRAIL")
@@ -90,7 +97,16 @@ def read(source: Source) -> Iterator[Recording]:
     return group_calls(_read_calls(source), source)
 
 
-FORMAT = Format("langfuse", "Langfuse observations, exported as JSON or JSONL", sniff, read)
+FORMAT = Format(
+    "langfuse",
+    "Langfuse observations, exported as JSON or JSONL",
+    sniff,
+    read,
+    versions="from source: langfuse 5.0.4; documentation of 2026; no real file",
+    not_read=(
+        "left out: spans, events, tools and scores, further choices, exports in CSV and Parquet"
+    ),
+)
 
 
 def _is_observation(value: Any) -> bool:
@@ -154,7 +170,7 @@ def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[di
     among = []
     if isinstance(rows, list):
         among = [each["content"] for each in rows if _is_tool_definition(each)]
-        rows = [each for each in rows if not _is_tool_definition(each)]
+        rows = _mark_tool_results([each for each in rows if not _is_tool_definition(each)])
         sent = sent | {"messages": rows} if isinstance(sent, dict) else rows
     beside = (fields.get_in(sent, key) for key in ("tools", "functions"))
     listed = next((each for each in beside if each), None) or among
@@ -164,6 +180,31 @@ def _parse_input(row: dict[str, Any], skip: SkipCallback) -> tuple[Any, tuple[di
         bodies = ((name, fields.parse_if_json(body)) for name, body in kept.items())
         listed = [{"name": name} | body for name, body in bodies if isinstance(body, dict)]
     return sent, parse_tools(listed, skip)
+
+
+def _mark_tool_results(rows: list[Any]) -> list[Any]:
+    """Set the role and the id of tool results that were logged with the name of the tool as role."""
+    waiting: list[ToolCall] = []
+    marked = []
+    for row in rows:
+        role = fields.get_in(row, "role")
+        if fields.get_text(row, "tool_call_id"):
+            waiting = [call for call in waiting if call.id != row["tool_call_id"]]
+        elif role in ("assistant", "ai"):
+            waiting = [call for each in parse_message(row, ignore_skip) for call in each.tool_calls]
+        elif _is_unmarked_result(row) and waiting:
+            same = (call for call in waiting if role in (None, call.name))
+            if (call := next(same, None)) is not None:
+                waiting.remove(call)
+                row = row | {"role": "tool", "name": role or call.name, "tool_call_id": call.id}
+        marked.append(row)
+    return marked
+
+
+def _is_unmarked_result(row: Any) -> bool:
+    if not isinstance(row, dict) or "content" not in row or row.get("type") is not None:
+        return False
+    return row.get("role") is None or not is_role(row["role"])
 
 
 def _is_tool_definition(row: Any) -> bool:
@@ -202,6 +243,7 @@ def _sum_usage_details(counts: dict[str, Any]) -> Usage:
         cache_write=wholes or sum(parts.values()),
         output=sum(v for k, v in told.items() if "output" in k and k not in cached),
         reasoning=sum(v for k, v in told.items() if "reasoning" in k and "output" in k),
+        cache_write_1h=sum(v for k, v in parts.items() if "1h" in k),
     )
 
 

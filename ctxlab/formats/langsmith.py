@@ -74,7 +74,17 @@ def read(source: Source) -> Iterator[Recording]:
     return group_calls(_read_calls(source), source)
 
 
-FORMAT = Format("langsmith", "LangSmith runs, exported as JSON or JSONL", sniff, read)
+FORMAT = Format(
+    "langsmith",
+    "LangSmith runs, exported as JSON or JSONL",
+    sniff,
+    read,
+    versions="from source: langsmith 0.15.0, langchain-core 1.8.2; no real file",
+    not_read=(
+        "left out: runs of chains, tools and retrievers, further choices, artifacts of "
+        "tools, bulk exports in Parquet"
+    ),
+)
 
 
 def _is_run(value: Any) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -13,21 +14,33 @@ import msgspec
 from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
+from ctxlab.formats.io.clusters import ClusterTable, read_clusters
 from ctxlab.formats.io.files import FoundFile, PathOrUrl, find_files
+from ctxlab.formats.io.foreign import FileKind, describe_unknown_file, list_keys
 from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.load_report import FileReport, LoadReport
 from ctxlab.formats.registry import FORMATS, match_format
+from ctxlab.formats.table.columns import ColumnNames, parse_columns
+from ctxlab.formats.table.hub import is_hub_name, read_hub
+from ctxlab.formats.table.reader import FORMAT as TABLE_FORMAT
+from ctxlab.formats.table.reader import with_columns
 from ctxlab.messages.types import Recording
 
 OnSkip: TypeAlias = Callable[[PathOrUrl, str], None]
 """Called with the path of each file in which no recording was found, and the reason."""
+
+_EMPTY = FileKind("an empty file", "name a file with messages", True)
 
 
 def load(
     path: PathOrUrl | Iterable[PathOrUrl],
     *,
     format: str | Format | None = None,
+    columns: ColumnNames | None = None,
+    clusters: PathOrUrl | None = None,
     on_error: OnError = "raise",
     on_skip: OnSkip | None = None,
+    report: LoadReport | None = None,
     where: str | Condition | Iterable[str | Condition] = (),
     sample: int | None = None,
     seed: int = 0,
@@ -47,17 +60,31 @@ def load(
     path : str, Path, or iterable of them
         The files, folders, globs or URLs to load. A string may be any URL that fsspec supports,
         such as ``s3://bucket/logs`` or ``zip://*.json::logs.zip``. It may also be ``bundled:NAME``
-        for a data set that is included in ctxlab, or ``dataset:NAME`` for a data set that
-        ``ctxlab datasets fetch`` downloaded.
+        for a data set that is included in ctxlab, ``dataset:NAME`` for a data set that
+        ``ctxlab datasets fetch`` downloaded, or ``hf:OWNER/NAME`` for a data set of the Hugging Face
+        hub (also ``hf:OWNER/NAME/CONFIG@REVISION:SPLIT``).
     format : str or Format, optional
         Read all files in this format. Files of a folder or glob are skipped if their content is not
         in this format. By default, the format of each file is recognised by its content.
+    columns : str or mapping, optional
+        Columns of tables by field, such as ``"messages=history,id=key,cluster=repo"`` or
+        ``{"role": "speaker", "content": "text", "id": "thread"}``. The files are then read as tables
+        (Parquet, CSV, TSV or JSONL). By default, columns are recognised by their names.
+    clusters : str or Path, optional
+        A TSV or CSV file with the columns ``file`` and ``cluster``. Each recording gets the cluster of
+        its file. A path in the column ``file`` may be the end of the path of the file.
     on_error : {"raise", "skip"}
-        ``"raise"`` stops at the first malformed line. ``"skip"`` continues, and
-        ``Recording.skipped`` contains the number of skipped items by reason.
+        ``"raise"`` stops at the first malformed line, at a named file that no reader recognises, and at
+        a folder that cannot be listed. ``"skip"`` continues, and ``Recording.skipped`` contains the
+        number of skipped items by reason. A path without recordings is an error only if it is the only
+        one, or if no path has recordings.
     on_skip : Callable, optional
-        Called for each file of a folder or glob in which no recording was found, with the path of
-        the file and the reason.
+        Called for each file in which no recording was found and for each folder that cannot be listed,
+        with the path and the reason. With ``on_error="raise"``, it is not called for named files. If a
+        folder or glob is loaded, it is also called with the path of ``clusters`` if some of its lines
+        apply to no recording.
+    report : LoadReport, optional
+        Filled with the format of each file that is read, and with the kind of each other file.
     where : str, Callable, or iterable of them
         Conditions that a recording must meet. A condition is a string such as ``messages>=50``,
         ``tokens>=20k`` or ``model=claude*``, or a function that takes a recording and returns a
@@ -75,15 +102,17 @@ def load(
     Raises
     ------
     ReadError
-        If a path does not exist, is empty or malformed, or contains no conversation.
+        If a path does not exist, is empty or malformed, or contains no conversation, or if
+        ``clusters`` has no line for a recording. If several paths were named and ``on_error`` is
+        ``"skip"``, a path that exists and contains no conversation is not an error.
     UnknownFormat
-        If no reader recognises a file that was named explicitly.
+        If no reader recognises a file that was named explicitly, under the same condition.
     UnknownName
         If ``format`` is not the name of a known format, or a data set is unknown.
     DataMissing
-        If a data set has not been downloaded.
+        If a data set has not been downloaded, or the package for ``hf:`` is missing.
     SpecError
-        If ``on_error``, ``where`` or ``sample`` is not valid.
+        If ``on_error``, ``columns``, ``where`` or ``sample`` is not valid.
     """
     if on_error not in get_args(OnError):
         raise SpecError(f"on_error: expected {' or '.join(get_args(OnError))}, got {on_error!r}")
@@ -91,12 +120,30 @@ def load(
         if format not in FORMATS:
             raise UnknownName("format", format, FORMATS)
         format = FORMATS[format]
+    if columns is not None:
+        if format is not None and format.name != TABLE_FORMAT.name:
+            raise SpecError(
+                f"columns: expected the format table, got {format.name}; omit the format"
+            )
+        format = with_columns(columns)
     paths = [path] if isinstance(path, (str, Path)) else list(path)
-    files_by_path = [(each, find_files(each)) for each in paths]
+    table = None if clusters is None else read_clusters(clusters)
+    loader = _Loader(
+        format,
+        on_error,
+        on_skip or (lambda path, reason: None),
+        report or LoadReport(),
+        stops=on_error == "raise" or len(paths) == 1,
+        columns=parse_columns(columns),
+        table=None if table is None else Path(table.path),
+    )
+    files_by_path = [(each, loader.find_files(each)) for each in paths]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
-    loader = _Loader(format, on_error, on_skip or (lambda path, reason: None))
-    stream = chain.from_iterable(loader.read_files(*each) for each in files_by_path)
+    stream = loader.read_paths(files_by_path)
+    if table is not None:
+        whole = any(not found.explicit for _, files in files_by_path for found in files)
+        stream = _assign_clusters(stream, table, loader.remark if whole else None)
     unique = _make_ids_unique(stream)
     chosen = (each for each in unique if all(holds(each) for holds in conditions))
     return chosen if sample is None else sample_recordings(chosen, sample, seed)
@@ -109,9 +156,64 @@ class _Loader:
     format: Format | None
     on_error: OnError
     on_skip: OnSkip
+    report: LoadReport
+    stops: bool
+    "True if a path without recordings is an error, also if other paths have recordings"
+    columns: dict[str, str]
+    "columns of tables that the user named, by field"
+    table: Path | None
+    "path of the table of clusters, which may be in the same folder as the recordings"
 
-    def read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
-        """Yield the recordings of the files at a path, and raise ``ReadError`` if there are none."""
+    def find_files(self, path: PathOrUrl) -> list[FoundFile]:
+        """Find the files at a path, and report what cannot be read in its folders."""
+        if is_hub_name(path):
+            self.report.found += 1
+            return []
+        unreadable: list[tuple[PathOrUrl, str, FileKind]] = []
+
+        def add_folder(error: ReadError) -> None:
+            if self.on_error == "raise":
+                raise error
+            name = f"a folder that cannot be listed: {error.reason}"
+            kind = FileKind(name, "check its permissions")
+            unreadable.append((error.path, error.reason, kind))
+
+        def add_special(path: Path, what: str) -> None:
+            unreadable.append((path, f"not a file: {what}", FileKind(what, "", True)))
+
+        found = find_files(path, add_folder, add_special)
+        self.report.found += len(found) + len(unreadable)
+        for each in unreadable:
+            self._skip(*each)
+        return found
+
+    def remark(self, path: PathOrUrl, reason: str) -> None:
+        """Report a problem that is not about one file."""
+        self.on_skip(path, reason)
+        self.report.remarks.append((path, reason))
+
+    def read_paths(
+        self, files_by_path: list[tuple[PathOrUrl, list[FoundFile]]]
+    ) -> Iterator[Recording]:
+        """Yield the recordings of all paths, and raise ``ReadError`` if there are none."""
+        nothing = True
+        for path, files in files_by_path:
+            for recording in self._read_path(path, files):
+                nothing = False
+                yield recording
+        if nothing and files_by_path:
+            reason = f"found no recording (paths read: {len(files_by_path)}); see ctxlab formats"
+            raise ReadError(files_by_path[0][0], None, reason)
+
+    def _read_path(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
+        if is_hub_name(path):
+            yield from read_hub(str(path), self.columns, self.on_error)
+            self.report.add(FileReport(path, TABLE_FORMAT.name))
+        else:
+            yield from self._read_files(path, files)
+
+    def _read_files(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
+        """Yield the recordings of the files at a path, and report it if there are none."""
         nothing = True
         for format, group in self._group(files):
             for recording in self._read_group(format, group):
@@ -119,13 +221,18 @@ class _Loader:
                 yield recording
         if nothing:
             reason = f"found no recording (files read: {len(files)}); see ctxlab formats"
-            raise ReadError(path, None, reason)
+            if self.stops:
+                raise ReadError(path, None, reason)
+            if not any(found.explicit for found in files):  # a named file was already reported
+                self.remark(path, reason)
 
     def _group(self, files: list[FoundFile]) -> Iterator[tuple[Format, list[FoundFile]]]:
         """Detect the format of each file, and yield the format and the files to read together.
 
-        In each folder, files that are read separately come before groups of files.
+        In each folder, files that are read separately come before groups of files. Groups that span
+        folders come last.
         """
+        spanning: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
         for _, here in groupby(files, key=lambda found: found.folder):
             groups: dict[tuple[str, str], tuple[Format, list[FoundFile]]] = {}
             for found in here:
@@ -133,12 +240,14 @@ class _Loader:
                 format = self._detect_format(found, head) if head else None
                 if head is None or format is None:
                     continue
-                if format.group_key is None:
+                group = format.group_key(head) if format.group_key else None
+                if group is None:
                     yield format, [found]
                 else:
-                    key = format.name, format.group_key(head)
-                    groups.setdefault(key, (format, []))[1].append(found)
+                    into = spanning if format.spans_folders else groups
+                    into.setdefault((format.name, group), (format, []))[1].append(found)
             yield from groups.values()
+        yield from spanning.values()
 
     def _read_head(self, found: FoundFile) -> FileHead | None:
         try:
@@ -146,26 +255,55 @@ class _Loader:
         except ReadError as error:
             if self.on_error == "raise":
                 raise
-            self._report([found], error)
+            name = f"a file that cannot be opened: {error.reason}"
+            kind = FileKind(name, "check its permissions, and that it was copied whole")
+            self._report([found], error, kind)
             return None
 
     def _detect_format(self, found: FoundFile, head: FileHead) -> Format | None:
         """Return the format of a file. If it is unknown, report the file and return None."""
         if not head.first_bytes.strip():
-            # The lock file of a session store is always empty.
-            if head.first_bytes or found.explicit or not str(found.path).endswith(".lock"):
-                self._report([found], ReadError(found.path, None, "the file is empty"))
+            # Lock files of session stores, and markers of OpenHands, are always empty.
+            empty = (".lock", ".marker")
+            if head.first_bytes or found.explicit or not str(found.path).endswith(empty):
+                self._report([found], ReadError(found.path, None, "the file is empty"), _EMPTY)
+            else:
+                self._add_skipped(found.path, _EMPTY)
             return None
         if self.format is None:
-            format, reason = match_format(head), "unknown format"
-            if found.explicit:
-                reason += f"; known formats: {', '.join(FORMATS)}. Name one with --format"
+            format = match_format(head)
         else:
             format = self.format if found.explicit or self.format.sniff(head) else None
-            reason = f"the content is not in the {self.format.name} format"
         if format is None:
-            self._report([found], UnknownFormat(found.path, None, reason))
+            kind, reason = self._explain_unknown(found, head)
+            self._report([found], UnknownFormat(found.path, None, reason), kind)
         return format
+
+    def _explain_unknown(self, found: FoundFile, head: FileHead) -> tuple[FileKind, str]:
+        """Return the kind of a file that is refused, and the reason.
+
+        The reason is longer if the file was named and is an error.
+        """
+        if self.format is not None:
+            name = f"not in the {self.format.name} format"
+            return FileKind(name, "", True), f"the content is {name}"
+        kind = describe_unknown_file(found.path, head)
+        is_error = found.explicit and self.stops
+        if kind and is_error:
+            return kind, f"unknown format: the file looks like {kind.text}; {kind.advice}"
+        if kind:
+            return kind, "unknown format" + ("" if kind.is_common else f": looks like {kind.text}")
+        keys = list_keys(head)
+        kind = FileKind(
+            "JSON in an unknown format",
+            "if it is a log, name its format with --format, or its columns with --columns",
+            detail=f", with the keys {keys}" if keys else "",
+        )
+        if not is_error:
+            return kind, "unknown format"
+        about = f" (JSON with the keys {keys})" if keys else ""
+        known = ", ".join(FORMATS)
+        return kind, f"unknown format{about}; known formats: {known}. Name one with --format"
 
     def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
         first, *others = files
@@ -179,20 +317,55 @@ class _Loader:
         except ReadError as error:
             if self.on_error == "raise":
                 raise
-            self._report(files, error)
+            # What follows a colon or a bracket differs from file to file.
+            reason = re.split(r": | \(", error.reason, maxsplit=1)[0]
+            name = f"a log in the {format.name} format that cannot be read: {reason}"
+            detail = error.reason.removeprefix(reason)
+            kind = FileKind(name, "check that the file was copied whole", detail=detail)
+            self._report(files, error, kind)
             return
         if nothing:
             left_out = [f"{count}x {reason}" for reason, count in source.pop_skipped().items()]
-            why = f" ({'; '.join(left_out[:3])})" if left_out else ""
-            reason = f"the file contains no {format.name} conversation{why}"
-            self._report(files, ReadError(first.path, None, reason))
+            said = "; ".join(left_out[:3])
+            reason = f"the file contains no {format.name} conversation" + (said and f" ({said})")
+            is_table = format.name == TABLE_FORMAT.name
+            kind = FileKind(
+                f"a file in the {format.name} format without a conversation",
+                "name the column with the messages, as in --columns messages=NAME",
+                is_common=not is_table,
+                detail=said and f": {said}",
+            )
+            self._report(files, ReadError(first.path, None, reason), kind)
+        else:
+            self.report.add(*(FileReport(found.path, format.name) for found in files))
 
-    def _report(self, files: list[FoundFile], error: ReadError) -> None:
-        """Raise the error if the user named the file. Otherwise, pass its reason to ``on_skip``."""
-        if files[0].explicit:
+    def _report(self, files: list[FoundFile], error: ReadError, kind: FileKind) -> None:
+        """Raise the error if the user named the file and it is an error. Otherwise, report the files."""
+        if files[0].explicit and self.stops:
             raise error
         for found in files:
-            self.on_skip(found.path, error.reason)
+            self._skip(found.path, error.reason, kind)
+
+    def _skip(self, path: PathOrUrl, reason: str, kind: FileKind) -> None:
+        if self.table is not None and Path(path) == self.table:
+            kind = FileKind("the table of clusters", "", True)
+        else:
+            self.on_skip(path, reason)
+        self._add_skipped(path, kind)
+
+    def _add_skipped(self, path: PathOrUrl, kind: FileKind) -> None:
+        advice = "" if kind.is_common else kind.advice
+        self.report.add(FileReport(path, None, kind.name, kind.detail, advice))
+
+
+def _assign_clusters(
+    stream: Iterator[Recording], table: ClusterTable, tell: OnSkip | None
+) -> Iterator[Recording]:
+    """Assign the clusters of a table, and report its unused lines if ``tell`` is given."""
+    for recording in stream:
+        yield table.assign(recording)
+    if tell is not None and table.unused:
+        tell(table.path, table.unused)
 
 
 def _make_ids_unique(stream: Iterator[Recording]) -> Iterator[Recording]:

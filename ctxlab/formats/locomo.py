@@ -87,7 +87,17 @@ def read(source: Source) -> Iterator[Recording]:
             yield _parse_sample(sample, str(number), source)
 
 
-FORMAT = Format("locomo", "LoCoMo: two-person chats with questions", sniff, read)
+FORMAT = Format(
+    "locomo",
+    "LoCoMo: two-person chats with questions",
+    sniff,
+    read,
+    versions="locomo10.json (2024)",
+    not_read=(
+        "left out: wrong answers to adversarial questions, summaries and observations; of "
+        "pictures, only the captions are read"
+    ),
+)
 
 
 def _parse_sample(sample: Any, number: str, source: Source) -> Recording:

@@ -89,7 +89,20 @@ def read(source: Source) -> Iterator[Recording]:
             yield _parse_element(element, str(number), source)
 
 
-FORMAT = Format("longmemeval", "LongMemEval: chat histories with questions", sniff, read)
+FORMAT = Format(
+    "longmemeval",
+    "LongMemEval: chat histories with questions",
+    sniff,
+    read,
+    versions=(
+        "longmemeval_s with several questions per history; with one question from "
+        "documentation of 2024"
+    ),
+    not_read=(
+        "not in the file: model, usage and, for all but the first question of a history, the "
+        "turns that contain the answer"
+    ),
+)
 
 
 @dataclass

@@ -41,6 +41,7 @@ from typing import Any
 from ctxlab.errors import ReadError
 from ctxlab.formats import anthropic, langchain, mini_swe_agent
 from ctxlab.formats.base import Format, SkipCallback, Source, ignore_skip
+from ctxlab.formats.cline import reader as cline
 from ctxlab.formats.common.api_content import parse_tools
 from ctxlab.formats.common.api_messages import is_control_row, parse_message
 from ctxlab.formats.common.chat_format import has_non_openai_parts
@@ -59,7 +60,7 @@ _MAX_SNIFFED_ROWS = 50
 # Keys that show which provider wrote a block without a type.
 _PROVIDER_KEYS = {"block_type", "tool_name"}
 # Readers that also recognise lists of messages and take precedence over this reader.
-_OTHER_READERS = (anthropic, langchain, mini_swe_agent, openhands_completions)
+_OTHER_READERS = (anthropic, cline, langchain, mini_swe_agent, openhands_completions)
 
 
 def sniff(head: FileHead) -> bool:
@@ -132,7 +133,17 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "message lists of Bedrock, Vercel AI SDK, Goose, Kimi, or of several APIs mixed"
-FORMAT = Format("messages", _ABOUT, sniff, read)
+FORMAT = Format(
+    "messages",
+    _ABOUT,
+    sniff,
+    read,
+    versions="from source and documentation of 2025 and 2026; no real file",
+    not_read=(
+        "not in Goose's file: the position of a compaction; left out: notices, control rows, "
+        "documents, audio, video, parts of unknown types"
+    ),
+)
 
 
 @dataclass

@@ -89,7 +89,17 @@ def read(source: Source) -> Iterator[Recording]:
     yield Recording(source.name, tuple(messages), model=model, cluster=cluster, meta=meta)
 
 
-FORMAT = Format("mini-swe-agent", "mini-swe-agent trajectories (.traj.json)", sniff, read)
+FORMAT = Format(
+    "mini-swe-agent",
+    "mini-swe-agent trajectories (.traj.json)",
+    sniff,
+    read,
+    versions="2.2.7 (trajectory format 1.1); format 1 from source",
+    not_read=(
+        "not in the file: tool definitions; left out: the last message with the submission, "
+        "raw responses"
+    ),
+)
 
 
 def _parse_message(row: Any) -> Message:

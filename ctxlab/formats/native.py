@@ -4,9 +4,9 @@ The meta line is ``{"type": "meta", "format": "ctxlab", "version": 1, …}``. It
 ``id`` of the recording and, if they are set, ``model``, ``cluster``, ``tools``, ``probes``,
 ``compactions``, ``meta`` and ``skipped``. Each meta line starts a new recording. A message line has
 OpenAI's keys and, if known, ``reasoning``, ``usage`` (``input``, ``cache_read``, ``cache_write``,
-``output``, ``reasoning``), ``time``, ``file`` and ``extra``. If a file has no meta line, its
-recording is named after the file. Reading a file that ctxlab wrote and writing it again gives the
-same bytes.
+``output``, ``reasoning``, ``cache_write_1h``), ``time``, ``file`` and ``extra``. If a file has no meta
+line, its recording is named after the file. Reading a file that ctxlab wrote and writing it again
+gives the same bytes.
 
 A file without a meta line is recognised as native if its first messages have only content parts of
 OpenAI's chat format. Messages of other APIs have their own readers (``anthropic``, ``messages``). If
@@ -121,7 +121,14 @@ def dumps(recording: Recording) -> str:
 
 
 _ABOUT = "ctxlab JSONL: a meta line, then one message per line"
-FORMAT = Format("native", _ABOUT, sniff, read, lambda recording, report: dumps(recording))
+FORMAT = Format(
+    "native",
+    _ABOUT,
+    sniff,
+    read,
+    lambda recording, report: dumps(recording),
+    versions="format version 1",
+)
 
 
 def _is_meta(row: Any) -> bool:

@@ -3,7 +3,9 @@
 A file contains objects ``{"messages": [...], "tools"?, "model"?, …}``, as in fine-tuning files and
 request bodies. It is JSONL, a JSON list or a single object. It may also be a JSON list of messages.
 If rows contain both a request and its response, the file is a request log, and its requests are
-joined into conversations (see ``request_log``).
+joined into conversations (see ``request_log``). Recorded HTTP traffic is read in the same way (see
+``exchanges``), and so are the requests and responses of the Batch API, which are not joined (see
+``batches``).
 
 - ``functions`` and ``function_call``, the predecessors of ``tools``, have no ids. The function name
   is used as the id of the call and of its result.
@@ -30,7 +32,8 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import fields, mini_swe_agent
 from ctxlab.formats.anthropic import is_anthropic
 from ctxlab.formats.base import Format, SkipCallback, Source, UnsupportedCallback, report_losses
-from ctxlab.formats.common import chat_format, request_log
+from ctxlab.formats.cline import reader as cline
+from ctxlab.formats.common import batches, chat_format, request_log
 from ctxlab.formats.common.api_messages import parse_message
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.io.head import FileHead
@@ -39,7 +42,7 @@ from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message, Recording
 
 # Readers for agents that also store lists of chat messages; they take precedence.
-_OTHER_READERS = (mini_swe_agent, openhands_completions)
+_OTHER_READERS = (cline, mini_swe_agent, openhands_completions)
 
 _REASONING_KEYS = ("reasoning_content", "reasoning")
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", *_REASONING_KEYS)
@@ -61,13 +64,18 @@ def sniff(head: FileHead) -> bool:
         True if there are messages in OpenAI's chat format, and the file is not in the format of
         Anthropic or of an agent that stores such messages.
     """
-    found = list(request_log.request_bodies(head))
+    found = [*request_log.request_bodies(head), *batches.batch_requests(head)]
     if any(
         chat_format.has_non_openai_parts(each) for body in found for each in body.fields["messages"]
     ):
         return False
     others = any(map(is_anthropic, found)) or any(other.sniff(head) for other in _OTHER_READERS)
-    return any(map(_is_openai_body, found)) and not others
+    if others:
+        return False
+    if request_log.has_endpoint(head, "/chat/completions"):
+        return True
+    results = map(batches.is_completion_result, batches.batch_rows(head))
+    return any(map(_is_openai_body, found)) or any(results)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -83,7 +91,7 @@ def read(source: Source) -> Iterator[Recording]:
     Iterator of Recording
         One recording per conversation.
     """
-    return request_log.read_request_log(source, _DIALECT)
+    return batches.read_log(source, _DIALECT)
 
 
 def dump(recording: Recording, report: UnsupportedCallback) -> str:
@@ -117,7 +125,20 @@ def dump(recording: Recording, report: UnsupportedCallback) -> str:
     return dump_json(body) + "\n"
 
 
-FORMAT = Format("openai", "OpenAI chat: messages, request bodies, request logs", sniff, read, dump)
+_ABOUT = "OpenAI chat: messages, request bodies, request logs, batches"
+FORMAT = Format(
+    "openai",
+    _ABOUT,
+    sniff,
+    read,
+    dump,
+    group_key=batches.group_key,
+    versions=("from documentation of 2025 and source of LiteLLM, VCR and mitmproxy; no real file"),
+    not_read=(
+        "left out: further choices, requests to other endpoints (such as Responses), "
+        "settings of requests, bodies compressed with Brotli or Zstandard"
+    ),
+)
 
 
 def _is_openai_body(body: request_log.RequestBody) -> bool:

@@ -19,6 +19,8 @@ model are skipped and counted.
   skipped. Older releases sent its text without its calls, as the billed usage of real sessions
   confirms. They wrote the sessions of format version 1, in which the text is therefore kept.
 - ``details`` and ``partialJson`` are used for display or repeat other fields, and are not read.
+- If the header line is missing, the file is recognised by its messages, and the session id is unknown.
+  The format version is 2 or later if an entry names its parent, and 1 otherwise.
 - pi does not record the system prompt and the tool definitions.
 - A session that was branched or forked from another session starts with a copy of the other session.
   Both sessions are in the same cluster.
@@ -42,6 +44,7 @@ from typing import Any, TypeAlias
 from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common import anthropic_blocks as blocks
 from ctxlab.formats.common.chat_format import build_session
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import UsageShape
 from ctxlab.formats.fields import (
     get_count,
@@ -59,11 +62,15 @@ _Rows: TypeAlias = list[tuple[int, Any]]
 
 _SHAPE = UsageShape("input", "output", "cacheRead", "cacheWrite", includes_cache=False)
 _parse_usage = _SHAPE.parse_billed
+_SUMMARY_FORM = (
+    "The conversation history before this point was compacted into the following summary:\n\n"
+    "<summary>\n{}\n</summary>"
+)
 _USER_ROLES = ("user", "custom", "hookMessage")
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file starts with a pi session.
+    """Check whether a file is a pi session, with or without its header line.
 
     Parameters
     ----------
@@ -73,10 +80,10 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True if one of the first rows is the header of a session.
+        True if one of the first rows is the header of a session, or an answer or a tool result in the
+        form that only pi writes.
     """
-    headers = (row for row in head.rows if get_in(row, "type") == "session")
-    return any(get_text(row, "id") and "cwd" in row for row in headers)
+    return any(_is_header(row) or _is_own_message(row) for row in head.rows)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -99,26 +106,61 @@ def read(source: Source) -> Iterator[Recording]:
     for index, (_, row) in enumerate(rows):
         if index not in active and row is not header:
             source.skip("entry of another branch")
-    converter = EntryConverter(source.skip, keeps_interrupted_text=get_count(header, "version") < 2)
-    conversation = _read_branch(source, rows, path, converter)
+    version = get_count(header, "version") if header else _guess_version(rows)
+    converter = EntryConverter(source.skip, keeps_interrupted_text=version < 2)
+    conversation = _read_branch(source, rows, path, converter, has_header=bool(header))
     if conversation[0]:
         cluster, meta = _parent_session_id(header) or get_text(header, "id"), _build_meta(header)
         yield build_session(source.name, conversation, converter.models, cluster, meta)
 
 
-FORMAT = Format("pi", "pi sessions (~/.pi/agent/sessions)", sniff, read)
+FORMAT = Format(
+    "pi",
+    "pi sessions (~/.pi/agent/sessions)",
+    sniff,
+    read,
+    versions="session formats 1 and 3; format 2 from source",
+    not_read=(
+        "not in the file: system prompt, tool definitions; left out: other branches, "
+        "attachments, interrupted answers, changes of the model or the thinking level"
+    ),
+)
+
+
+def _is_header(row: Any) -> bool:
+    return get_in(row, "type") == "session" and bool(get_text(row, "id")) and "cwd" in row
+
+
+def _is_own_message(row: Any) -> bool:
+    """Check whether a row is an entry with an answer or a tool result in pi's names."""
+    body = get_in(row, "message")
+    if get_in(row, "type") != "message" or not get_text(row, "timestamp"):
+        return False
+    role = get_in(body, "role")
+    is_answer = role == "assistant" and get_text(body, "stopReason") is not None
+    return is_answer or (role == "toolResult" and get_text(body, "toolCallId") is not None)
+
+
+def _guess_version(rows: _Rows) -> int:
+    return 2 if any(isinstance(row, dict) and "parentId" in row for _, row in rows) else 1
 
 
 def _read_branch(
-    source: Source, rows: _Rows, path: Sequence[int], converter: EntryConverter
+    source: Source,
+    rows: _Rows,
+    path: Sequence[int],
+    converter: EntryConverter,
+    has_header: bool,
 ) -> tuple[list[Message], list[Compaction]]:
     """Return the messages and compactions of a branch."""
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(messages)
     starts: dict[int, int] = {}
     places: dict[str, int] = {}
     on_line = Counter(line for line, _ in rows)
     counted = [index for index, (line, _) in enumerate(rows) if on_line[line] == 1]
+    if not has_header:
+        counted = [*counted[:1], *counted]  # pi counted the missing header as entry 0
     for index in path:
         line, row = rows[index]
         starts[index] = len(messages)
@@ -128,11 +170,14 @@ def _read_branch(
             kind = row.get("type")
             if kind == "compaction":
                 first = starts.get(_first_kept_index(row, places, counted), len(messages))
-                kept = tuple(range(first, len(messages)))
-                compactions.append(_build_compaction(row, len(messages), kept))
+                kept = range(first, len(messages))
+                tokens = get_count(row, "tokensBefore") or None
+                summary = get_text(row, "summary")
+                summary = summary and _SUMMARY_FORM.format(summary)
+                built.add_summary(len(messages), summary, kept, tokens_before=tokens)
             elif kind != "session":
                 messages += converter.convert(row)
-    return messages, compactions
+    return messages, built.compactions
 
 
 def _active_path(rows: Sequence[Any]) -> list[int]:
@@ -175,11 +220,6 @@ def _first_kept_index(row: dict[str, Any], places: dict[str, int], counted: list
     if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(counted):
         return counted[number]
     return -1
-
-
-def _build_compaction(row: dict[str, Any], position: int, kept: tuple[int, ...]) -> Compaction:
-    tokens = get_count(row, "tokensBefore") or None
-    return Compaction(position, summary=get_text(row, "summary"), kept=kept, tokens_before=tokens)
 
 
 def _parent_session_id(header: dict[str, Any]) -> str | None:

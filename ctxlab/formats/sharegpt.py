@@ -73,7 +73,7 @@ def sniff(head: FileHead) -> bool:
         turns = _get_turns(first)
         if turns is None:
             turns = [first]
-        if turns and _is_turn(turns[0]):
+        if turns and is_turn(turns[0]):
             return True
         if turns and "conversations" in fields.get_object(first):
             return fields.get_in(turns[0], "role") is not None and "content" in turns[0]
@@ -110,11 +110,21 @@ def read(source: Source) -> Iterator[Recording]:
             yield Recording(source.name, messages, tools=tools, meta=meta)
         else:
             source.skip("conversation without messages", where[0] if where else None)
-    if alone and (messages := _parse_turns(alone, source)):
+    if alone and (messages := parse_turns(alone, source)):
         yield Recording(source.name, messages)
 
 
-FORMAT = Format("sharegpt", "ShareGPT conversations: from and value", sniff, read)
+FORMAT = Format(
+    "sharegpt",
+    "ShareGPT conversations: from and value",
+    sniff,
+    read,
+    versions=("from source: LLaMA-Factory at 015ff25; data set hermes-function-calling-v1 (2024)"),
+    not_read=(
+        "not in the file: model, times, usage, ids of calls; left out: images, audio and "
+        "video beside a conversation, rejected answers"
+    ),
+)
 
 
 def _get_turns(value: Any) -> list[Any] | None:
@@ -124,7 +134,19 @@ def _get_turns(value: Any) -> list[Any] | None:
     return next((each for each in held if isinstance(each, list)), None)
 
 
-def _is_turn(value: Any) -> bool:
+def is_turn(value: Any) -> bool:
+    """Check whether a value is a turn with a known speaker.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True for an object with a speaker under ``from`` or ``role`` and a ``value``.
+    """
     speaker = fields.get_in(value, "from") or fields.get_in(value, "role")
     return isinstance(speaker, str) and speaker in _ROLES and "value" in value
 
@@ -148,11 +170,24 @@ def _parse_conversation(
     for key in _MEDIA_KEYS:
         for _ in fields.get_list(row, key) or ([row[key]] if fields.get_text(row, key) else []):
             source.skip(f"{key.removesuffix('s')} beside a conversation")
-    return _parse_turns(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
+    return parse_turns(((where or (at, "turn"), turn) for at, turn in enumerate(said)), source)
 
 
-def _parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple[Message, ...]:
-    """Convert turns to messages. Results are assigned to the unanswered calls in order."""
+def parse_turns(turns: Iterable[tuple[Location, Any]], source: Source) -> tuple[Message, ...]:
+    """Convert turns to messages. Results are assigned to the unanswered calls in order.
+
+    Parameters
+    ----------
+    turns : iterable of tuple
+        The turns with their locations in the file.
+    source : Source
+        The file. Content that is skipped is counted by its ``skip`` method.
+
+    Returns
+    -------
+    tuple of Message
+        The messages.
+    """
     messages: list[Message] = []
     open_: list[ToolCall] = []
     count = 0

@@ -92,7 +92,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "Strands Agents sessions: one file per message"
-FORMAT = Format("strands", _ABOUT, sniff, read, group_key=whole_folder)
+FORMAT = Format(
+    "strands",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=whole_folder,
+    versions="from source: sdk-python at 01e6dbf; no real file",
+    not_read=(
+        "not in the message files: system prompt, tool definitions, model, usage; left out: "
+        "session.json, agent.json, redacted texts, documents and video"
+    ),
+)
 
 
 def _is_stored_message(value: Any) -> bool:

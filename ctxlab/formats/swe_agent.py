@@ -106,7 +106,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield from _read_agents(attempt, f"{source.name}/attempt-{place}", source)
 
 
-FORMAT = Format("swe-agent", "SWE-agent trajectories (.traj)", sniff, read)
+FORMAT = Format(
+    "swe-agent",
+    "SWE-agent trajectories (.traj)",
+    sniff,
+    read,
+    versions="six runs from before and after 1.0; up to 1.1 from source",
+    not_read=(
+        "not in the file: tool definitions, times, usage of single requests, the old "
+        "observations that a request shortened; left out: demonstrations, invalid answers"
+    ),
+)
 
 
 def _is_run(run: Any) -> bool:
@@ -127,7 +137,7 @@ def _read_agents(run: Any, name: str, source: Source) -> Iterator[Recording]:
                 source.skip("message of a demonstration")
                 continue
             agent = get_text(row, "agent") or next(iter(agents), "")
-            agents.setdefault(agent, []).append(_parse_message(row))
+            agents.setdefault(agent, []).append(parse_swe_agent_message(row))
     answers = sum(m.role == "assistant" for messages in agents.values() for m in messages)
     steps = get_in(run, "trajectory")
     for _ in range(len(steps) - answers if isinstance(steps, list) else 0):
@@ -145,7 +155,24 @@ def _read_agents(run: Any, name: str, source: Source) -> Iterator[Recording]:
         )
 
 
-def _parse_message(row: Any) -> Message:
+def parse_swe_agent_message(row: Any) -> Message:
+    """Parse a message of a history.
+
+    Parameters
+    ----------
+    row : Any
+        The logged message.
+
+    Returns
+    -------
+    Message
+        The message. ``thought`` and ``action`` are left out, because the content contains both.
+
+    Raises
+    ------
+    ValueError
+        If the row is not a valid message.
+    """
     row = require_object(row, "a message")
     wire = {key: row[key] for key in _MESSAGE_KEYS if key in row}
     ids = row.get("tool_call_ids")

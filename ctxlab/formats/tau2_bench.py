@@ -105,7 +105,17 @@ def read(source: Source) -> Iterator[Recording]:
             yield replace(_parse_simulation(run, source.name, info, truth), tools=tools)
 
 
-FORMAT = Format("tau2-bench", "tau2-bench results: tasks and simulations", sniff, read)
+FORMAT = Format(
+    "tau2-bench",
+    "tau2-bench results: tasks and simulations",
+    sniff,
+    read,
+    versions="result files of June to November 2025",
+    not_read=(
+        "not in the file: most of the system prompt, usually also the tool definitions; left "
+        "out: tool calls of the customer and their results, voice simulations"
+    ),
+)
 
 
 def _parse_simulation(run: Any, name: str, info: Any, ground_truth: Any) -> Recording:

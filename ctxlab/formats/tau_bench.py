@@ -67,7 +67,16 @@ def read(source: Source) -> Iterator[Recording]:
             yield _parse_run(run, source.name)
 
 
-FORMAT = Format("tau-bench", "tau-bench runs: a JSON list with traj, reward, trial", sniff, read)
+FORMAT = Format(
+    "tau-bench",
+    "tau-bench runs: a JSON list with traj, reward, trial",
+    sniff,
+    read,
+    versions="gpt-4o-airline.json of the repository at 59a200c",
+    not_read=(
+        "not in the file: tool definitions, model, times, usage; left out: details of the reward"
+    ),
+)
 
 
 def _parse_run(run: Any, name: str) -> Recording:

@@ -107,8 +107,10 @@ def _parse_usage(usage: Any) -> Usage:
     read = _get_number(details, "cached_tokens") or _get_number(usage, "cache_read_input_tokens")
     write = _get_number(details, "cache_creation_tokens")
     write = write or _get_number(usage, "cache_creation_input_tokens")
+    lifetimes = getattr(details, "cache_creation_token_details", None)
+    hour = _get_number(lifetimes, "ephemeral_1h_input_tokens")
     thought = _get_number(getattr(usage, "completion_tokens_details", None), "reasoning_tokens")
-    return Usage(max(prompt - read - write, 0), read, write, output, thought)
+    return Usage(max(prompt - read - write, 0), read, write, output, thought, hour)
 
 
 def _get_number(figures: Any, name: str) -> int:

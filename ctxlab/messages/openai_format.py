@@ -136,9 +136,10 @@ def row_from_message(message: Message) -> dict[str, Any]:
     if message.reasoning:
         row["reasoning"] = message.reasoning
     if (usage := message.usage) is not None:
-        # Few providers report reasoning tokens, so a count of zero is left out.
+        # Few providers report these counts, so a count of zero is left out.
         counts = {key: getattr(usage, key) for key in usage.__struct_fields__}
-        row["usage"] = {k: count for k, count in counts.items() if count or k != "reasoning"}
+        rare = ("reasoning", "cache_write_1h")
+        row["usage"] = {k: count for k, count in counts.items() if count or k not in rare}
     time = message.time
     if isinstance(time, float) and not math.isfinite(time):  # JSON has neither infinity nor NaN
         time = None

@@ -94,6 +94,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     "number of output tokens, including hidden reasoning if the provider counts it as output"
     reasoning: int = 0
     "number of output tokens of hidden reasoning, if the provider reports it; otherwise 0"
+    cache_write_1h: int = 0
+    """number of the tokens in ``cache_write`` that the cache keeps for an hour; Anthropic charges more
+    for them than for the others, which the cache keeps for five minutes"""
 
     @property
     def total_input(self) -> int:
@@ -208,28 +211,82 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
     "category of the question in its data set, such as ``multi-hop``"
 
 
+class Substitute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message that a product put into its context during a compaction, such as a summary."""
+
+    message: Message
+    "the message as it was sent"
+    source: int | None = None
+    """position of the recorded message that this message replaces, for example the position of a
+    cleared tool result; None if it replaces several messages or none"""
+
+
 class Compaction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recorded compaction: the agent replaced older messages by a summary or cleared tool results."""
+    """A recorded compaction: the product dropped, summarised or cleared messages of its context.
+
+    Examples
+    --------
+    >>> summary = Substitute(Message("user", "so far: two rounds"))
+    >>> compaction = Compaction(4, (0, summary, 3))
+    >>> compaction.kept, compaction.summary
+    ((0, 3), 'so far: two rounds')
+    """
 
     position: int
     "position of the first message after the compaction"
+    context: tuple[int | Substitute, ...] = ()
+    """all messages that the product held after the compaction, in order: a recorded message by its
+    position, any other message as a ``Substitute``"""
     kind: Literal["summary", "clear"] = "summary"
-    "``summary``: a summary replaced messages; ``clear``: tool results were cleared"
-    summary: str | None = None
-    "text of the summary; None if the recording does not contain it"
-    kept: tuple[int, ...] = ()
-    "positions of the earlier messages that stayed unchanged"
-    cleared: tuple[str, ...] = ()
-    "ids of the tool calls whose results were cleared, if the kind is ``clear``"
+    "``clear``: only contents of tool results were removed; ``summary``: messages were removed"
     trigger: str | None = None
     "recorded cause of the compaction, such as ``auto`` or ``manual``"
     tokens_before: int | None = None
     "recorded number of tokens in the context before the compaction"
+    hidden_tokens: int = 0
+    """number of tokens that the context also contained, but that the log does not contain in clear text,
+    such as an encrypted summary; as estimated by the product"""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a position of the context is not a message before the compaction."""
+        for item in self.context:
+            place = item if isinstance(item, int) else item.source
+            if place is not None and not 0 <= place < self.position:
+                raise ValueError(
+                    f"Expected positions in 0–{self.position - 1} in the context of a compaction "
+                    f"at message {self.position}, got {place}"
+                )
 
     @property
-    def summary_message(self) -> Message | None:
-        """User message with the summary, as the model received it; None if there is no summary."""
-        return Message("user", self.summary) if self.summary else None
+    def kept(self) -> tuple[int, ...]:
+        """Positions of the messages that stayed unchanged."""
+        return tuple(item for item in self.context if isinstance(item, int))
+
+    @property
+    def substitutes(self) -> tuple[Substitute, ...]:
+        """Messages of the context that are not recorded messages."""
+        return tuple(item for item in self.context if isinstance(item, Substitute))
+
+    @property
+    def summary(self) -> str | None:
+        """Texts of the messages that replace several messages or none; None if there is no text."""
+        added = (each.message.text for each in self.substitutes if each.source is None)
+        return "\n\n".join(filter(None, added)) or None
+
+    def sent_messages(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages that the product held after the compaction.
+
+        Parameters
+        ----------
+        messages : sequence of Message
+            Messages of the recording.
+
+        Returns
+        -------
+        list of Message
+            Messages in the order in which they were sent.
+        """
+        return [messages[each] if isinstance(each, int) else each.message for each in self.context]
 
 
 class Recording(msgspec.Struct, frozen=True, omit_defaults=True):

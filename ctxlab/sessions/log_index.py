@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ctxlab.errors import ReadError, UnknownFormat
@@ -63,7 +64,8 @@ class _RecognizedFile(NamedTuple):
     "modification time and size of the file before it was read"
     format: Format
     group: str | None
-    "files with the same folder, format and group are read together; None: the file is read alone"
+    """files with the same folder, format and group are read together, or from all folders if the format
+    spans folders; None: the file is read alone"""
 
 
 class LogIndex:
@@ -86,8 +88,8 @@ class LogIndex:
     def scan(self) -> list[LogFile]:
         """Find all log files. Only files that are new or changed since the last scan are opened.
 
-        A file that cannot be read or has an unknown format is added to ``skipped_files``, unless
-        ``paths`` names it directly.
+        A file that cannot be read or has an unknown format, and a folder that cannot be listed, is added
+        to ``skipped_files``, unless ``paths`` names it directly.
 
         Returns
         -------
@@ -102,16 +104,24 @@ class LogIndex:
             If no format recognizes a file that ``paths`` names directly.
         """
         self.skipped_files = {}
-        found = {str(each.path): each for path in self.paths for each in find_files(path)}
+        files = (each for path in self.paths for each in find_files(path, self._skip_folder))
+        found = {str(each.path): each for each in files}
         self._recognized = {key: it for key, it in self._recognized.items() if key in found}
         groups: dict[tuple[str, ...], list[tuple[FoundFile, _RecognizedFile]]] = {}
         for key, each in found.items():
             looked = self._recognize_file(each)
             if looked is not None:
-                beside = key if looked.group is None else each.folder
+                folder = "" if looked.format.spans_folders else each.folder
+                beside = key if looked.group is None else folder
                 group = (beside, looked.format.name, looked.group or "")
                 groups.setdefault(group, []).append((each, looked))
         return [_make_log_file(these) for these in groups.values()]
+
+    def _skip_folder(self, error: ReadError) -> None:
+        """Note a folder that cannot be listed, or raise the error if the user named this folder."""
+        if any(str(error.path) == str(Path(path).expanduser()) for path in self.paths):
+            raise error
+        self.skipped_files[str(error.path)] = error.reason
 
     def recordings(self, file: LogFile) -> Iterator[Recording]:
         """Yield the recordings of a file in order. ``Recording.skipped`` counts malformed lines.

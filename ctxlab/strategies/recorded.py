@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import ClassVar, TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.messages.types import CLEARED_RESULT_TEXT, Compaction, Message, ToolCall
+from ctxlab.messages.types import Compaction, Message, Substitute
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.helpers.text import with_text
+
+_Items: TypeAlias = tuple[int | Substitute, ...]
 
 
 @dataclass(frozen=True, repr=False)
 class recorded(BaseStrategy):
     """Repeats the compactions that the recorded product wrote into its log.
 
-    Claude Code, pi, Codex and OpenHands log their compactions. Each compaction drops, summarises or
-    clears messages. The strategy applies a compaction, with the recorded summary, before the next
-    request. The limit has no effect. A recording without compactions is sent in full.
+    Many coding agents, such as Claude Code and Codex, log their compactions. Before the next request,
+    the strategy replaces the context by the messages that the product held after the compaction. The
+    limit has no effect. A recording without compactions is sent in full.
 
-    The requests approximate those of the recorded agent. Content that the product restored after a
-    compaction, or cleared without logging it, is not known. Where the product sent an invalid
-    request, the repeated request is invalid too.
+    The requests are as exact as the log. Content that the product encrypted, or changed without logging
+    it, is not known; ``ctxlab describe`` shows how far the requests are from their bills. Where the
+    product sent an invalid request, the repeated request is invalid too.
 
     Source: the recordings themselves.
 
     Examples
     --------
-    >>> from ctxlab import Compaction, Message, Recording, replay
+    >>> from ctxlab import Compaction, Message, Recording, Substitute, replay
     >>> said = tuple(Message(r, f"{r} {i}") for i in range(3) for r in ("user", "assistant"))
-    >>> log = Recording("a", said, compactions=(Compaction(4, summary="two rounds"),))
+    >>> summary = Substitute(Message("user", "two rounds"))
+    >>> log = Recording("a", said, compactions=(Compaction(4, (summary,)),))
     >>> [entry.message.content for entry in replay(log, recorded(), 9000).trace.context.entries]
     ['two rounds', 'user 2', 'assistant 2']
     """
@@ -45,44 +49,82 @@ class recorded(BaseStrategy):
             if compaction.position > context.history_length:
                 break
             done += 1
-            (_apply_clearing if compaction.kind == "clear" else _apply_summary)(context, compaction)
+            _apply(context, compaction)
         context.strategy_state[self] = done
         return context
 
 
-def _apply_clearing(context: Context, compaction: Compaction) -> None:
-    cleared = frozenset(compaction.cleared)
-    for index in range(_compacted_end(context, compaction)):
-        if context.entries[index].message.tool_call_id in cleared:
-            context.rewrite(index, _clear_text, Form.STUB)
+def _apply(context: Context, compaction: Compaction) -> None:
+    """Replace the messages before a compaction by those that the product held after it.
 
-
-def _clear_text(message: Message, call: ToolCall | None) -> Message:
-    return with_text(message, CLEARED_RESULT_TEXT)
-
-
-def _apply_summary(context: Context, compaction: Compaction) -> None:
-    """Drop the messages that a compaction dropped, and put its summary in their place.
-
-    Ranges of messages are replaced from the newest to the oldest, so that earlier indices stay
-    valid.
+    Messages that stay in the same order keep their entries, so that the prompt cache can serve them.
+    Changes are made from the newest to the oldest, so that earlier indices stay valid.
     """
-    kept, summary = frozenset(compaction.kept), compaction.summary_message
-    stop = _compacted_end(context, compaction)
-    spoken = [(i, e) for i, e in enumerate(context.entries[:stop]) if e.message.role != "system"]
-    going = [i for i, entry in spoken if _is_summary(entry) or entry.start not in kept]
-    for start, end in reversed(_consecutive_ranges(going)):
-        if start == going[0] and summary is not None:
-            context.fold(start, end, summary)
-        else:
-            context.drop(start, end)
-    if not going and summary is not None:
-        context.insert(spoken[0][0] if spoken else stop, summary)
+    target, end = compaction.context, _compacted_end(context, compaction)
+    found = _match_entries(context.entries[:end], target)
+    kept = [(-1, -1), *_longest_ascending(found), (len(target), end)]
+    for (before, start), (wanted, stop) in reversed([*pairwise(kept)]):
+        if wanted < len(target):
+            _update(context, stop, target[wanted], compaction.kind)
+        new = [_message_of(context, item) for item in target[before + 1 : wanted]]
+        if start + 1 < stop and new:
+            context.fold(start + 1, stop, new.pop(0))
+            start += 1
+        elif start + 1 < stop:
+            context.drop(start + 1, stop)
+        for message in reversed(new):
+            context.insert(start + 1, message)
 
 
-def _is_summary(entry: Entry) -> bool:
-    """Return True if an entry is a summary or replaces several messages."""
-    return entry.is_aggregate or entry.form is Form.SUMMARY
+def _match_entries(entries: list[Entry], target: _Items) -> list[tuple[int, int]]:
+    """Return pairs of an index in ``target`` and the index of the entry for the same message."""
+    single = {entry.start: index for index, entry in enumerate(entries) if not entry.is_aggregate}
+    added = [(i, entry.message) for i, entry in enumerate(entries) if entry.is_aggregate]
+    found = []
+    for index, item in enumerate(target):
+        place = item if isinstance(item, int) else item.source
+        if place is not None and place in single:
+            found.append((index, single[place]))
+        elif isinstance(item, Substitute) and place is None:
+            same = next(
+                (i for i, (_, message) in enumerate(added) if message == item.message), None
+            )
+            if same is not None:
+                found.append((index, added.pop(same)[0]))
+    return found
+
+
+def _longest_ascending(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest part of the pairs in which the second numbers ascend.
+
+    >>> _longest_ascending([(0, 7), (1, 3), (2, 4)])
+    [(1, 3), (2, 4)]
+    """
+    ends: list[int] = []
+    newest: list[int] = []
+    previous: list[int] = []
+    for number, (_, second) in enumerate(pairs):
+        length = bisect_left(ends, second)
+        previous.append(newest[length - 1] if length else -1)
+        ends[length : length + 1] = [second]
+        newest[length : length + 1] = [number]
+    best, number = [], newest[-1] if newest else -1
+    while number >= 0:
+        best.append(pairs[number])
+        number = previous[number]
+    return best[::-1]
+
+
+def _update(context: Context, index: int, item: int | Substitute, kind: str) -> None:
+    """Replace the message of an entry, unless it is already the message that was sent."""
+    message = _message_of(context, item)
+    if context.entries[index].message != message:
+        form = Form.STUB if kind == "clear" else Form.REWRITTEN
+        context.replace(index, message, form)
+
+
+def _message_of(context: Context, item: int | Substitute) -> Message:
+    return context.history[item] if isinstance(item, int) else item.message
 
 
 def _compacted_end(context: Context, compaction: Compaction) -> int:
@@ -94,14 +136,3 @@ def _compacted_end(context: Context, compaction: Compaction) -> int:
         if entry.start >= compaction.position and not entry.is_aggregate:
             return index
     return len(context.entries)
-
-
-def _consecutive_ranges(indices: list[int]) -> list[tuple[int, int]]:
-    """Group consecutive indices into ranges, such as ``[1, 2, 5]`` into ``[(1, 3), (5, 6)]``."""
-    runs: list[tuple[int, int]] = []
-    for index in indices:
-        if runs and runs[-1][1] == index:
-            runs[-1] = runs[-1][0], index + 1
-        else:
-            runs.append((index, index + 1))
-    return runs

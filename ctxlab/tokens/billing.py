@@ -6,21 +6,37 @@ and the tool definitions. Their number of tokens, called the fixed part, is the 
 of a recording. It is estimated from the first bills, so that later bills can be compared with the
 counts. If the difference between bill and count jumps although no compaction is recorded, the
 recorded product changed its context without recording the change.
+
+A bill also contains tokens that no log contains: the hidden reasoning of the model and the results of
+the provider's own searches. Providers drop them later without an entry in the log, usually at the next
+message of the user. Such a fall of the bill does not mean that messages of the log were cleared. The
+tokens of hidden content are known from the billed reasoning and from earlier rises of the bill. A fall
+is therefore explained if it is not larger than these tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, Recording
+from ctxlab.messages.types import Message, Recording
 from ctxlab.tokens.counter import TokenCounter
 
 FloatArray: TypeAlias = NDArray[np.float64]
+
+ChangeCause: TypeAlias = Literal["added", "hidden", "shortened", "cleared"]
+"""Probable cause of an unrecorded context change:
+
+- ``"added"``: the request contained content that is not in the log.
+- ``"hidden"``: content that is not in the log, such as hidden reasoning, was dropped.
+- ``"shortened"``: the bill rose by less than the count of the new messages, because one of them was
+  shortened before it was sent, or older messages were cleared.
+- ``"cleared"``: messages of the log were cleared, so that the bill fell.
+"""
 
 _MAX_PLAUSIBLE_TOKENS = 1 << 40
 _FIRST_BILLS = 10
@@ -47,9 +63,14 @@ class BilledSession:
     "estimated tokens per request that are missing from the log: a median over the first bills"
     error: float
     "median of |counted - billed| / billed over requests, with the fixed part from the first bill"
+    error_after: float | None
+    """median of |counted - billed| / billed over the first requests after recorded compactions, with
+    ``fixed``; None if there are none, or if the log begins in the middle of a session"""
     unsaid: tuple[tuple[int, int], ...]
     """unrecorded context changes; for each, the position of the first reply after the change, and the
     number of tokens by which the difference between bill and count changed"""
+    causes: tuple[ChangeCause, ...]
+    "the probable cause of each change in ``unsaid``"
 
 
 def compare_counts_with_bills(
@@ -96,10 +117,10 @@ def sum_recorded_context(
     recording : Recording
         Recording with billed usage.
     amounts : numpy.ndarray of shape (n_messages, n_amounts)
-        Amounts of each message, such as its tokens and characters.
+        Amounts of each message, such as its characters. The first amount is its number of tokens.
     measure_message : callable
-        Function that returns the amounts of a message. It is called for the texts that
-        replace cleared tool results, and for the summaries of compactions.
+        Function that returns the amounts of a message. It is called for the messages that compactions
+        put into the context, such as summaries and cleared tool results.
 
     Returns
     -------
@@ -107,31 +128,25 @@ def sum_recorded_context(
         Sums for each billed request; and a boolean array that is True for each billed request with a
         compaction between it and the previous billed request.
     """
-    messages, amounts = recording.messages, amounts.copy()
     waiting = sorted(recording.compactions, key=lambda c: c.position)[::-1]
     billed = billed_input_tokens(recording)
-    held: list[int] = []
-    total, stands_in = np.zeros(amounts.shape[1]), np.zeros(amounts.shape[1])
+    measured: dict[Message, Sequence[float]] = {}
+    total = np.zeros(amounts.shape[1])
     rows, compacted, since = [], [], False
-    for position in range(len(messages)):
+    for position in range(len(recording.messages)):
         while waiting and waiting[-1].position <= position:
             compaction, since = waiting.pop(), True
-            if compaction.kind == "clear":
-                cleared = frozenset(compaction.cleared)
-                for place in (p for p in held if messages[p].tool_call_id in cleared):
-                    text = messages[place].replace(content=CLEARED_RESULT_TEXT)
-                    amounts[place] = measure_message(text)
-            else:
-                kept = frozenset(compaction.kept)
-                held = [p for p in held if p in kept or messages[p].role == "system"]
-                summary = compaction.summary_message
-                stands_in = np.array(measure_message(summary)) if summary else np.zeros_like(total)
-            total = amounts[held].sum(axis=0) + stands_in
+            total = amounts[list(compaction.kept)].sum(axis=0)
+            for each in compaction.substitutes:
+                if each.message not in measured:
+                    measured[each.message] = measure_message(each.message)
+                total += measured[each.message]
+            total += amounts[compaction.position : position].sum(axis=0)
+            total[0] += compaction.hidden_tokens
         if position in billed:
             rows.append(total.copy())
             compacted.append(since)
             since = False
-        held.append(position)
         total += amounts[position]
     return np.array(rows).reshape(-1, amounts.shape[1]), np.array(compacted, bool)
 
@@ -203,8 +218,13 @@ def build_billed_session(
     jumps = np.flatnonzero((np.abs(moved) > _JUMP_SHARE * billed[1:]) & ~compacted[1:])
     first = next(iter(np.flatnonzero(compacted[1:]) + 1), len(billed))
     calm = offset[: min(first, jumps[0] + 1 if len(jumps) else first)]
+    hidden = _hidden_tokens(recording, places, moved, billed)
     largest = int(billed.argmax())
     fixed = float(np.median(calm[:_FIRST_BILLS]))  # later differences include errors of the counts
+    after = (abs(expected + fixed - billed) / billed)[1:][compacted[1:]]
+    is_whole = (
+        "starts_after" not in recording.meta
+    )  # otherwise ``fixed`` includes the missing start
     return BilledSession(
         recording=recording.id,
         cluster=recording.cluster or recording.id,
@@ -213,5 +233,38 @@ def build_billed_session(
         counted=round(expected[largest] + fixed),
         fixed=round(fixed),
         error=float(np.median(relative_errors(expected, billed))),
+        error_after=float(np.median(after)) if len(after) and is_whole else None,
         unsaid=tuple((places[i + 1], round(moved[i])) for i in jumps),
+        causes=tuple(
+            _find_cause(moved[i], hidden[i], billed[i], billed[i + 1]) for i in jumps.tolist()
+        ),
     )
+
+
+def _hidden_tokens(
+    recording: Recording, places: Sequence[int], moved: FloatArray, billed: FloatArray
+) -> list[float]:
+    """Return the tokens of hidden content that each request but the first can lose.
+
+    Hidden content is the billed reasoning, and the content that earlier jumps upwards added. A fall of
+    the bill removes a part of it.
+    """
+    held, hidden = 0.0, []
+    for place, change, before, after in zip(places, moved, billed, billed[1:], strict=False):
+        usage = recording.messages[place].usage
+        held += usage.reasoning if usage else 0
+        hidden.append(held)
+        if after < before:
+            held = max(held + min(change, 0), 0)
+        elif change > _JUMP_SHARE * after:
+            held += change
+    return hidden
+
+
+def _find_cause(moved: float, hidden: float, before: float, after: float) -> ChangeCause:
+    """Return the probable cause of a jump of the difference between bill and count."""
+    if moved > 0:
+        return "added"
+    if -moved - hidden <= _JUMP_SHARE * after:
+        return "hidden"
+    return "shortened" if after >= before else "cleared"

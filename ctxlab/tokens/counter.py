@@ -219,6 +219,22 @@ class TokenCounter:
         """
         return sum(map(self.count_message, messages)) + self.count_tools(tools) + self.REPLY_TOKENS
 
+    def clear_cache(self) -> None:
+        """Forget the cached counts and their strings.
+
+        The cache of one counter can keep thousands of texts in memory, which are of no use if other
+        recordings follow.
+
+        Examples
+        --------
+        >>> counter = TokenCounter("gpt-4o")
+        >>> before = counter.count_text("hello world")
+        >>> counter.clear_cache()
+        >>> counter.count_text("hello world") == before
+        True
+        """
+        self._count_cached.cache_clear()
+
     def _count_raw(self, text: str) -> int:
         cached = len(text) <= _MAX_CACHED_CHARS
         return self._count_cached(text) if cached else self._count_uncached(text)

@@ -34,6 +34,10 @@ GROUPS: dict[str, tuple[str, Group]] = {
     "start": ("5  Programs start quickly", process.start),
     "memory": ("6  Recordings are read one at a time", process.memory),
     "folder": ("6  The memory of ctxlab describe does not grow with the data", process.folder),
+    "files": (
+        "6  The memory of ctxlab describe does not grow with the number of files",
+        process.files,
+    ),
     "workspace": (
         "7  SQLite store: time and memory do not grow with the length of a session",
         workspace.lengths,

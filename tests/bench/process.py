@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import msgspec
 from synthetic import conversation
 from table import Line, alternate
 
@@ -43,6 +44,15 @@ with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
 children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 print(max(peak(), children / (2**20 if sys.platform == "darwin" else 1024)))
 """
+_MODELS = ("gpt-5", "gpt-4o", "claude-opus-4-5", "claude-sonnet-4-5", "gemini-2.5-pro")
+_NO_LOGS = (
+    (".py", b"print(1)\n" * 500),
+    (".csv", b"id,price\n" + b"1,2\n" * 5_000),
+    (".png", b"\x89PNG\r\n\x1a\n" + bytes(100_000)),
+    (".json", b'{"type": "FeatureCollection", "features": [' + b'{"a": 1},' * 50_000 + b"{}]}"),
+    (".cut.json", b'[{"task_id": 1, "traj": [{"role": "user", "content": "' + b"x" * 50_000),
+    (".txt", b""),
+)
 _HOLD = """
 import json
 rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
@@ -102,6 +112,33 @@ def folder(quick: bool) -> Iterator[Line]:
         yield Line(what, figures, peaks[large] / peaks[small], at_most=1.25)
         yield Line("  seconds", f"{seconds[large]:,.0f} s / {seconds[small]:,.1f} s",
                    seconds[large] / seconds[small])  # fmt: skip
+
+
+def files(quick: bool) -> Iterator[Line]:
+    """Bar 6: peak memory of ``ctxlab describe`` for mixed files and for four times as many."""
+    few = 60 if quick else 250
+    with tempfile.TemporaryDirectory() as here:
+        peaks = {}
+        for count in (few, 4 * few):
+            below = Path(here) / str(count)
+            below.mkdir()
+            for number in range(count):
+                _write_mixed(below, number)
+            peaks[count] = _peak_of(_DESCRIBE, below)
+        figures = f"{peaks[4 * few]:,.0f} MB / {peaks[few]:,.0f} MB"
+        what = f"ctxlab describe, {4 * few:,} mixed files over {few}: largest process"
+        yield Line(what, figures, peaks[4 * few] / peaks[few], at_most=1.25)
+
+
+def _write_mixed(folder: Path, number: int) -> None:
+    """Write a log that differs from all others, or in one of three cases a file that is no log."""
+    if number % 3:
+        model = _MODELS[number % len(_MODELS)]
+        recording = msgspec.structs.replace(conversation(200, number), model=model)
+        (folder / f"{number:04}.jsonl").write_text(native.dumps(recording))
+    else:
+        name, content = _NO_LOGS[number // 3 % len(_NO_LOGS)]
+        (folder / f"{number:04}{name}").write_bytes(content)
 
 
 def _write(file: Path, size: int) -> int:

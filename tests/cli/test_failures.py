@@ -18,7 +18,7 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "missing path": (["eval", "nowhere"], "nowhere: no such file or folder"),
     "missing experiment": (["eval", "nowhere.toml"], "No such file"),
     "folder without recordings": (["eval", "empty"], "found no recording (files read: 1)"),
-    "unknown file": (["eval", "empty/notes.txt"], "known formats"),
+    "unknown file": (["eval", "empty/notes.txt"], "the file looks like plain text"),
     "broken file": (["eval", "broken.jsonl", "-l", "4k"], "broken.jsonl:3: not JSON"),
     "strategy": (["eval", "logs", "-s", "panick"], "did you mean panic?"),
     "parameter": (["eval", "logs", "-s", "panic(foo=1)"], "foo"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compacting import summarised
 from generated import TOOLS, conversations, limits, strange_conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
+from ctxlab.messages.types import Message, Probe, Recording, ToolCall, Usage
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import BaseStrategy, models_used
 from ctxlab.strategies.baselines import BASELINES
@@ -295,7 +296,7 @@ def test_a_model_that_is_asked_in_a_preview_is_in_the_ledger_of_the_question(
 
 
 def test_a_compaction_behind_the_question_has_not_happened_yet(counter: TokenCounter) -> None:
-    compactions = (Compaction(3, summary="one"), Compaction(5, summary="two"))
+    compactions = (summarised(TALK, 3, "one"), summarised(TALK, 5, "two"))
     recording = probed(TALK, [4, 5])
     prepared = PreparedRecording(
         Recording("r", TALK, probes=recording.probes, compactions=compactions), counter

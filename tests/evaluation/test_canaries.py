@@ -11,6 +11,7 @@ from string import Formatter
 
 import msgspec
 import pytest
+from compacting import summarised
 from generated import IMAGE, TOOLS, conversations, strange_conversations
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -152,7 +153,7 @@ def test_a_value_that_the_recording_says_anywhere_is_not_used() -> None:
             base,
             messages=(base.messages[0], said, *base.messages[2:]),
             tools=tools,
-            compactions=(Compaction(9, summary=f"They said {taken[2]}."),),
+            compactions=(summarised(base.messages, 9, f"They said {taken[2]}."),),
         ),
         5,
     )

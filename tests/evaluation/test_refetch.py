@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from compacting import cleared, summarised
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.refetch import find_refetches, refetch_evidence, with_simulated_compactions
 from ctxlab.evaluation.replay import replay
 from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Message, Recording, ToolCall
+from ctxlab.messages.types import Message, Recording, ToolCall
 
 FOLDERS = ("claude-code-entireio", "pi-mono")
 
@@ -47,8 +48,8 @@ AFTER = [
     Message("assistant", "Done."),
 ]
 HERE = len(BEFORE)
-SUMMARY = Compaction(
-    HERE, summary="named.py is next, then src/whole.py.", kept=(HERE - 2, HERE - 1)
+SUMMARY = summarised(
+    BEFORE, HERE, "named.py is next, then src/whole.py.", kept=(HERE - 2, HERE - 1)
 )
 LOG = Recording("log", (*BEFORE, *AFTER), compactions=(SUMMARY,))
 
@@ -104,7 +105,7 @@ def test_the_gap_is_tokens_since_it_was_last_fetched(rows: pd.DataFrame) -> None
 
 
 def test_a_cleared_result_leaves_the_path_in_view_and_not_the_content() -> None:
-    clear = Compaction(HERE, kind="clear", cleared=("read src/whole.py",))
+    clear = cleared(BEFORE, HERE, ["read src/whole.py"])
     found = find_refetches([Recording("log", LOG.messages, compactions=(clear,))]).set_index("key")
     assert found.loc["src/whole.py", "seen"]
     assert not found.loc["src/whole.py", "content"]
@@ -112,7 +113,7 @@ def test_a_cleared_result_leaves_the_path_in_view_and_not_the_content() -> None:
 
 
 def test_after_a_second_compaction_the_first_is_over() -> None:
-    again = Compaction(HERE + 6, summary="Nothing.")
+    again = summarised(LOG.messages, HERE + 6, "Nothing.")
     found = find_refetches([Recording("log", LOG.messages, compactions=(again, SUMMARY))])
     first, second = (rows.set_index("key") for _, rows in found.groupby("point"))
     assert set(first["span"]) == {3}
@@ -152,7 +153,7 @@ def test_evidence_finds_what_was_planted() -> None:
             Recording(
                 f"log {number}",
                 tuple(said),
-                compactions=(Compaction(here, summary="-", kept=kept),),
+                compactions=(summarised(said, here, "-", kept),),
             )
         )
     found = refetch_evidence(find_refetches(logs)).set_index(["question", "matched"])
@@ -245,7 +246,7 @@ def test_what_the_notebook_says_comes_out(things: pd.DataFrame, within: int) -> 
 
 
 def test_where_nothing_was_lost_selection_alone_goes_the_other_way(logs: list[Recording]) -> None:
-    whole = [log for log in logs if not log.compactions]
+    whole = [log for log in logs if not log.compactions and "parent" not in log.meta]
     found = refetch_evidence(find_refetches([with_simulated_compactions(log) for log in whole]), 20)
     lost = found.set_index(["question", "matched"]).loc[
         ("fetched again: whole name lost", "compaction")

@@ -83,6 +83,7 @@ def test_the_lineup_can_be_added_to() -> None:
         ('data = ["a"]\nstrategies = ["ful"]', "strategies: unknown strategy 'ful'"),
         ('data = ["a"]\nstrategies = []', "strategies: expected at least one value, got"),
         ('data = ["a"]\nformat = "x"', "unknown format 'x'"),
+        ('data = ["a"]\ncolumns = "x"', "columns: expected pairs such as"),
         ('data = ["a"]\non_error = "stop"', "on_error: "),
         ("data = [", "invalid TOML"),
     ],
@@ -131,6 +132,18 @@ def test_data_is_relative_to_the_file(project: Path, monkeypatch: pytest.MonkeyP
     results = run_experiment(read_spec(project / "mine.toml"), progress=False)
     monkeypatch.chdir(project)
     assert run_experiment(read_spec("mine.toml"), progress=False).equals(results)
+
+
+def test_clusters_are_relative_to_the_file_and_are_saved(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "clusters.tsv").write_text("file\tcluster\nlogs/a.jsonl\tone\n")
+    path = toml(project, 'data = ["logs"]\nclusters = "clusters.tsv"\nstrategies = ["full"]\n')
+    monkeypatch.chdir("/")
+    results = run_experiment(read_spec(path), progress=False)
+    assert [each["cluster"] for each in results.manifest["recordings"]] == ["one"]
+    results.save(project / "run")
+    assert [each.cluster for each in read_spec(project / "run").recordings()] == ["one"]
 
 
 def test_a_saved_run_repeats_itself_from_anywhere(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutating import MUTATIONS, mutated
 from reading import try_to_read
-from samples import SAMPLES, files_of, format_of, packed
+from samples import SAMPLE_FOLDERS, SAMPLES, files_of, format_of, packed
 
 from ctxlab.formats import FORMATS, FileHead, load
 
@@ -32,6 +32,13 @@ def test_the_sample_itself_is_read_by_its_own_format_alone(sample: Path, tmp_pat
     assert [f.name for f in FORMATS.values() if f.sniff(FileHead.from_file(path))] == [
         format_of(sample)
     ]
+
+
+@pytest.mark.parametrize("sample", SAMPLE_FOLDERS, ids=lambda sample: sample.name)
+def test_a_sample_folder_is_read_whole_by_its_own_format(sample: Path) -> None:
+    recordings = list(load(sample))
+    assert {recording.format for recording in recordings} == {format_of(sample)}
+    assert not any(recording.skipped for recording in recordings)
 
 
 @pytest.mark.properties(smoke=True)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Cleared, Summary, described
 from samples import HERE, files_of, packed
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Message, Recording, Usage
 
 SPEC = {"task": "repair", "run_id": "r", "model": "openai/gpt-4o"}
 USER = {"id": "u", "role": "user", "content": "repair it", "source": "input"}
@@ -178,8 +179,8 @@ def test_a_summary_is_no_message_and_what_was_sent_behind_it_says_what_stayed(lo
     pool = {"messages": [USER, system, joined]}
     recording = read(log, sample(*rows, events=events, events_data=pool))
     assert [m.text for m in recording.messages][-2:] == ["a.py", "done"]
-    assert recording.compactions == (
-        Compaction(4, summary="so far: a.py", kept=(0,), tokens_before=900),
+    assert described(recording) == (
+        Summary(4, summary="repair it\nso far: a.py", kept=(0,), tokens_before=900),
     )
     assert recording.skipped == {"compaction of another conversation": 1}
 
@@ -189,8 +190,8 @@ def test_what_was_kept_is_the_newest_of_those_that_say_the_same(log: Path) -> No
     rows = [USER, go_on, ASKED, RESULT, go_on, DONE]
     mark = {"event": "compaction", "type": "trim", "metadata": {"trigger": "forced"}}
     events = [mark, called(DONE, input=[USER, go_on], span_id=None)]
-    (compaction,) = read(log, sample(*rows, events=events)).compactions
-    assert compaction == Compaction(5, kept=(0, 4), trigger="forced")
+    recording = read(log, sample(*rows, events=events))
+    assert described(recording) == (Summary(5, kept=(0, 4), trigger="forced"),)
 
 
 def test_an_edit_clears_the_results_that_were_sent_otherwise(log: Path) -> None:
@@ -198,7 +199,7 @@ def test_an_edit_clears_the_results_that_were_sent_otherwise(log: Path) -> None:
     mark = {"event": "compaction", "type": "edit", "span_id": "s"}
     events = [called(ASKED), mark, called(DONE, input_refs=[[0, 3]])]
     recording = read(log, sample(events=events, message_pool=[USER, ASKED, gone]))
-    assert recording.compactions == (Compaction(3, "clear", cleared=("c",)),)
+    assert described(recording) == (Cleared(3, ("c",)),)
     assert recording.messages[2].text == "a.py"
 
 

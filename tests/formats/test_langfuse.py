@@ -11,7 +11,7 @@ import pytest
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Usage
+from ctxlab.messages.types import ToolCall, Usage
 
 WriteLines = Callable[..., Path]
 USER = {"role": "user", "content": "hi"}
@@ -105,7 +105,7 @@ def test_the_blob_storage_writes_other_names_and_json_as_text(write_lines: Write
                     "output": 1,
                 }
             },
-            Usage(input=5, cache_read=100, cache_write=9, output=1),
+            Usage(input=5, cache_read=100, cache_write=9, output=1, cache_write_1h=5),
         ),
         ({"usage": {"input": 6, "output": 4, "unit": "TOKENS"}}, Usage(input=6, output=4)),
         ({"promptTokens": 6, "completionTokens": 4}, Usage(input=6, output=4)),
@@ -141,6 +141,145 @@ def test_a_result_that_was_parsed_is_no_definition(write_lines: WriteLines) -> N
     (recording,) = load(write_lines(generation(1, [USER, call, result], {"city": "Paris"})))
     texts = [message.text for message in recording.messages]
     assert texts == ["hi", "", '{"function":"f"}', '{"city":"Paris"}']
+
+
+def js_call(id: str, name: str, **args: Any) -> dict[str, Any]:
+    return {"id": id, "name": name, "args": args, "type": "tool_call"}
+
+
+JS_CALLS = [js_call("c1", "weather", city="Paris"), js_call("c2", "weather", city="Rome")]
+JS_ANSWER = {"role": "assistant", "content": "", "tool_calls": JS_CALLS}
+
+
+def js_result(role: str | None, content: str) -> dict[str, Any]:
+    named = {} if role is None else {"role": role}
+    return {"content": content, "additional_kwargs": {}} | named
+
+
+@pytest.mark.parametrize("role", ["weather", None])
+def test_a_tool_result_whose_role_is_the_tool_answers_the_call_of_this_tool(
+    role: str | None, write_lines: WriteLines
+) -> None:
+    results = [js_result(role, "rain"), js_result(role, "sun")]
+    rows = (
+        generation(1, [USER], JS_ANSWER),
+        generation(2, [USER, JS_ANSWER, *results], SAID),
+        generation(3, [USER, JS_ANSWER, *results, SAID, USER], SAID),
+    )
+    (recording,) = load(write_lines(*rows))
+    roles = [message.role for message in recording.messages]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+    told = [(m.tool_call_id, m.name, m.text) for m in recording.messages if m.role == "tool"]
+    assert told == [("c1", "weather", "rain"), ("c2", "weather", "sun")]
+    assert recording.skipped == {}
+
+
+def test_a_role_that_names_no_called_tool_is_an_error(write_lines: WriteLines) -> None:
+    path = write_lines(generation(1, [USER, JS_ANSWER, js_result("judge", "fine")], SAID))
+    with pytest.raises(ReadError, match=r"message 2: .*'judge'"):
+        list(load(path))
+
+
+REPR = """[SystemMessage(content='Be brief.', additional_kwargs={}, response_metadata={}), \
+HumanMessage(content="What's here?\\n", additional_kwargs={}, response_metadata={}), \
+AIMessage(content='', additional_kwargs={'tool_calls': [ChatCompletionMessageToolCall(id='c', \
+function=Function(arguments='{}', name='ls'), type='function')]}, response_metadata={}, \
+tool_calls=[{'name': 'ls', 'args': {'all': True, 'depth': -1}, 'id': 'c', 'type': 'tool_call'}]), \
+ToolMessage(content='a.txt', name='ls', tool_call_id='c')]"""
+
+
+@pytest.mark.parametrize(
+    "sent", [REPR, {"messages": REPR}, {"messages": f"[{REPR}]"}, [REPR[1:-1].split(", HumanM")[0]]]
+)
+def test_messages_logged_as_python_code_are_parsed(sent: Any, write_lines: WriteLines) -> None:
+    (recording,) = load(write_lines(generation(1, sent, "AIMessage(content='One.')")))
+    assert recording.messages[0].role == "system"
+    assert (recording.messages[-1].role, recording.messages[-1].text) == ("assistant", "One.")
+    if len(recording.messages) == 5:
+        _, user, called, result, _ = recording.messages
+        assert user.text == "What's here?\n"
+        assert called.tool_calls == (ToolCall("c", "ls", '{"all":true,"depth":-1}'),)
+        assert (result.tool_call_id, result.text) == ("c", "a.txt")
+
+
+def test_python_code_of_plain_messages_is_parsed(write_lines: WriteLines) -> None:
+    sent = str([{"role": "system", "content": "s"}, {"role": "user", "content": "it's"}])
+    (recording,) = load(write_lines(generation(1, sent, SAID)))
+    assert [message.text for message in recording.messages] == ["s", "it's", "ho"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        ("[HumanMessage(content='cut of", "Python code that cannot be read"),
+        ("[HumanMessage(content=open('x').read())]", "unexpected Call"),
+        ("[HumanMessage('hi')]", "unexpected Call"),
+        ("[HumanMessage(content='a', extra=<object at 0x7f>)]", "cannot be read"),
+        ("HumanMessage(content=" + "[" * 300, "cannot be read"),
+        ("HumanMessage(content=" + "-" * 9_000 + "1)", "cannot be read"),
+        ("content='hi' additional_kwargs={} response_metadata={}", "without its type"),
+    ],
+)
+def test_other_python_code_is_refused_and_never_run(
+    sent: str, reason: str, write_lines: WriteLines
+) -> None:
+    path = write_lines(*turns(), generation(3, sent, SAID))
+    with pytest.raises(ReadError, match=reason):
+        list(load(path))
+    (recording,) = load(path, on_error="skip")
+    assert sum(recording.skipped.values()) == 1
+
+
+@pytest.mark.parametrize("said", ["Message me (later)", "{'a': 1} is a dict", "[{'role': x}]"])
+def test_a_text_that_only_looks_like_code_stays_a_text(said: str, write_lines: WriteLines) -> None:
+    (recording,) = load(write_lines(generation(1, said, SAID)))
+    assert recording.messages[0].text == said
+
+
+def test_parallel_calls_logged_as_several_messages_are_one_answer(write_lines: WriteLines) -> None:
+    parts = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in JS_CALLS]
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": call["args"]["city"]}
+        for call in JS_CALLS
+    ]
+    rows = generation(1, [USER], parts), generation(2, [USER, *parts, *results], SAID)
+    (recording,) = load(write_lines(*rows))
+    assert [message.role for message in recording.messages] == [
+        *("user", "assistant", "tool", "tool", "assistant")
+    ]
+    assert [call.id for call in recording.messages[1].tool_calls] == ["c1", "c2"]
+    assert (recording.skipped, recording.compactions) == ({}, ())
+
+
+def test_a_text_before_the_calls_of_an_answer_is_kept(write_lines: WriteLines) -> None:
+    parts = [{"role": "assistant", "content": "Let me see."}, JS_ANSWER]
+    results = [{"role": "tool", "tool_call_id": id, "content": id} for id in ("c1", "c2")]
+    usage = {"usageDetails": {"input": 3, "output": 2}}
+    rows = generation(1, [USER], parts, **usage), generation(2, [USER, *parts, *results], SAID)
+    for number in (1, 2):
+        (recording,) = load(write_lines(*rows[:number]))
+        assert recording.messages[1].text == "Let me see."
+        assert len(recording.messages[2].tool_calls) == 2
+        assert recording.messages[2].usage == Usage(input=3, output=2)
+        assert (recording.skipped, recording.compactions) == ({}, ())
+
+
+@pytest.mark.parametrize("mark", ["index", "finish_reason"])
+def test_marked_choices_are_alternatives(mark: str, write_lines: WriteLines) -> None:
+    choices = [
+        {"role": "assistant", "content": "", "tool_calls": [call], mark: n}
+        for n, call in enumerate(JS_CALLS)
+    ]
+    (recording,) = load(write_lines(generation(1, [USER], choices)))
+    assert [call.id for call in recording.messages[1].tool_calls] == ["c1"]
+    assert recording.skipped == {"further choice": 1}
+
+
+def test_calls_without_results_are_not_joined_in_a_request(write_lines: WriteLines) -> None:
+    parts = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in JS_CALLS]
+    result = {"role": "tool", "tool_call_id": "c2", "content": "sun"}
+    (recording,) = load(write_lines(generation(1, [USER, *parts, result], SAID)))
+    assert [len(message.tool_calls) for message in recording.messages] == [0, 1, 1, 0, 0]
 
 
 def test_a_broken_observation_is_named_by_its_place(tmp_path: Path) -> None:

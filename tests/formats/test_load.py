@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,7 @@ def test_files_are_read_only_as_they_are_asked_for(folder: Path) -> None:
 def test_a_named_format_is_used_as_it_is_for_a_file(tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_text('{"type":"progress"}\n' * 60 + CLAUDE + "\n")
-    with pytest.raises(UnknownFormat, match=r"known formats: native, .* --format"):
+    with pytest.raises(UnknownFormat, match=r"the keys type\); known formats: native, .* --format"):
         list(load(path))
     (recording,) = load(path, format="claude-code")
     assert recording.skipped == {"row of type progress": 60}
@@ -120,6 +122,80 @@ def test_a_broken_file_stops_a_folder_unless_skipping_is_asked_for(tmp_path: Pat
     (recording,) = load(tmp_path, on_error="skip", on_skip=lambda path, why: told.append(why))
     assert recording.id == "z"
     assert told[0].startswith("not JSON")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("notes.txt", b"You may.", "unknown format"),
+        ("empty.jsonl", b"", "the file is empty"),
+        ("broken.json", b'[{"task_id": 1, "traj": [{"role": "user", ', "not JSON"),
+        ("quiet.jsonl", b'{"type":"summary","leafUuid":"x"}\n', "the file contains no claude-code"),
+        ("damaged.gz", b"\x1f\x8b\x08\x00\x00", "Compressed file ended"),
+        ("damaged.db", b"SQLite format 3\0 and no more", "unknown format"),
+    ],
+)
+def test_a_named_file_that_gives_nothing_is_skipped_beside_others_if_asked_for(
+    folder: Path, tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    bad, good = tmp_path / name, folder / "b.jsonl"
+    bad.write_bytes(content)
+    told: list[tuple[str, str]] = []
+    paths = [good, bad, folder / "a.json"]
+    found = load(
+        paths, on_error="skip", on_skip=lambda path, why: told.append((Path(path).name, why))
+    )
+    assert [recording.id for recording in found] == ["b", "a"]
+    ((skipped, why),) = told
+    assert skipped == name
+    assert why.startswith(reason)
+    with pytest.raises(ReadError, match=name):
+        list(load(paths))
+    with pytest.raises(ReadError, match=name):
+        list(load(bad, on_error="skip"))
+
+
+def test_if_no_named_path_gives_a_recording_that_is_an_error(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for path in paths:
+        path.write_text("You may.")
+    with pytest.raises(ReadError, match=r"a\.txt: found no recording \(paths read: 2\)"):
+        list(load(paths, on_error="skip"))
+
+
+def test_a_named_folder_without_recordings_is_skipped_beside_others_if_asked_for(
+    folder: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "manifest.json").write_text('{"spec": [')
+    told: list[str] = []
+    found = load(
+        [run, folder], on_error="skip", on_skip=lambda path, why: told.append(Path(path).name)
+    )
+    assert len(list(found)) == 3
+    assert told == ["manifest.json", "run", "LICENSE"]
+
+
+def test_a_folder_that_cannot_be_listed_stops_unless_skipping_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    def scandir(path: str) -> object:  # permissions do not stop a test that runs as root
+        if str(path).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(ReadError, match="deep: Permission denied"):
+        load(folder)
+    told: list[tuple[str, str]] = []
+    found = load(
+        folder, on_error="skip", on_skip=lambda path, why: told.append((Path(path).name, why))
+    )
+    assert [recording.id for recording in found] == ["a", "b"]
+    assert told == [("deep", "Permission denied"), ("LICENSE", "unknown format")]
 
 
 def test_a_path_that_is_not_there_is_said_before_anything_is_read(tmp_path: Path) -> None:

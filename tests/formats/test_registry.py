@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,16 @@ def test_a_name_is_given_once(toy: Format) -> None:
 def test_a_table_entry_stands_under_its_own_name_with_a_meaning() -> None:
     assert next(iter(FORMATS)) == "native"
     assert all(name == format.name and format.description for name, format in FORMATS.items())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_says_with_which_versions_it_was_checked(name: str) -> None:
+    assert re.fullmatch(r"\S.{4,98}[^\s.]", FORMATS[name].versions)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_says_in_a_short_fragment_what_is_not_read(name: str) -> None:
+    assert re.fullmatch(r"([A-Za-z][\w ,;:.()/'-]{8,198}[\w)])?", FORMATS[name].not_read)
 
 
 def test_no_real_file_is_claimed_by_two_formats(data: Path) -> None:

@@ -11,7 +11,15 @@ import json
 from generated import TOOLS
 from hypothesis import strategies as st
 
-from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Probe,
+    Recording,
+    Substitute,
+    ToolCall,
+    Usage,
+)
 
 # All characters, including lone surrogates.
 _texts = st.text(st.characters(exclude_categories=()), max_size=12)
@@ -53,8 +61,17 @@ _positions = st.lists(_counts, max_size=3).map(tuple)
 _probes = st.builds(
     Probe, _texts, _texts, st.lists(_texts).map(tuple), _positions, st.none() | _counts
 )
+# msgspec converts the integer times of nested messages to floats.
+_sent = _messages.map(
+    lambda message: message.replace(time=None if message.time is None else float(message.time))
+)
+_items = st.integers(0, 9) | st.builds(Substitute, _sent, st.none() | st.integers(0, 9))
 _compactions = st.builds(
-    Compaction, _counts, st.sampled_from(["summary", "clear"]), _texts, _positions
+    Compaction,
+    st.integers(10, 10**7),
+    st.lists(_items, max_size=3).map(tuple),
+    st.sampled_from(["summary", "clear"]),
+    hidden_tokens=_counts,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -132,11 +133,17 @@ OF_BYTES = ("odd_bytes", "cut", "binary", "encodings", "nul")
 
 
 def _parsed(content: bytes) -> list[Any]:
-    """Parse a file that contains one JSON value, or one JSON value per line."""
+    """Parse a file with one JSON value, one value per line, or indented objects and other lines."""
     try:
         return [json.loads(content)]
     except ValueError:
+        pass
+    try:
         return [json.loads(line) for line in content.splitlines() if line.strip()]
+    except ValueError:
+        decoder, text = json.JSONDecoder(), content.decode()
+        starts = (found.start() for found in re.finditer(r"^\{$", text, re.MULTILINE))
+        return [decoder.raw_decode(text, start)[0] for start in starts]
 
 
 def _written(rows: list[Any]) -> bytes:

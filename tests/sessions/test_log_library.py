@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -245,6 +246,26 @@ def test_a_log_that_is_being_written_ends_where_its_last_whole_line_ends(tmp_pat
     with path.open("a") as file:
         file.write('ee"}\n')
     assert [m.text for m in logs.read_messages("a")] == ["One", "Two", "Three"]
+
+
+def test_a_folder_that_cannot_be_listed_is_reported_unless_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged(tmp_path / "a.jsonl", "One")
+    logged(tmp_path / "deep" / "b.jsonl", "Two")
+    scan = os.scandir
+
+    def scandir(path: str) -> object:  # permissions do not stop a test that runs as root
+        if str(path).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    logs = LogLibrary(tmp_path)
+    assert [session.id for session in logs.sessions()] == ["a"]
+    assert logs.skipped_files == {str(tmp_path / "deep"): "Permission denied"}
+    with pytest.raises(ReadError, match="deep: Permission denied"):
+        LogLibrary(tmp_path / "deep").sessions()
 
 
 def test_what_is_broken_is_reported_and_fatal_to_nothing(

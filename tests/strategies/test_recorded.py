@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compacting import cleared, summarised
 from generated import conversations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from ctxlab.messages.types import (
     Compaction,
     Message,
     Recording,
+    Substitute,
     ToolCall,
     Usage,
 )
@@ -51,37 +53,35 @@ def sent(*compactions: Compaction, counter: TokenCounter) -> list[list[str]]:
 
 
 def test_a_summary_stands_where_what_it_replaced_had_stood(counter: TokenCounter) -> None:
-    *_, last = sent(Compaction(6, "summary", "so far", kept=(4, 5)), counter=counter)
+    *_, last = sent(summarised(CHAT, 6, "so far", (4, 5)), counter=counter)
     assert last == ["s", "so far", "two", "three"]
 
 
 def test_what_was_not_kept_goes_where_there_is_no_summary(counter: TokenCounter) -> None:
-    *_, last = sent(Compaction(5, kept=(1, 4)), counter=counter)
+    *_, last = sent(summarised(CHAT, 5, kept=(1, 4)), counter=counter)
     assert last == ["s", "one", "two", "three"]
 
 
 def test_it_takes_effect_at_the_first_request_after_it(counter: TokenCounter) -> None:
-    first, second, third = sent(Compaction(4, "summary", "so far"), counter=counter)
+    first, second, third = sent(summarised(CHAT, 4, "so far"), counter=counter)
     assert first == ["s", "one"]
     assert second == ["s", "so far"]
     assert third == ["s", "so far", "two", "three"]
 
 
 def test_a_later_summary_takes_the_place_of_an_earlier_one(counter: TokenCounter) -> None:
-    *_, last = sent(
-        Compaction(4, "summary", "early"), Compaction(6, "summary", "late"), counter=counter
-    )
+    *_, last = sent(summarised(CHAT, 4, "early"), summarised(CHAT, 6, "late"), counter=counter)
     assert last == ["s", "late"]
 
 
 def test_a_summary_that_dropped_nothing_stands_first(counter: TokenCounter) -> None:
-    *_, last = sent(Compaction(6, "summary", "so far", kept=(1, 2, 3, 4, 5)), counter=counter)
+    *_, last = sent(summarised(CHAT, 6, "so far", (1, 2, 3, 4, 5)), counter=counter)
     assert last == ["s", "so far", "one", "", "a long result", "two", "three"]
 
 
 def test_cleared_results_are_stubs_and_their_calls_stay(counter: TokenCounter) -> None:
     prepared = PreparedRecording(
-        Recording("r", CHAT, compactions=(Compaction(4, "clear", cleared=("c",)),)), counter
+        Recording("r", CHAT, compactions=(cleared(CHAT, 4, ["c"]),)), counter
     )
     trace, requests = run(prepared, "recorded", 10_000)
     assert requests[1].messages[3].text == CLEARED_RESULT_TEXT
@@ -95,7 +95,7 @@ def test_a_recording_without_compactions_is_sent_whole(counter: TokenCounter) ->
 
 def test_a_kept_result_without_its_call_is_an_invalid_request(counter: TokenCounter) -> None:
     prepared = PreparedRecording(
-        Recording("r", CHAT, compactions=(Compaction(4, kept=(1, 3)),)), counter
+        Recording("r", CHAT, compactions=(Compaction(4, (1, 3)),)), counter
     )
     assert replay_trace(prepared, recorded(), prepared.make_budget(10_000)).violation_counts[
         1:
@@ -110,18 +110,15 @@ def compacted(draw: st.DrawFn) -> Recording:
     )
     made = []
     for position in sorted(draw(st.lists(st.integers(0, len(messages)), max_size=4))):
-        ids = [m.tool_call_id for m in messages[:position] if m.tool_call_id]
-        kept = draw(st.sets(st.integers(0, max(position - 1, 0)))) if position else set()
+        places = draw(st.permutations(range(position)))[: draw(st.integers(0, position))]
+        context: list[int | Substitute] = []
+        for place in places:  # kept, changed or added messages, in any order
+            text = draw(st.sampled_from([None, "so far", "a longer summary of it"]))
+            source = draw(st.sampled_from([None, place]))
+            changed = Substitute(messages[place].replace(content=text), source)
+            context.append(place if text is None else changed)
         kind = draw(st.sampled_from(["summary", "clear"]))
-        made.append(
-            Compaction(
-                position,
-                kind,  # type: ignore[arg-type]
-                draw(st.sampled_from([None, "so far", "a longer summary of it"])),
-                tuple(sorted(kept)),
-                tuple(draw(st.sets(st.sampled_from(ids)))) if ids else (),
-            )
-        )
+        made.append(Compaction(position, tuple(context), kind))  # type: ignore[arg-type]
     return Recording("r", billed, compactions=tuple(made))
 
 
@@ -130,6 +127,20 @@ def test_what_it_sends_is_what_bills_are_compared_with(
     recording: Recording, counter: TokenCounter
 ) -> None:
     agree(recording, counter)
+
+
+@given(recording=compacted())
+def test_the_request_after_a_compaction_has_exactly_its_messages(
+    recording: Recording, counter: TokenCounter
+) -> None:
+    prepared = PreparedRecording(recording, counter)
+    _, requests = run(prepared, "recorded", 10**9)
+    messages = recording.messages
+    for position, request in zip(prepared.request_positions, requests, strict=True):
+        done = [c for c in recording.compactions if c.position <= position]
+        since = done[-1].position if done else 0
+        held = done[-1].sent_messages(messages) if done else []
+        assert list(request.messages) == [*held, *messages[since:position]]
 
 
 @pytest.mark.recordings(smoke=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from compacting import cleared, summarised
 
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats import load
 from ctxlab.messages.types import (
     CLEARED_RESULT_TEXT,
-    Compaction,
     Message,
     Recording,
     ToolCall,
@@ -116,6 +116,50 @@ def test_a_session_that_cleared_results_without_a_word_spoils_nothing_and_is_tol
     assert not found.sessions[0].unsaid
 
 
+def bill_causes(*bills: tuple[int, int], result: str = "ok") -> tuple[str, ...]:
+    """Return the causes of the changes of a session with these bills and reasoning tokens.
+
+    The model calls a tool once per request. The user speaks before the last request.
+    """
+    messages = [Message("user", "go")]
+    for number, (billed, reasoning) in enumerate(bills, start=1):
+        if number == len(bills):
+            messages.append(Message("user", "next"))
+        usage = Usage(input=billed, reasoning=reasoning)
+        call = ToolCall(f"c{number}", "read", "{}")
+        said = result if number == len(bills) - 1 else "ok"
+        messages.append(Message("assistant", None, (call,), usage=usage))
+        messages.append(Message("tool", said, tool_call_id=call.id))
+    recording = Recording("r", tuple(messages), model="gpt-5")
+    counter = TokenCounter("gpt-5")
+    counted = [counter.count_message(message) for message in messages]
+    found = compare_counts_with_bills(recording, counted, counter)
+    assert found is not None
+    assert len(found.causes) == len(found.unsaid)
+    return found.causes
+
+
+def test_a_fall_of_the_bill_by_the_hidden_reasoning_of_the_turn_clears_nothing() -> None:
+    # The bill grows by each answer's reasoning, which the provider drops at the next user message.
+    bills = [(10_000, 400), (10_420, 400), (10_840, 400), (11_260, 0), (10_100, 0)]
+    assert bill_causes(*bills) == ("hidden",)
+
+
+def test_a_fall_of_the_bill_by_what_an_earlier_rise_added_clears_nothing() -> None:
+    bills = [(10_000, 0), (30_020, 0), (30_040, 0), (10_100, 0)]
+    assert bill_causes(*bills) == ("added", "hidden")
+
+
+def test_a_fall_that_hidden_content_does_not_explain_is_a_clearing() -> None:
+    bills = [(10_000, 400), (10_420, 0), (10_440, 0), (5_000, 0)]
+    assert bill_causes(*bills) == ("cleared",)
+
+
+def test_a_bill_that_rises_by_less_than_the_new_result_means_that_it_was_shortened() -> None:
+    bills = [(10_000, 0), (10_020, 0), (12_000, 0)]
+    assert bill_causes(*bills, result="word " * 9000) == ("shortened",)
+
+
 def test_noise_in_the_bills_shows_in_the_error() -> None:
     noisy = calibrate([billed_session(seed, shift=0.003) for seed in range(4)], MODEL)
     assert noisy.profile.error is not None
@@ -190,7 +234,7 @@ def test_recorded_compactions_are_carried_out_before_counts_are_compared() -> No
     compacted = Recording(
         "r",
         (*whole.messages[:cut], *after),
-        compactions=(Compaction(cut, "summary", summary.text),),
+        compactions=(summarised(whole.messages, cut, summary.text),),
     )
     counted = [counter.count_message(message) for message in compacted.messages]
     found = compare_counts_with_bills(compacted, counted, counter)
@@ -206,7 +250,7 @@ def test_cleared_results_are_no_longer_billed() -> None:
     total = sum(map(counter.count_message, (call, result.replace(content=CLEARED_RESULT_TEXT))))
     done = Message("assistant", "done", usage=Usage(input=FIXED + total))
     recording = Recording(
-        "r", (call, result, done), compactions=(Compaction(2, "clear", cleared=("c",)),)
+        "r", (call, result, done), compactions=(cleared((call, result), 2, ["c"]),)
     )
     found = compare_counts_with_bills(
         recording, [counter.count_message(m) for m in recording.messages], counter

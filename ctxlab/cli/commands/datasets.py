@@ -58,9 +58,7 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
         Column("data set", [each.name for each in known], left=True),
         Column("recordings", [f"{each.conversations:,}" for each in known]),
         Column("size", [_format_bytes(each.total_bytes) for each in known]),
-        Column(
-            "license", names, left=True, narrow=[name.replace("-NC", "-\nNC") for name in names]
-        ),
+        Column("license", names, left=True, narrow=[_break_license(name) for name in names]),
         Column("local path", paths, left=True),
     ]
     looked = " and ".join(map(str, data_dirs(data_dir)))
@@ -94,6 +92,9 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
         f"usage          {use[0] if found else f'ctxlab datasets fetch {name}'}",
         f"               {use[1] if found else use[0]}",
     ]
+    if found and (found / "clusters.tsv").is_file():
+        clusters = found / "clusters.tsv"
+        lines.append(f"clusters       {use[0]} --clusters {clusters}")
     for file in dataset.files:
         known = f"sha256 {file.sha256}" if file.sha256 else "sha256 unknown (--sha256 HEX)"
         size = _format_bytes(file.bytes)
@@ -167,6 +168,11 @@ def _local_path_text(dataset: Dataset, found: Path | None) -> str:
     if found is None:
         return "not downloaded"
     return f"{found}{'' if dataset.is_complete(found) else ' (differs from the published files)'}"
+
+
+def _break_license(name: str) -> str:
+    """Break the long names of licenses into two lines, for narrow terminals."""
+    return name.replace("-NC", "-\nNC").replace("Apache-", "Apache-\n")
 
 
 def _license_text(dataset: Dataset) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from statistics import median
+from typing import TypeAlias
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.notices import suspect_warnings
@@ -14,6 +15,7 @@ from ctxlab.cli.output import one_line
 from ctxlab.cli.render.format import format_count, format_percent, to_sentence
 from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.describe import RecordingDescription
+from ctxlab.formats import LoadReport
 from ctxlab.messages.validation import RULES
 
 _MAX_ROWS = 30
@@ -37,18 +39,35 @@ _LEGEND = {
     "count\nerror %": "count error: median difference between counted and billed tokens of a request",
     "invalid": "invalid: recordings that a provider would reject",
 }
+_CHANGE_SENTENCES = {
+    "cleared": "Context was probably cleared without an entry in the log: the bill falls by {tokens} "
+    "tokens {where}.",
+    "shortened": "Tool results were probably shortened before they were sent: the bill rises by "
+    "{tokens} tokens less than the messages in the log {where}.",
+    "hidden": "The provider probably dropped hidden reasoning or search results, which are not in the "
+    "log: the bill falls by {tokens} tokens {where}.",
+}
+"sentences on unrecorded context changes, by their probable cause"
+_Rows: TypeAlias = tuple[list[dict[str, str]], list[tuple[int | str, str]]]
+"cells of each row by heading, and lines to draw, as in ``Table.rows``"
+_MAX_NAMED_MODELS = 5
 _COMMON_LIMITS = (4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 200_000, 1_000_000)
 
 
-def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) -> str:
+def description_text(
+    all_facts: Sequence[RecordingDescription], report: LoadReport, show_all: bool
+) -> str:
     """Return the table of ``ctxlab describe``, followed by its legend and notes.
 
     Parameters
     ----------
     all_facts : sequence of RecordingDescription
         One description per recording.
+    report : LoadReport
+        Files in which the recordings were found.
     show_all : bool
-        Show one row per recording. If False, more than 30 recordings are grouped.
+        Show one row per recording. If False, more than 30 recordings are grouped by format, or by
+        cluster, folder or file if all have the same format.
 
     Returns
     -------
@@ -57,29 +76,25 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
     """
     if not all_facts:
         return "No recordings."
-    groups = _group_facts(all_facts, show_all)
-    shown = list(groups.items())[: None if show_all else _MAX_ROWS]
-    lines = [_row_cells(name, some) for name, some in shown]
-    rows: list[tuple[int | str, str]] = [(i, "") for i, _ in enumerate(lines)]
-    if left := len(groups) - len(shown):
-        rows.append((f"… {left:,} more (--all)", "dim"))
-    if len(groups) > 1:
-        rows.append((len(lines), "bold"))
-        lines.append(_row_cells(f"all {len(all_facts):,}", all_facts))
-    formats = {str(facts["format"]) for facts in all_facts}
+    files, formats = report.count_files(), {str(facts["format"]) for facts in all_facts}
+    by_format = not show_all and len(all_facts) > _MAX_ROWS and len(formats) > 1
+    if by_format:
+        lines, rows = _rows_by_format(all_facts, files)
+    else:
+        lines, rows = _rows_by_recording(all_facts, show_all)
     columns = []
+    name, *_ = lines[0]
     for head in lines[0]:
         cells = [line[head] for line in lines]
         empty = head in _HIDE_WHEN_EMPTY and {*cells} <= {"0", "", "–"}
         if not empty and (head != "format" or len(formats) > 1):
-            drop = _DROP_ORDER.index(head) + 1 if head in _DROP_ORDER else 0
+            drop = _DROP_ORDER.index(head) + 1 if head in _DROP_ORDER and head != name else 0
             left_aligned = head in ("recording", "format")
             columns.append(Column(head, cells, _LEGEND.get(head, ""), drop, left_aligned))
     table = Table(columns, rows)
-    named = any(column.head == "format" for column in table.shown)
     return table.render(
         table.legend,
-        "" if named else f"Format: {', '.join(sorted(formats))}.",
+        "" if by_format else _format_sentence(all_facts, files),
         *_model_sentences(all_facts),
         *_length_sentences(all_facts),
         *_largest_result_sentences(all_facts),
@@ -91,6 +106,56 @@ def description_text(all_facts: Sequence[RecordingDescription], show_all: bool) 
         *map(to_sentence, suspect_warnings(all_facts)),
         *_counting_sentences(all_facts),
     )
+
+
+def _rows_by_format(all_facts: Sequence[RecordingDescription], files: Counter[str]) -> _Rows:
+    """Return the cells of one row per format, most files first, and of a row with the totals."""
+    groups = _group_by_format(all_facts)
+    names = sorted(groups, key=lambda name: -files[name])
+    lines = [_format_cells(name, groups[name], files[name]) for name in names]
+    lines.append(_format_cells("all", all_facts, sum(files[name] for name in groups)))
+    return lines, [(i, "bold" if i == len(groups) else "") for i in range(len(lines))]
+
+
+def _format_cells(name: str, some: Sequence[RecordingDescription], files: int) -> dict[str, str]:
+    cells = _row_cells(name, some)
+    del cells["recording"], cells["format"]
+    return {"format": name, "files": f"{files:,}", "recordings": f"{len(some):,}"} | cells
+
+
+def _rows_by_recording(all_facts: Sequence[RecordingDescription], show_all: bool) -> _Rows:
+    """Return the cells of one row per recording or group of recordings, and of the totals."""
+    groups = _group_facts(all_facts, show_all)
+    shown = list(groups.items())[: None if show_all else _MAX_ROWS]
+    lines = [_row_cells(name, some) for name, some in shown]
+    rows: list[tuple[int | str, str]] = [(i, "") for i, _ in enumerate(lines)]
+    if left := len(groups) - len(shown):
+        rows.append((f"… {left:,} more (--all)", "dim"))
+    if len(groups) > 1:
+        rows.append((len(lines), "bold"))
+        lines.append(_row_cells(f"all {len(all_facts):,}", all_facts))
+    return lines, rows
+
+
+def _group_by_format(
+    all_facts: Sequence[RecordingDescription],
+) -> dict[str, list[RecordingDescription]]:
+    groups: dict[str, list[RecordingDescription]] = {}
+    for facts in all_facts:
+        groups.setdefault(str(facts["format"]), []).append(facts)
+    return groups
+
+
+def _format_sentence(all_facts: Sequence[RecordingDescription], files: Counter[str]) -> str:
+    """Return a sentence that lists the formats. If there are several files, it counts their content."""
+    groups = _group_by_format(all_facts)
+    counted = []
+    for name, some in sorted(groups.items()):
+        messages = sum(facts["messages"] for facts in some)
+        sizes = ((files[name], "file"), (len(some), "recording"), (messages, "message"))
+        said = f" ({', '.join(pluralize(*size) for size in sizes)})"
+        counted.append(name + (said if files.total() > 1 else ""))
+    return f"Format{'' if len(groups) == 1 else 's'}: {', '.join(counted)}."
 
 
 def _group_facts(
@@ -252,6 +317,13 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
         f"{pluralize(len(bills), 'recording')} with billed token counts: ctxlab's counts differ from "
         f"the bills by {error:.1%} (median of the recordings' medians)."
     )
+    after = [bill["error_after"] for _, bill in bills if bill["error_after"] is not None]
+    if after:
+        of = pluralize(len(after), "recording")
+        yield (
+            f"Directly after recorded compactions, the counts of the recorded requests differ from the "
+            f"bills by {median(after):.1%} (median of {of})."
+        )
     fixed = median(bill["fixed"] for _, bill in bills)
     if fixed > 1000:
         missing = format_count(fixed)
@@ -259,19 +331,18 @@ def _bill_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
             f"About {missing} tokens of each billed request are not in the logs (probably the system "
             f"prompt and tool definitions); --reserve {missing} keeps room for them."
         )
-    falls = sorted(
-        (tokens, place, facts["recording"])
+    changes = sorted(
+        (tokens, place, facts["recording"], cause)
         for facts, bill in bills
-        for place, tokens in bill["unsaid"]
-        if tokens < 0
+        for (place, tokens), cause in zip(bill["unsaid"], bill["causes"], strict=True)
     )
-    if falls:
-        tokens, place, recording = falls[0]
-        others = f", and {pluralize(len(falls) - 1, 'more time')}" if len(falls) > 1 else ""
-        yield (
-            "Context was probably cleared without an entry in the log: the bill falls by "
-            f"{format_count(-tokens)} tokens before message {place} of {one_line(recording)}{others}."
-        )
+    for cause, form in _CHANGE_SENTENCES.items():
+        found = [each[:3] for each in changes if each[3] == cause]
+        if found:
+            tokens, place, recording = found[0]
+            others = f", and {pluralize(len(found) - 1, 'more time')}" if len(found) > 1 else ""
+            where = f"before message {place} of {one_line(recording)}{others}"
+            yield form.format(tokens=format_count(-tokens), where=where)
 
 
 def _skipped_row_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
@@ -291,7 +362,10 @@ def _counting_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[s
         way = facts["counted"].replace(facts["counted_as"], "{}", 1)
         ways.setdefault(way, {})[facts["counted_as"]] = None
     for way, models in list(ways.items())[:3]:
-        said = way.replace("{}", one_line(" and ".join(models)), 1)
+        listed = [*models][:_MAX_NAMED_MODELS]
+        if more := len(models) - len(listed):
+            listed.append(pluralize(more, "more model"))
+        said = way.replace("{}", one_line(" and ".join(listed)), 1)
         yield f"{said[0].upper()}{said[1:]}."
     if len(ways) > 3:
         yield f"{pluralize(len(ways) - 3, 'more way')} of counting tokens; --json lists them."

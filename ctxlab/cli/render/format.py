@@ -317,6 +317,23 @@ def to_json_array(rows: Iterable[Mapping[Any, Any]]) -> str:
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 
+def to_json_object(**lists: Iterable[Mapping[Any, Any]]) -> str:
+    """Convert lists of rows to a JSON object with one array per list.
+
+    Parameters
+    ----------
+    **lists : iterable of mapping
+        Rows to convert, by the key of their array.
+
+    Returns
+    -------
+    str
+        JSON object as text. Each row is on a line of its own.
+    """
+    arrays = [f"{json.dumps(key)}: {to_json_array(rows)}" for key, rows in lists.items()]
+    return "{" + ",\n".join(arrays) + "}"
+
+
 def _to_json_value(value: Any) -> Any:
     if hasattr(value, "item"):  # a numpy scalar
         value = value.item()

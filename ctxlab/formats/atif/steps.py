@@ -18,8 +18,9 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats import fields
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import Content, image_part, text_part
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import UsageShape
-from ctxlab.messages.types import Compaction, ContentPart, Message, Recording, ToolCall, Usage
+from ctxlab.messages.types import ContentPart, Message, Recording, ToolCall, Usage
 
 CTXLAB_KEY = "ctxlab"
 """Key in ``extra`` under which ctxlab stores values that ATIF cannot express."""
@@ -35,6 +36,7 @@ _USAGE = UsageShape(
     cache_read="cached_tokens",
     cache_write="extra.cache_creation_input_tokens",
     reasoning="extra.reasoning_tokens",
+    cache_write_1h="extra.cache_creation.ephemeral_1h_input_tokens",
 )
 _COMPACTION_MARKS = {"type": ("compaction", "pruning"), "boundary": ("replace", "truncate")}
 
@@ -293,14 +295,14 @@ def parse_document(
     named = fields.first_text(fields.get_in(step, "model_name") for step in steps)
     model = fields.get_text(root, "agent", "model_name") or named
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(messages)
     for number, step in enumerate(steps, start=1):
         with handle_errors(number):
             step = fields.require_object(step, "a step")
             if step.get("is_copied_context") is True:
                 skip("step copied from another trajectory")
             elif (summary := parse_compaction(step)) is not None:
-                compactions.append(Compaction(len(messages), summary=summary or None))
+                built.add_summary(len(messages), summary)
             else:
                 messages += _parse_step(step, model, skip)
     if not messages:
@@ -310,7 +312,7 @@ def parse_document(
         tuple(messages),
         tools=fields.get_objects(root, "agent", "tool_definitions"),
         model=model,
-        compactions=tuple(compactions),
+        compactions=tuple(built.compactions),
         cluster=cluster,
         meta=_build_meta(root),
     )

@@ -238,9 +238,15 @@ def _build_metrics(usage: Usage) -> dict[str, Any]:
     """Convert token usage to the ``metrics`` of a step.
 
     ATIF has no keys for cache writes and reasoning tokens. They are stored under ``extra``, with the
-    names that the RFC proposes.
+    names that the RFC proposes, and cache writes for an hour with the name in Anthropic's API.
     """
-    beyond = {"cache_creation_input_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning}
+    beyond: dict[str, Any] = {
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_creation": {"ephemeral_1h_input_tokens": hour}
+        if (hour := usage.cache_write_1h)
+        else 0,
+        "reasoning_tokens": usage.reasoning,
+    }
     extra = {key: count for key, count in beyond.items() if count}
     return {
         "prompt_tokens": usage.total_input,

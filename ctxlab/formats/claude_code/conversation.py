@@ -1,22 +1,38 @@
 """Build one conversation of Claude Code from its rows.
 
-The module ``reader`` groups the rows of a file into conversations.
+The module ``reader`` groups the rows of a file into conversations. An attachment row becomes a user
+message with ``extra["meta"]`` and the type of the attachment as ``extra["attachment"]`` (see
+``attachments``). If a user row since the last answer has the same text, it is skipped. The last
+attachment of type ``prompt_snapshot`` contains the system prompt, and the last one with tools contains
+the tool definitions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
+from ctxlab.formats.claude_code.attachments import attachment_content, rendered_blocks
+from ctxlab.formats.claude_code.reread_files import FileTracker
 from ctxlab.formats.common import anthropic_blocks as blocks
-from ctxlab.formats.common.chat_format import MessageBuilder, most_common_model
+from ctxlab.formats.common.chat_format import Content, MessageBuilder, most_common_model
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import anthropic_usage
-from ctxlab.formats.fields import get_count, get_in, get_list, get_text, get_time, require_object
+from ctxlab.formats.fields import (
+    get_count,
+    get_in,
+    get_list,
+    get_objects,
+    get_text,
+    get_time,
+    require_object,
+)
 from ctxlab.messages.types import Compaction, Message, Recording
 
 
@@ -24,13 +40,18 @@ from ctxlab.messages.types import Compaction, Message, Recording
 class _CompactionMarker:
     """Placeholder for a compaction among the messages of a conversation.
 
-    When all messages are built, it is replaced by a ``Compaction`` with the positions of the kept
-    messages. ``fields`` contains the other fields of this ``Compaction``.
+    When all messages are built, it is replaced by a ``Compaction``.
     """
 
     fields: dict[str, Any]
-    kept: list[_Item]
+    "trigger and number of tokens"
+    cleared: tuple[str, ...] = ()
+    "ids of the calls whose results were cleared; empty if messages were summarised"
+    kept: Sequence[_Item] = ()
     "messages that the compaction did not replace"
+    summary: str | None = None
+    reread: list[Message] = field(default_factory=list)
+    "files that the product probably read again; empty if the log contains them"
 
 
 _Item: TypeAlias = MessageBuilder | Message | _CompactionMarker
@@ -51,6 +72,11 @@ class ConversationBuilder:
     """uuid of a row → the messages built from the row, in order; for a tool result, the assistant
     message with the call"""
     _model_counts: Counter[str] = field(default_factory=Counter, init=False)
+    _system: Message | None = field(default=None, init=False)
+    _tools: tuple[dict[str, Any], ...] = field(default=(), init=False)
+    _said_since_answer: set[str] = field(default_factory=set, init=False)
+    _files: FileTracker = field(default_factory=FileTracker, init=False)
+    _logs_attachments: bool = field(default=False, init=False)
 
     def add(self, row: dict[str, Any]) -> None:
         """Add the next row of the conversation.
@@ -71,13 +97,20 @@ class ConversationBuilder:
             became += self._add_assistant_row(row)
         elif kind == "user":
             became += self._add_user_row(row)
+        elif kind == "attachment" and get_text(row, "attachment", "type") == "prompt_snapshot":
+            self._add_prompt_snapshot(row["attachment"])
+        elif kind == "attachment" and (content := attachment_content(row, self.skip)) is not None:
+            self._logs_attachments = True
+            became += self._add_attachment(row, content)
         elif kind == "system" and subtype == "compact_boundary":
             metadata = row.get("compactMetadata")
-            self._add_marker(metadata, self._find_kept(metadata), kind="summary")
+            self._add_marker(
+                metadata, kept=self._find_kept(metadata), reread=self._files.pop_messages()
+            )
         elif kind == "system" and subtype == "microcompact_boundary":
             metadata = row.get("microcompactMetadata")
             cleared = tuple(filter(get_text, get_list(metadata, "compactedToolIds")))
-            self._add_marker(metadata, [], kind="clear", cleared=cleared)
+            self._add_marker(metadata, cleared=cleared)
         else:
             finer = subtype or get_in(row, "data", "type") or get_in(row, "attachment", "type")
             self.skip(f"row of type {kind}/{finer}" if get_text(finer) else f"row of type {kind}")
@@ -85,6 +118,11 @@ class ConversationBuilder:
         for key in ("sessionId", "version", "gitBranch", "agentId"):
             if get_text(row, key):
                 self.meta.setdefault(key, row[key])
+
+    @property
+    def has_messages(self) -> bool:
+        """True if the conversation has a message."""
+        return any(not isinstance(item, _CompactionMarker) for item in self._items)
 
     def build_recordings(self, id: str, cluster: str) -> Iterator[Recording]:
         """Yield the conversation as a recording.
@@ -99,9 +137,12 @@ class ConversationBuilder:
         Recording
             The recording. Nothing is yielded if the conversation has no messages.
         """
-        messages, compactions = _flatten_items(self._drop_interrupted())
+        items = [*self._drop_interrupted()]
+        if items and self._system:
+            items.insert(0, self._system)
+        messages, compactions = _flatten_items(items, self.skip, not self._logs_attachments)
         if messages:
-            built = Recording(id, messages, cluster=cluster, meta=self.meta)
+            built = Recording(id, messages, self._tools, cluster=cluster, meta=self.meta)
             model = most_common_model(self._model_counts)
             yield replace(built, model=model, compactions=compactions)
 
@@ -136,6 +177,7 @@ class ConversationBuilder:
                 self._answers_by_id[id] = answer
             if model:
                 self._model_counts[model] += 1
+            self._said_since_answer.clear()
         answer.texts += said.texts
         answer.reasoning += said.reasoning
         answer.calls += said.calls
@@ -147,8 +189,11 @@ class ConversationBuilder:
 
     def _add_user_row(self, row: dict[str, Any]) -> list[_Item]:
         content = require_object(row.get("message"), "message").get("content")
+        if "attachment" in row:  # a queued prompt
+            content = rendered_blocks(row) or content
         results, said = blocks.split_tool_results(blocks.to_blocks(content), self.skip)
         time = get_time(row, "timestamp")
+        self._files.add_result(row.get("toolUseResult"))
         if row.get("isCompactSummary"):
             self._add_summary(Message("user", said).text)
             return []
@@ -161,7 +206,24 @@ class ConversationBuilder:
             extra = {"meta": True} if row.get("isMeta") else {}
             became.append(Message("user", said, time=time, extra=extra))
             self._items.append(became[-1])
+            self._said_since_answer.add(_comparable(said))
         return became
+
+    def _add_attachment(self, row: dict[str, Any], content: Content) -> list[_Item]:
+        kind = get_text(row, "attachment", "type")
+        if _comparable(content) in self._said_since_answer:
+            self.skip(f"attachment of type {kind} that repeats a user row")
+            return []
+        extra = {"meta": True, "attachment": kind}
+        message = Message("user", content, time=get_time(row, "timestamp"), extra=extra)
+        self._items.append(message)
+        return [message]
+
+    def _add_prompt_snapshot(self, snapshot: dict[str, Any]) -> None:
+        if said := "\n\n".join(filter(get_text, get_list(snapshot, "systemPrompt"))):
+            self._system = Message("system", said)
+        if tools := [tool for tool in get_objects(snapshot, "tools") if get_text(tool, "name")]:
+            self._tools = tuple(map(_to_openai_tool, tools))
 
     def _find_kept(self, metadata: Any) -> list[_Item]:
         """Return the messages that a compaction kept, given the metadata of the compaction.
@@ -176,31 +238,49 @@ class ConversationBuilder:
             uuids = uuids[uuids.index(head) : uuids.index(tail) + 1]
         return [item for uuid in uuids for item in self._items_by_uuid.get(uuid, ())]
 
-    def _add_marker(self, metadata: Any, kept: list[_Item], **fields: Any) -> None:
-        fields["trigger"] = get_text(metadata, "trigger")
-        fields["tokens_before"] = get_count(metadata, "preTokens") or None
-        self._items.append(_CompactionMarker(fields, kept))
+    def _add_marker(self, metadata: Any, **values: Any) -> None:
+        tokens = get_count(metadata, "preTokens") or None
+        fields = {"trigger": get_text(metadata, "trigger"), "tokens_before": tokens}
+        self._items.append(_CompactionMarker(fields, **values))
 
     def _add_summary(self, summary: str) -> None:
         markers = (each for each in reversed(self._items) if isinstance(each, _CompactionMarker))
         last = next(markers, None)
-        if last and last.fields["kind"] == "summary" and "summary" not in last.fields:
-            last.fields["summary"] = summary
+        if last and not last.cleared and last.summary is None:
+            last.summary = summary
         else:
-            self._add_marker(None, [], kind="summary", summary=summary)
+            self._add_marker(None, summary=summary)
 
 
-def _flatten_items(items: Iterable[_Item]) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+def _comparable(content: Content) -> str:
+    """Return a string that is equal for equal contents."""
+    return content.strip() if isinstance(content, str) else dump_json(content)
+
+
+def _to_openai_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Convert a tool of a ``prompt_snapshot``. Its schema may be a whole definition."""
+    schema = get_in(tool, "schema", "input_schema") or tool.get("schema") or {"type": "object"}
+    return blocks.to_openai_tool(tool | {"input_schema": schema})
+
+
+def _flatten_items(
+    items: Iterable[_Item], skip: SkipCallback, with_reread: bool
+) -> tuple[tuple[Message, ...], tuple[Compaction, ...]]:
+    """Return the messages and compactions. ``with_reread`` adds the inferred messages."""
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(messages, skip)
     places: dict[int, range] = {}
     for item in items:
         if isinstance(item, _CompactionMarker):
             stayed = (places.get(id(each), range(0)) for each in item.kept)
-            kept = sorted({place for each in stayed for place in each})
-            compactions.append(Compaction(len(messages), kept=tuple(kept), **item.fields))
+            if item.cleared:
+                built.add_clearing(len(messages), item.cleared, **item.fields)
+            else:
+                kept = (place for each in stayed for place in each)
+                reread = item.reread if with_reread else ()
+                built.add_summary(len(messages), item.summary, kept, reread, **item.fields)
             continue
         begin = len(messages)
         messages += item.messages if isinstance(item, MessageBuilder) else [item]
         places[id(item)] = range(begin, len(messages))
-    return tuple(messages), tuple(compactions)
+    return tuple(messages), tuple(built.compactions)

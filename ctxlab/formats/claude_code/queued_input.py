@@ -13,6 +13,7 @@ queue in a ``queue-operation`` row:
 Newer clients also write an ``attachment`` row of type ``queued_command`` with the prompt, shortly
 before or after the ``remove`` row. If the prompt contains images, they write only the attachment. An
 attachment belongs to a ``remove`` row with the same text if no new answer lies between the two rows.
+If the attachment contains the text as it was sent (``rendered``), the message has this text.
 
 References
 ----------

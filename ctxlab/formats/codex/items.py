@@ -14,14 +14,16 @@ from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common.chat_format import Content, image_part, join_parts, make_call, text_part
 from ctxlab.formats.common.usage import UsageShape
-from ctxlab.formats.fields import get_in, get_text, require_text
+from ctxlab.formats.fields import get_in, get_list, get_text, require_text
 from ctxlab.messages.types import ContentPart, Message, ToolCall
 
-CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
+CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call")
 """Types of items that are tool calls with a logged result."""
 
-OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output")
+OUTPUT_TYPES = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 """Types of items that are tool results."""
+
+_PROVIDER_CALL_TYPES = ("web_search_call", "image_generation_call")
 
 _CONTEXT_PREFIXES = (
     *("# agents.md instructions for", "<user_instructions>", "<environment_context>", "<skill>"),
@@ -29,13 +31,37 @@ _CONTEXT_PREFIXES = (
 )
 
 
+def is_provider_call(item: dict[str, Any]) -> bool:
+    """Check whether an item is a call that the provider ran, or its result.
+
+    Such an item is a part of an answer of the model. No result is logged that Codex sent to the model.
+
+    Parameters
+    ----------
+    item : dict
+        An item of any type.
+
+    Returns
+    -------
+    bool
+        True for a search of the web, a generated image, and a search for tools without a call id.
+    """
+    kind = item.get("type")
+    searched = kind in ("tool_search_call", "tool_search_output")
+    return kind in _PROVIDER_CALL_TYPES or (searched and get_text(item, "call_id") is None)
+
+
 parse_usage = UsageShape(
     input="input_tokens",
     output="output_tokens",
     cache_read="cached_input_tokens",
+    cache_write="cache_write_input_tokens",
     reasoning="reasoning_output_tokens",
 ).parse_billed
-"""Parse a ``TokenUsage`` object. Its input includes cached tokens, and its output includes reasoning."""
+"""Parse a ``TokenUsage`` object.
+
+Its input includes the tokens read from and written to the cache, and its output includes reasoning.
+"""
 
 
 def parse_call(item: dict[str, Any]) -> ToolCall:
@@ -62,6 +88,8 @@ def parse_call(item: dict[str, Any]) -> ToolCall:
     kind, name, arguments = item.get("type"), item.get("name"), item.get("arguments")
     if kind == "local_shell_call":
         name, arguments = "local_shell", item.get("action")
+    elif kind == "tool_search_call":
+        name = "tool_search"
     elif kind == "custom_tool_call":
         arguments = {"input": item.get("input")}
     elif space := get_text(item, "namespace"):
@@ -74,7 +102,7 @@ def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
     """Convert a logged item to a tool result.
 
     The logged output is a string, a list of content parts, or an object with a string or a list of
-    parts under ``content``.
+    parts under ``content``. That of a search for tools is the list of their definitions.
 
     Parameters
     ----------
@@ -95,6 +123,8 @@ def parse_output(item: dict[str, Any], skip: SkipCallback) -> Message:
     """
     id = require_text(item.get("call_id"), "call_id")
     said, extra = item.get("output"), {}
+    if item.get("type") == "tool_search_output":
+        said = dump_json(get_list(item, "tools"))
     if isinstance(said, dict):
         extra = {"is_error": True} if said.get("success") is False else {}
         said = said["content"] if "content" in said else dump_json(said)
@@ -224,8 +254,9 @@ def item_key(item: Any) -> Hashable:
         Role and text of a message, or kind and call id of a tool call or tool result.
     """
     kind = get_in(item, "type")
-    if kind == "message":
-        return _normalize_role(item.get("role")), "\n".join(content_texts(item.get("content")))
+    if kind in ("message", "agent_message"):
+        role = "user" if kind == "agent_message" else item.get("role")
+        return _normalize_role(role), "\n".join(content_texts(item.get("content")))
     return "output" if kind in OUTPUT_TYPES else "call", get_text(item, "call_id")
 
 

@@ -8,16 +8,23 @@
 - If a tool output answers a call of the newest assistant message with calls, the output is placed
   directly after this message.
 - A ``token_count`` contains the billed usage of one answer. Codex repeats it with the same totals
-  if nothing new was billed. Codex also logs a ``token_count`` for the model call that writes a
-  summary, directly before ``compacted``.
+  if nothing new was billed, and writes one without usage to report rate limits. Both contain nothing
+  new and are ignored. Codex also logs a ``token_count`` for the model call that writes a summary,
+  directly before ``compacted``. Such a usage, and a usage that no answer follows, is counted as
+  skipped.
 - Developer messages at the beginning become system messages. Later developer messages become user
   messages with ``extra["role"]``, for two reasons: Anthropic's API accepts system messages only at
   the beginning, and Codex drops developer messages at a compaction.
-- Searches and images that the provider made have no logged result. They are skipped and counted.
+- Searches and images that the provider made have no logged result. They are skipped and counted. A
+  search for tools that Codex itself ran is a call of ``tool_search``; its result contains the
+  definitions of the tools that were found.
+- Messages of other agents (``agent_message``) become user messages with ``extra["author"]``. They may
+  have encrypted parts, which are skipped and counted.
 - A compaction may have a ``replacement_history``: the list of the items that replace the context.
-  An item from before the compaction counts as kept if it is in this list. The text of the user
-  messages that are only in this list is the summary. If the provider wrote the summary, it is
-  encrypted and is not read.
+  An item from before the compaction counts as kept if it is in this list. All other items of the list,
+  such as the summary, become messages of ``Compaction.context``. If the provider wrote the summary, it
+  is encrypted and cannot be read. Its size (``Compaction.hidden_tokens``) is taken from Codex's estimate
+  of the new context, which is logged after the compaction.
 - If a compaction has no ``replacement_history``, the kept items are those that Codex restores when
   it resumes a session: the messages before the first turn, and the newest prompts that fit in
   20,000 tokens, with four bytes counted as one token. If Codex truncates a message to fit, the
@@ -34,14 +41,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
-from ctxlab.formats.base import SkipCallback
+from ctxlab._utils.jsonio import dump_json
+from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.codex import items
 from ctxlab.formats.common.chat_format import MessageBuilder
 from ctxlab.formats.common.stitch import match_repeated
-from ctxlab.formats.fields import get_in, get_text
-from ctxlab.messages.types import Compaction, Message, Role, Usage
+from ctxlab.formats.fields import get_count, get_in, get_text
+from ctxlab.messages.types import Compaction, Message, Role, Substitute, Usage
 
 _MAX_USER_TOKENS = 20_000
 
@@ -70,12 +79,29 @@ class _MessageItem(NamedTuple):
     "True if the message is a prompt of the user, which begins a turn"
 
 
-class _CompactionItem(NamedTuple):
-    """A compaction, with the indices of the items that were kept."""
+@dataclass
+class _CompactionItem:
+    """A compaction, with the context that Codex continued with."""
 
-    kept: frozenset[int]
-    summary: str | None
+    context: tuple[int | Message, ...]
+    "the context in order: an item that was kept by its index, any other message as it was sent"
+    history: list[Any]
+    "the replacement history; empty if there is none"
+    estimate: int | None = None
+    "tokens of the new context as estimated by Codex, with the base instructions"
     messages: tuple[Message, ...] = ()
+
+    def estimate_hidden_tokens(self, instructions: str) -> int | None:
+        """Return Codex's estimate of the encrypted content, or None if it is not known.
+
+        Codex counts four bytes as a token. Its estimate minus that of all other content remains.
+        """
+        shown = [item for item in self.history if not get_text(item, "encrypted_content")]
+        if len(shown) == len(self.history):
+            return 0
+        known = [instructions, *map(dump_json, shown)]
+        rest = (self.estimate or 0) - sum(map(_estimate_tokens, known))
+        return rest if self.estimate and instructions and rest > 0 else None
 
 
 _Item: TypeAlias = _AnswerItem | _MessageItem | _CompactionItem
@@ -121,9 +147,14 @@ class RolloutBuilder:
             self._current_answer(time).texts += texts
         elif kind == "message" and role in ("user", "developer", "system"):
             self._add_message(item, role, time)
+        elif kind == "agent_message":
+            self._add_message(item, "user", time, get_text(item, "author"))
         elif kind == "reasoning":
             summary, texts = (items.content_texts(item.get(key)) for key in ("summary", "content"))
             self._current_answer(time).reasoning += summary + texts
+        elif items.is_provider_call(item):
+            self._current_answer(time)
+            self.skip(f"item of type {kind}")
         elif kind in items.CALL_TYPES:
             call = items.parse_call(item)
             self._last_caller = self._current_answer(time)
@@ -141,16 +172,17 @@ class RolloutBuilder:
         context : dict
             The payload of the ``turn_context`` line.
         """
-        self._open_answer = self._last_answer = self._pending_usage = None
+        self._end_answer()
         self._model = get_text(context, "model") or self._model
         self.instructions = self.instructions or get_text(context, "base_instructions")
 
     def add_token_count(self, info: Any) -> None:
         """Add the billed usage of an answer.
 
-        It becomes the usage of the newest answer and replaces a usage set before. If that answer
-        is complete and already has usage, the new usage becomes that of the next answer. A repeated
-        token count is skipped.
+        It becomes the usage of the newest answer and replaces a usage set before. If that answer is
+        complete and already has usage, the new usage becomes that of the next answer. A token count
+        without usage and a repeated one are ignored, because they contain nothing new. Directly after
+        a compaction, a token count without usage contains Codex's estimate of the new context.
 
         Parameters
         ----------
@@ -159,14 +191,19 @@ class RolloutBuilder:
         """
         billed = items.parse_usage(get_in(info, "last_token_usage"))
         totals = get_in(info, "total_token_usage")
+        last = self._items[-1] if self._items else None
+        if billed is None and isinstance(last, _CompactionItem):
+            last.estimate = get_count(info, "last_token_usage", "total_tokens") or None
         if billed is None or (totals is not None and totals == self._last_totals):
-            self.skip("token count without an answer")
             return
         self._last_totals = totals
         answer, still_open = self._last_answer, self._last_answer is self._open_answer
         if answer and (answer.usage is None or (still_open and not answer.results)):
+            if answer.usage:
+                self.skip("token count without an answer")
             answer.usage = billed
         else:
+            self._drop_pending_usage()
             self._pending_usage = billed
         self._open_answer = None
 
@@ -174,7 +211,7 @@ class RolloutBuilder:
         """Add a compaction after the items that were added so far.
 
         A token count that was logged directly before the compaction belongs to the model call that
-        wrote the summary. Its usage is ignored.
+        wrote the summary. Its usage is not part of the conversation and is counted as skipped.
 
         Parameters
         ----------
@@ -187,13 +224,15 @@ class RolloutBuilder:
             If an item of the replacement history is malformed.
         """
         history, summary = payload.get("replacement_history"), get_text(payload, "message")
+        context: list[int | Message]
         if isinstance(history, list):
-            kept, stands_in = _match_history(self._visible_items(), history)
-            summary = "\n\n".join(stands_in) or summary
+            context = _match_history(self._visible_items(), history)
         else:
-            kept = self._kept_on_resume()
-        self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
-        self._items.append(_CompactionItem(kept, summary))
+            history, context = [], [*sorted(self._kept_on_resume())]
+            context += [Message("user", summary)] if summary else []
+        self._end_answer()
+        self._last_caller = None
+        self._items.append(_CompactionItem(tuple(context), history))
 
     def roll_back(self, turns: int) -> None:
         """Remove the newest turns.
@@ -216,7 +255,8 @@ class RolloutBuilder:
             for _ in item.messages:
                 self.skip("message taken back")
         del self._items[cut:]
-        self._open_answer = self._last_answer = self._last_caller = self._pending_usage = None
+        self._end_answer()
+        self._last_caller = None
 
     def has_user_text(self, user_text: str) -> bool:
         """Check whether a message that the model did not write contains a given text.
@@ -251,30 +291,49 @@ class RolloutBuilder:
         compactions : tuple of Compaction
             The compactions in order.
         """
+        self._end_answer()
         opening = (Message("system", instructions),) if instructions else ()
         messages, spans, compactions = [*opening], [], []
         for item in self._items:
             spans.append(range(len(messages), len(messages) + len(item.messages)))
             if isinstance(item, _CompactionItem):
-                positions = (position for i in sorted(item.kept) for position in spans[i])
-                kept = (*range(len(opening)), *positions)
-                compactions.append(Compaction(len(messages), summary=item.summary, kept=kept))
+                context: list[int | Substitute] = [*range(len(opening))]
+                for each in item.context:
+                    context += [Substitute(each)] if isinstance(each, Message) else spans[each]
+                hidden = item.estimate_hidden_tokens(instructions or "")
+                if hidden is None:
+                    self.skip("encrypted summary of unknown size")
+                here = len(messages)
+                compactions.append(Compaction(here, tuple(context), hidden_tokens=hidden or 0))
             elif isinstance(item, _AnswerItem) and not item.messages:
                 self.skip("answer without text or calls")
             messages += item.messages
         return tuple(messages) if any(spans) else (), tuple(compactions)
 
-    def _add_message(self, item: dict[str, Any], role: str, time: float | None) -> None:
-        self._open_answer = self._last_answer = self._pending_usage = None
+    def _end_answer(self) -> None:
+        """End the newest answer, so that later items and token counts do not belong to it."""
+        self._open_answer = self._last_answer = None
+        self._drop_pending_usage()
+
+    def _drop_pending_usage(self) -> None:
+        if self._pending_usage:
+            self.skip("token count without an answer")
+        self._pending_usage = None
+
+    def _add_message(
+        self, item: dict[str, Any], role: str, time: float | None, author: str | None = None
+    ) -> None:
+        self._end_answer()
         content = items.parse_content(item.get("content"), self.skip)
         if not content:
             self.skip("message without content")
             return
         sent: Role = "user" if role == "user" or self._has_begun else "system"
         extra = {"role": role} if role != "user" and sent == "user" else {}
+        extra |= {"author": author} if author else {}
         message = Message(sent, content, time=time, extra=extra)
         texts = items.content_texts(item.get("content"))
-        own = role == "user" and not any(map(items.is_context_text, texts))
+        own = role == "user" and not author and not any(map(items.is_context_text, texts))
         self._items.append(_MessageItem((message,), own))
         self._has_begun = self._has_begun or sent == "user"
 
@@ -303,7 +362,7 @@ class RolloutBuilder:
         view: list[int] = []
         for index, item in enumerate(self._items):
             if isinstance(item, _CompactionItem):
-                view = sorted(item.kept)
+                view = sorted(each for each in item.context if isinstance(each, int))
             else:
                 view.append(index)
         return [(index, self._items[index].messages) for index in view]
@@ -322,32 +381,54 @@ class RolloutBuilder:
 
 
 def _is_context_item(item: _Item) -> bool:
-    sent = isinstance(item, _MessageItem) and not item.starts_turn
-    return sent and item.messages[0].role != "tool"
+    if not isinstance(item, _MessageItem) or item.starts_turn:
+        return False
+    return item.messages[0].role != "tool" and "author" not in item.messages[0].extra
 
 
-def _match_history(visible: _IndexedItems, history: list[Any]) -> tuple[frozenset[int], list[str]]:
+def _match_history(visible: _IndexedItems, history: list[Any]) -> list[int | Message]:
     """Compare the items before a compaction with its replacement history.
 
-    Returns the indices of the items that the history repeats completely, and the texts of all other
-    user messages in the history.
+    Returns the context after the compaction, as in ``_CompactionItem``. An item of the history is an
+    earlier item if all messages of the earlier item are in the history. Other items are converted to
+    messages.
     """
     keys = [(i, key) for i, messages in visible for m in messages for key in items.message_keys(m)]
     found = match_repeated([key for _, key in keys], [items.item_key(item) for item in history])
     repeated = Counter(keys[old][0] for old in found.values())
     total = Counter(index for index, _ in keys)
-    new = (item for index, item in enumerate(history) if index not in found)
-    users = (item for item in new if get_in(item, "role") == "user")
-    stands_in = [text for item in users for text in items.content_texts(item.get("content"))]
-    return frozenset(i for i, count in repeated.items() if count == total[i]), stands_in
+    kept = {new: keys[old][0] for new, old in found.items()}
+    kept = {new: index for new, index in kept.items() if repeated[index] == total[index]}
+    context: list[int | Message] = []
+    for index, group in groupby(range(len(history)), kept.get):
+        if index is None:
+            context += _convert_items([history[new] for new in group])
+        elif index not in context:
+            context.append(index)
+    return context
+
+
+def _convert_items(history: list[Any]) -> tuple[Message, ...]:
+    """Convert items of a replacement history to messages. Encrypted items are left out."""
+    builder = RolloutBuilder(ignore_skip)
+    builder._has_begun = True
+    for item in history:
+        if isinstance(item, dict):
+            builder.add_item(item, None)
+    return builder.build_messages(None)[0]
 
 
 def _newest_user_messages(visible: _IndexedItems) -> frozenset[int]:
     """Return the indices of the newest user messages that fit in ``_MAX_USER_TOKENS``."""
     kept, left = set(), _MAX_USER_TOKENS
     for index, (message, *_) in reversed(visible):
-        left -= -(-len(message.text.encode("utf-8", "replace")) // 4)
+        left -= _estimate_tokens(message.text)
         if left < 0:
             break
         kept.add(index)
     return frozenset(kept)
+
+
+def _estimate_tokens(text: str) -> int:
+    """Return the number of tokens as Codex estimates it: four bytes are one token."""
+    return -(-len(text.encode("utf-8", "replace")) // 4)

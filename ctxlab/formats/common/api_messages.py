@@ -23,6 +23,7 @@ platform.openai.com and docs.anthropic.com, as of 2026; ``langchain_messages``; 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from ctxlab.formats.base import SkipCallback
@@ -33,6 +34,7 @@ from ctxlab.formats.common.api_content import (
     parse_tool_result,
     read_blocks,
 )
+from ctxlab.formats.common.chat_format import text_part
 from ctxlab.formats.common.langchain_messages import is_langchain_message, message_from_langchain
 from ctxlab.formats.common.request_log import find_timestamp
 from ctxlab.formats.common.usage import detect_usage
@@ -94,7 +96,7 @@ def parse_messages(rows: Iterable[Any], skip: SkipCallback) -> list[Message]:
         kind, role = (row.get("type"), row.get("role")) if isinstance(row, dict) else (None, None)
         item = kind in _ITEM_TYPES
         if new[0].role == "assistant" and (goes_on == "thinking" or (goes_on and item)):
-            messages[-1] = _merge_messages(messages[-1], new[0])
+            messages[-1] = merge_messages(messages[-1], new[0])
         else:
             messages += new
         _record_skipped(skipped, messages, skip)
@@ -139,6 +141,34 @@ def _with_time_and_usage(messages: list[Message], row: dict[str, Any]) -> list[M
     usage = detect_usage(row.get("usage"))
     timed = (each if each.time is not None else each.replace(time=time) for each in messages)
     return [e.replace(usage=e.usage or usage) if e.role == "assistant" else e for e in timed]
+
+
+def merge_messages(one: Message, other: Message) -> Message:
+    """Join two parts of one answer.
+
+    Parameters
+    ----------
+    one, other : Message
+        The parts, in order. The role, time and name are taken from the second one.
+
+    Returns
+    -------
+    Message
+        A message with the texts, reasoning and tool calls of both parts.
+    """
+    said = [each.content for each in (one, other) if each.content]
+    thoughts = [each.reasoning for each in (one, other) if each.reasoning]
+    plain = [each for each in said if isinstance(each, str)]
+    parts = [each if isinstance(each, tuple) else (text_part(each),) for each in said]
+    joined = "\n".join(plain) if len(plain) == len(said) else tuple(chain.from_iterable(parts))
+    skipped = [reason for each in (one, other) for reason in each.extra.get(SKIPPED_KEY, ())]
+    return other.replace(
+        content=joined or None,
+        tool_calls=one.tool_calls + other.tool_calls,
+        reasoning="\n".join(thoughts) or None,
+        usage=other.usage or one.usage,
+        extra=one.extra | other.extra | ({SKIPPED_KEY: skipped} if skipped else {}),
+    )
 
 
 def is_control_row(row: Any) -> bool:
@@ -219,19 +249,6 @@ def _record_skipped(skipped: list[str], messages: list[Message], skip: SkipCallb
         return
     for reason in skipped:
         skip(reason)
-
-
-def _merge_messages(one: Message, other: Message) -> Message:
-    said = [each.content for each in (one, other) if each.content]
-    thoughts = [each.reasoning for each in (one, other) if each.reasoning]
-    plain = all(isinstance(each, str) for each in said)
-    return other.replace(
-        content="\n".join(map(str, said)) if plain and said else said[-1] if said else None,
-        tool_calls=one.tool_calls + other.tool_calls,
-        reasoning="\n".join(thoughts) or None,
-        usage=other.usage or one.usage,
-        extra=one.extra | other.extra,
-    )
 
 
 def _parse_row(row: Any, skip: SkipCallback) -> list[Message]:

@@ -402,3 +402,33 @@ def build_session(
         id, tuple(messages), model=most_common_model(models), cluster=cluster, meta=meta
     )
     return replace(made, compactions=tuple(compactions))
+
+
+def assign_only_usage(recording: Recording, total: Usage | None) -> Recording:
+    """Store the total usage of a session in its answer, if it has only one answer.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording of the session.
+    total : Usage or None
+        The tokens of all requests of the session, if known.
+
+    Returns
+    -------
+    Recording
+        The recording with the usage. Unchanged if there is not exactly one assistant message, or if
+        no tokens are known.
+
+    Examples
+    --------
+    >>> said = Recording("a", (Message("assistant", "hi"),))
+    >>> assign_only_usage(said, Usage(output=3)).messages[0].usage.output
+    3
+    """
+    places = [i for i, each in enumerate(recording.messages) if each.role == "assistant"]
+    if total is None or total == Usage() or len(places) != 1:
+        return recording
+    messages = list(recording.messages)
+    messages[places[0]] = messages[places[0]].replace(usage=total)
+    return replace(recording, messages=tuple(messages))

@@ -63,6 +63,27 @@ def is_langchain_message(value: Any) -> bool:
     return wrapped and _message_kind(value.get("type")) in (*_ROLES, "chat")
 
 
+def is_role(value: Any) -> bool:
+    """Return True if a value is the role or the type of a message, such as ``user`` or ``human``.
+
+    Parameters
+    ----------
+    value : Any
+        A JSON value.
+
+    Returns
+    -------
+    bool
+        True if ``message_from_langchain`` accepts the value as the role of a message.
+
+    Examples
+    --------
+    >>> is_role("developer"), is_role("get_weather")
+    (True, False)
+    """
+    return _message_kind(value) in _ROLES
+
+
 def message_from_langchain(value: Any, skip: SkipCallback) -> Message:
     """Parse a LangChain message in one of the three forms that the module docstring describes.
 

@@ -6,19 +6,21 @@ response (``{"request": …, "response": …}``, or an object with ``messages`` 
 ``choices``), the file is a request log. Each request of a log repeats the earlier messages of its
 conversation, so the requests are joined into conversations. If there are no responses, each body
 becomes a separate conversation, because successive requests cannot be distinguished from similar
-training examples. The readers for OpenAI's and Anthropic's APIs differ only in their
-``ApiDialect``.
+training examples. Recorders of HTTP traffic and proxies wrap requests and responses in other
+objects, which ``exchanges`` removes. Files of batch APIs are read by ``batches``. The readers for
+OpenAI's and Anthropic's APIs differ only in their ``ApiDialect``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Location, SkipCallback, Source
+from ctxlab.formats.common.exchanges import OTHER_EXCHANGE, find_endpoints, iter_exchanges
 from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
 from ctxlab.formats.fields import get_number, get_text, get_time, is_short_value
 from ctxlab.formats.io.head import FileHead
@@ -93,9 +95,31 @@ def request_bodies(head: FileHead) -> Iterator[RequestBody]:
     """
     for row in head.rows:
         if isinstance(row, list) and row and not _is_message(row[0]):
-            yield from (body for each in row[:_MAX_SNIFFED_BODIES] if (body := _parse_body(each)))
-        elif body := _parse_body(row):
-            yield body
+            rows = row[:_MAX_SNIFFED_BODIES]
+        else:
+            rows = [row]
+        listed = islice(chain.from_iterable(map(iter_exchanges, rows)), _MAX_SNIFFED_BODIES)
+        yield from (body for each in listed if (body := parse_body(each)))
+
+
+def has_endpoint(head: FileHead, ending: str) -> bool:
+    """Check whether recorded exchanges whose bodies are cut off were sent to an endpoint.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+    ending : str
+        End of the path of the endpoint, such as ``"/v1/messages"``.
+
+    Returns
+    -------
+    bool
+        True if the head contains such an exchange, and no complete request body.
+    """
+    if head.is_complete or next(request_bodies(head), None) is not None:
+        return False
+    return any(path.endswith(ending) for row in head.rows for path in find_endpoints(row))
 
 
 def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]:
@@ -127,7 +151,7 @@ def read_request_log(source: Source, dialect: ApiDialect) -> Iterator[Recording]
     if first[0].is_logged:
         yield from stitch_requests((request for _, request in found), source.name, source.skip)
     else:
-        yield from (_build_recording(source, *each) for each in found)
+        yield from (build_recording(source.name, *each) for each in found)
 
 
 def short_metadata(fields: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +211,10 @@ def _read_requests(source: Source, api: ApiDialect) -> Iterator[tuple[RequestBod
     """
     alone: list[Message] = []
     session_meta: dict[str, Any] = {}
-    for where, value in source.read_json_values():
+    for where, value in _read_values(source):
+        if value is OTHER_EXCHANGE:
+            source.skip("exchange without chat messages")
+            continue
         if api.is_control(value):
             role = get_text(value, "role")
             reason = f"row of role {role}" if role else "row about the session"
@@ -199,11 +226,11 @@ def _read_requests(source: Source, api: ApiDialect) -> Iterator[tuple[RequestBod
             with source.handle_errors(*(where or (1, "message"))):
                 alone += api.parse_message(value, source.skip)
             continue
-        body = _parse_body(value)
+        body = parse_body(value)
         if body is None:
             _report_no_messages(source, where)
             continue
-        request = _parse_request(body, source, where, api)
+        request = parse_request(body, source, where, api)
         if request.messages or request.answer:
             yield body, request
         else:
@@ -212,9 +239,39 @@ def _read_requests(source: Source, api: ApiDialect) -> Iterator[tuple[RequestBod
         yield RequestBody({}, None, session_meta), LoggedRequest(tuple(alone))
 
 
-def _parse_request(
+def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
+    """Yield the values of a file. Recorded exchanges are unwrapped."""
+    for where, value in source.read_json_values():
+        for index, each in enumerate(iter_exchanges(value)):
+            yield where or (None if each is value else (index, "exchange")), each
+
+
+def parse_request(
     body: RequestBody, source: Source, where: Location | None, dialect: ApiDialect
 ) -> LoggedRequest:
+    """Parse a request body and its response.
+
+    Parameters
+    ----------
+    body : RequestBody
+        The request body.
+    source : Source
+        The file that contains the body. Malformed and skipped content is reported to it.
+    where : tuple of (int, str), or None
+        Position of the body in the file. None if the body is the whole file.
+    dialect : ApiDialect
+        The parsers for the API of the body.
+
+    Returns
+    -------
+    LoggedRequest
+        The messages, the answer, the tools and the model of the request.
+
+    Raises
+    ------
+    ReadError
+        If a part of the body is malformed and ``on_error`` is ``"raise"``.
+    """
     messages: list[Message] = []
     tools: tuple[dict[str, Any], ...] = ()
     answer: Message | None = None
@@ -239,13 +296,41 @@ def _parse_request(
     return LoggedRequest(tuple(messages), answer, tools, get_text(body.fields, "model"))
 
 
-def _build_recording(source: Source, body: RequestBody, request: LoggedRequest) -> Recording:
+def build_recording(id: str, body: RequestBody, request: LoggedRequest) -> Recording:
+    """Build the recording of a single request.
+
+    Parameters
+    ----------
+    id : str
+        Id of the recording.
+    body : RequestBody
+        The request body. The short values of its row become ``Recording.meta``.
+    request : LoggedRequest
+        The parsed request.
+
+    Returns
+    -------
+    Recording
+        The messages of the request and its answer.
+    """
     messages = (*request.messages, *([request.answer] if request.answer else ()))
     meta = short_metadata(body.row)
-    return Recording(source.name, messages, request.tools, request.model, meta=meta)
+    return Recording(id, messages, request.tools, request.model, meta=meta)
 
 
-def _parse_body(value: Any) -> RequestBody | None:
+def parse_body(value: Any) -> RequestBody | None:
+    """Find the request body in a row.
+
+    Parameters
+    ----------
+    value : Any
+        A request body, a list of messages, or a row with a request and its response.
+
+    Returns
+    -------
+    RequestBody or None
+        The body, or None if the value contains no list of messages.
+    """
     if isinstance(value, list):
         listed = value and _is_message(value[0])
         return RequestBody({"messages": value}, None, {}) if listed else None

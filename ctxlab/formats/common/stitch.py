@@ -3,8 +3,8 @@
 Proxies, tracers and agents log model calls. If a request contains the last messages of an earlier
 request, it continues the same conversation, and each repeated message is stored only once. If
 earlier messages are missing or replaced, the agent has compacted its context. The conversation then
-keeps all messages, and a ``Compaction`` records which messages were kept, which text replaced the
-others, and which tool results were cleared. Any other request starts a new conversation. Examples
+keeps all messages, and a ``Compaction`` contains the messages of the request: kept, new, cleared or
+restored ones. Any other request starts a new conversation. Examples
 are the request of a subagent, a request for a title, or a request after the user took back a turn.
 The readers for request logs (``request_log``), traces (``traces``) and OpenHands completions use
 this module.
@@ -29,7 +29,7 @@ from ctxlab.formats.common.alignment import (
     first_message_key,
     is_similar,
 )
-from ctxlab.messages.types import Compaction, Message, Recording
+from ctxlab.messages.types import Compaction, Message, Recording, Substitute
 
 _EndKey: TypeAlias = tuple[MessageKey | None, MessageKey]
 """The key of the first message of a request, or None, and the key of one of its last messages."""
@@ -186,7 +186,7 @@ class _Conversation:
             self.earlier_answers.clear()
         elif self.has_answer:
             self.earlier_answers.append(self._pop_message())
-        self._record_compaction(current[:end], matched)
+        self._record_compaction(request.messages[:end], current[:end], matched)
         for message in request.messages[end:]:
             self._append_message(message)
         answers = [*(self.earlier_answers if again else ()), request.answer]
@@ -217,8 +217,14 @@ class _Conversation:
         self._pop_message()
         self._append_message(same[-1] if same else request.messages[index])
 
-    def _record_compaction(self, current: SentMessages, matched: dict[int, int]) -> None:
-        """Record a compaction if the request lacks, replaces or clears earlier messages."""
+    def _record_compaction(
+        self, sent_messages: Sequence[Message], current: SentMessages, matched: dict[int, int]
+    ) -> None:
+        """Record a compaction if the request lacks, replaces, clears or restores earlier messages.
+
+        ``sent_messages`` are the messages of the request up to the last repeated one, and ``current``
+        their keys.
+        """
         old, here = self.previous, len(self.messages)
         before = [old[matched[i]] if i in matched else None for i in range(len(current))]
         positions = [known.position if known else None for known in before]
@@ -229,24 +235,18 @@ class _Conversation:
             for known, each, position in zip(before, current, positions, strict=True)
         ]
         pairs = ((current[index], old[place]) for index, place in matched.items())
-        cleared = tuple(sent.key[1] for sent, was in pairs if self._is_cleared(sent, was))
-        if cleared:
-            self.compactions.append(Compaction(here, "clear", cleared=cleared))
-        if len(matched) < max(len(current), len(old)):
-            kept = tuple(p for p in positions if p is not None)
-            stands_in = (each.text for each in self.previous if each.position is None)
-            summary = "\n\n".join(stands_in) or None
-            self.compactions.append(Compaction(here, "summary", summary, kept))
+        changed = any(sent.key[0] == "tool" and sent.text != was.text for sent, was in pairs)
+        is_whole = len(matched) == max(len(current), len(old))
+        if changed or not is_whole:
+            context = tuple(map(self._context_item, self.previous, sent_messages))
+            self.compactions.append(Compaction(here, context, "clear" if is_whole else "summary"))
 
-    def _is_cleared(self, sent: SentMessage, was: SentMessage) -> bool:
-        """Check whether the agent cleared a tool result since the previous request.
-
-        True if the text of the result differs from the text in the previous request, and is not the
-        original text.
-        """
-        if sent.key[0] != "tool" or sent.text == was.text:
-            return False
-        return was.position is None or self.messages[was.position].text != sent.text
+    def _context_item(self, sent: SentMessage, message: Message) -> int | Substitute:
+        """Return the position of a sent message, or the message if it is not a recorded one."""
+        if sent.position is None:
+            return Substitute(message)
+        same = self.messages[sent.position].text.strip() == sent.text.strip()
+        return sent.position if same else Substitute(message, sent.position)
 
     def _restore_dropped(
         self, current: SentMessages, positions: list[int | None], matched: dict[int, int]

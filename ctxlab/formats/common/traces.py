@@ -5,10 +5,17 @@ trace if there is no session. Calls are exported in any order, such as latest fi
 parent. The readers for LangSmith, Langfuse and OpenTelemetry build a ``TracedCall`` from each call.
 
 A logged request is a string, a list of messages, a list of lists of messages, or an object that
-contains one of these. A logged response has one of these forms, or is an object with ``choices``,
-``generations``, ``message`` or ``output``. The first of several choices is read, and the others are
-reported to the callback ``skip``. If a model answers with JSON, tracers log the parsed value. A
-response of any other form is therefore converted back to JSON and becomes the text of the answer.
+contains one of these. It may also be a string with the Python code of messages (``python_reprs``).
+A logged response has one of these forms, or is an object with ``choices``, ``generations``,
+``message`` or ``output``. If a model answers with JSON, tracers log the parsed value. A response of
+any other form is therefore converted back to JSON and becomes the text of the answer.
+
+The first of several choices is read, and the others are reported to the callback ``skip``. Some
+tracers log parallel tool calls as several assistant messages. If these messages are not marked as
+choices and their calls have different ids, they are joined into one answer. Such messages in a
+request are joined if the results of all calls follow. A separate message with text before the calls
+stays separate, because later requests contain it in this form.
+
 ``api_messages`` parses the messages.
 
 References
@@ -20,6 +27,7 @@ docs.langchain.com/langsmith/log-llm-trace (2026), langsmith 0.15.0 ``wrappers``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,8 +39,10 @@ from ctxlab.formats.common.api_messages import (
     SKIPPED_KEY,
     is_message,
     is_role_text_pair,
+    merge_messages,
     parse_messages,
 )
+from ctxlab.formats.common.python_reprs import parse_if_repr
 from ctxlab.formats.common.stitch import LoggedRequest, intern_messages, stitch_requests
 from ctxlab.formats.fields import get_text, parse_if_json
 from ctxlab.messages.types import Message, Recording, Usage
@@ -210,20 +220,22 @@ def parse_request_messages(value: Any, skip: SkipCallback) -> list[Message]:
     >>> [m.text for m in parse_request_messages({"instructions": "s", "input": "hi"}, print)]
     ['s', 'hi']
     """
-    logged, value = value, parse_if_json(value)
+    logged, value = value, _parse_text(value)
     opening: list[Message] = []
     for _ in range(_MAX_DEPTH):
         if isinstance(value, dict) and not is_message(value):
             for key in _SYSTEM_KEYS:
                 if said := value.get(key):
                     opening += parse_messages([{"role": "system", "content": said}], skip)
-            value = parse_if_json(next((value[key] for key in _INPUT_KEYS if value.get(key)), None))
+            value = _parse_text(next((value[key] for key in _INPUT_KEYS if value.get(key)), None))
         elif isinstance(value, list) and value and all(map(_is_batch, value)):
             value = _take_first(value, skip, "further prompt of a batch")
     rows = value if isinstance(value, list) else [value] if value else []
+    if not is_role_text_pair(rows):
+        rows = [parse_if_repr(row) for row in rows]
     if not all(isinstance(row, str) or is_role_text_pair(row) or is_message(row) for row in rows):
         rows = [logged] if isinstance(logged, str) else []
-    return opening + parse_messages(rows, skip)
+    return opening + _join_answered_calls(parse_messages(rows, skip))
 
 
 def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
@@ -254,7 +266,7 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
     >>> parse_response_messages(response, print)[0].text
     'ho'
     """
-    value = parse_if_json(value)
+    value = _parse_text(value)
     for _ in range(_MAX_DEPTH):
         if not isinstance(value, dict) or is_message(value):
             break
@@ -266,7 +278,7 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
         if key is None:
             value = None if places else value
             break
-        value = parse_if_json(value[key])
+        value = _parse_text(value[key])
         while key in ("choices", "generations") and isinstance(value, list):
             value = _take_first(value, skip)  # LangChain has a list of choices for each prompt
     if value is None or value in ("", [], {}):
@@ -279,9 +291,58 @@ def parse_response_messages(value: Any, skip: SkipCallback) -> list[Message]:
     if not all(map(is_message, rows)):
         return [Message("assistant", value if isinstance(value, str) else dump_json(value))]
     answers = parse_messages((_default_to_assistant(row) for row in rows), skip)
-    if all(answer.role == "assistant" for answer in answers):
-        return [_take_first(answers, skip)] if answers else []
-    return answers
+    if not all(answer.role == "assistant" for answer in answers):
+        return _join_answered_calls(answers)
+    if len(answers) > 1 and not any(map(_is_choice, rows)):
+        opening = [] if answers[0].tool_calls else answers[:1]
+        if _are_parallel(calling := answers[len(opening) :]):
+            return [*opening, _join_messages(calling)]
+    return [_take_first(answers, skip)] if answers else []
+
+
+def _parse_text(value: Any) -> Any:
+    """Parse a string that contains JSON or the Python code of messages."""
+    return parse_if_repr(parse_if_json(value))
+
+
+def _is_choice(row: dict[str, Any]) -> bool:
+    """Check whether a message is marked as one of several choices of a model."""
+    return row.get("index") is not None or row.get("finish_reason") is not None
+
+
+def _are_parallel(messages: list[Message]) -> bool:
+    """Check whether all messages have calls, and whether the ids of all calls differ."""
+    ids = [call.id for message in messages for call in message.tool_calls]
+    return all(m.tool_calls for m in messages) and all(ids) and len({*ids}) == len(ids)
+
+
+def _join_answered_calls(messages: list[Message]) -> list[Message]:
+    """Join adjacent assistant messages if the results of all their calls follow the last of them."""
+    joined: list[Message] = []
+    index = 0
+    while index < len(messages):
+        end = index
+        while (
+            end < len(messages) and messages[end].role == "assistant" and messages[end].tool_calls
+        ):
+            end += 1
+        run = messages[index:end]
+        results = takewhile(lambda message: message.role == "tool", messages[end:])
+        answered = {message.tool_call_id for message in results}
+        wanted = {call.id for message in run for call in message.tool_calls}
+        if len(run) > 1 and wanted <= answered and _are_parallel(run):
+            run = [_join_messages(run)]
+        joined += run or messages[index : index + 1]
+        index = max(end, index + 1)
+    return joined
+
+
+def _join_messages(messages: list[Message]) -> Message:
+    """Join the parts of one answer. Texts are joined with newlines."""
+    first, *others = messages
+    for other in others:
+        first = merge_messages(first, other)
+    return first
 
 
 def _take_first(choices: list[Any], skip: SkipCallback, reason: str = "further choice") -> Any:

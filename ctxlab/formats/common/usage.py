@@ -28,6 +28,8 @@ class UsageShape(NamedTuple):
     "key of the input tokens written to the prompt cache"
     reasoning: str = ""
     "key of the output tokens used for hidden reasoning"
+    cache_write_1h: str = ""
+    "key of the input tokens written to the prompt cache for an hour, which ``cache_write`` includes"
     includes_cache: bool = True
     "True if the input tokens include those read from and written to the cache"
 
@@ -46,9 +48,11 @@ class UsageShape(NamedTuple):
         """
         if not isinstance(value, dict):
             return None
-        sent, got, read, written, thought = (get_count(value, *_split(path)) for path in self[:5])
+        sent, got, read, written, thought, hour = (
+            get_count(value, *_split(path)) for path in self[:6]
+        )
         cached = read + written if self.includes_cache else 0
-        return Usage(max(sent - cached, 0), read, written, got, thought)
+        return Usage(max(sent - cached, 0), read, written, got, thought, min(hour, written))
 
     def parse_billed(self, value: Any) -> Usage | None:
         """Parse a usage object, and return None if all counts are 0.
@@ -83,6 +87,7 @@ anthropic_usage = UsageShape(
     output="output_tokens",
     cache_read="cache_read_input_tokens",
     cache_write="cache_creation_input_tokens",
+    cache_write_1h="cache_creation.ephemeral_1h_input_tokens",
     includes_cache=False,
 ).parse
 """Parse a usage object of Anthropic's API, in which input tokens exclude cached tokens."""
@@ -112,7 +117,7 @@ def detect_usage(value: Any) -> Usage | None:
     Examples
     --------
     >>> detect_usage({"inputTokens": 5, "outputTokens": 1, "cacheReadInputTokens": 4})
-    Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
+    Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0, cache_write_1h=0)
     >>> detect_usage({"tokens": 5}) is None
     True
     """
@@ -146,7 +151,7 @@ def langchain_usage(value: Any) -> Usage | None:
     --------
     >>> langchain_usage({"input_tokens": 9, "output_tokens": 1,
     ...                  "input_token_details": {"cache_read": 4}})
-    Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0)
+    Usage(input=5, cache_read=4, cache_write=0, output=1, reasoning=0, cache_write_1h=0)
     """
     if not isinstance(value, dict) or not value.keys() & {"input_tokens", "output_tokens"}:
         return None
@@ -155,7 +160,7 @@ def langchain_usage(value: Any) -> Usage | None:
     read = max(get_count(told, f"{tier}cache_read") for tier in _SERVICE_TIER_PREFIXES)
     reasoning = max(get_count(thought, f"{tier}reasoning") for tier in _SERVICE_TIER_PREFIXES)
     # If the parts of the cache write are known, langchain-anthropic sets the total to 0.
-    parts = (get_count(told, f"ephemeral_{age}_input_tokens") for age in ("5m", "1h"))
-    written = get_count(told, "cache_creation") or sum(parts)
+    minutes, hour = (get_count(told, f"ephemeral_{age}_input_tokens") for age in ("5m", "1h"))
+    written = get_count(told, "cache_creation") or minutes + hour
     sent = max(get_count(value, "input_tokens") - read - written, 0)
-    return Usage(sent, read, written, get_count(value, "output_tokens"), reasoning)
+    return Usage(sent, read, written, get_count(value, "output_tokens"), reasoning, hour)

@@ -203,7 +203,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "ctxlab: chunks of a stored session (JsonlStore)"
-FORMAT = Format("session-chunks", _ABOUT, sniff, read, group_key=_get_session_id)
+FORMAT = Format(
+    "session-chunks",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=_get_session_id,
+    versions="format version 1",
+    not_read=(
+        "left out: messages of a batch that was not written completely, the state from which "
+        "a chat continues"
+    ),
+)
 
 
 def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:

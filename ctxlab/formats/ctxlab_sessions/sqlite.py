@@ -10,13 +10,8 @@ chat uses it. Reading leaves no other files in its folder.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ctxlab._utils.jsonio import parse_json
@@ -24,12 +19,11 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
 from ctxlab.formats.fields import get_text
-from ctxlab.formats.io.files import is_url, open_file
 from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.io.sqlite_file import SQLITE_MAGIC, open_sqlite
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, Recording
 
-_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"
 MAX_SCHEMA_VERSION = 2
@@ -51,7 +45,7 @@ def sniff(head: FileHead) -> bool:
     """
     start = head.first_bytes
     ours = start[68:72] == _APPLICATION_ID or _SESSIONS_TABLE in start
-    return ours and start.startswith(_MAGIC)
+    return ours and start.startswith(SQLITE_MAGIC)
 
 
 def read(source: Source) -> Iterator[Recording]:
@@ -73,64 +67,31 @@ def read(source: Source) -> Iterator[Recording]:
         If the database is damaged, or was written by a newer version of ctxlab, or if a session is
         malformed and ``on_error`` is ``"raise"``.
     """
-    with _local_file(source) as path:
-        try:
-            with closing(sqlite3.connect(read_only_uri(path), uri=True, timeout=60)) as connection:
-                connection.row_factory = sqlite3.Row
-                connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > MAX_SCHEMA_VERSION:
-                    told = f"expected a database version of at most {MAX_SCHEMA_VERSION}"
-                    raise ReadError(source.path, None, f"{told}, got {version}; upgrade ctxlab")
-                asked = "SELECT * FROM chat_sessions ORDER BY created_at, rowid"
-                for number, row in enumerate(connection.execute(asked).fetchall()):
-                    recording = None
-                    with source.handle_errors(number, "session"):
-                        recording = _read_session(connection, dict(row), source)
-                    if recording is not None:
-                        yield recording
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            # sqlite3 raises UnicodeDecodeError if a column name is not valid UTF-8.
-            raise ReadError(source.path, None, str(error)) from None
+    with open_sqlite(source.path) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > MAX_SCHEMA_VERSION:
+            told = f"expected a database version of at most {MAX_SCHEMA_VERSION}"
+            raise ReadError(source.path, None, f"{told}, got {version}; upgrade ctxlab")
+        asked = "SELECT * FROM chat_sessions ORDER BY created_at, rowid"
+        for number, row in enumerate(connection.execute(asked).fetchall()):
+            recording = None
+            with source.handle_errors(number, "session"):
+                recording = _read_session(connection, dict(row), source)
+            if recording is not None:
+                yield recording
 
 
-FORMAT = Format("session-db", "ctxlab: sessions of a workspace (SqliteStore)", sniff, read)
-
-
-@contextmanager
-def _local_file(source: Source) -> Iterator[Path]:
-    """Yield the path of the database. A remote or compressed database is copied temporarily."""
-    place = source.path
-    if not is_url(place) and (path := Path(place)).is_file():
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) == _MAGIC:
-                yield path
-                return
-    with TemporaryDirectory() as folder:
-        copy = Path(folder, "sessions.db")
-        with open_file(place) as packed, copy.open("wb") as file:
-            shutil.copyfileobj(packed, file)
-        yield copy
-
-
-def read_only_uri(path: Path) -> str:
-    """Return the URI that makes SQLite open a database read-only.
-
-    If there is no write-ahead log or journal, no process is writing to the database. SQLite then
-    opens it as immutable and creates no files in its folder.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the database.
-
-    Returns
-    -------
-    str
-        A ``file:`` URI with the mode as its query.
-    """
-    quiet = not any(path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
-    return f"{path.absolute().as_uri()}?{'immutable=1' if quiet else 'mode=ro'}"
+FORMAT = Format(
+    "session-db",
+    "ctxlab: sessions of a workspace (SqliteStore)",
+    sniff,
+    read,
+    versions="database versions 1 and 2",
+    not_read=(
+        "not in databases of version 1: all but the newest messages; left out: summaries, "
+        "plans and earlier titles of sessions"
+    ),
+)
 
 
 def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: Source) -> Recording:

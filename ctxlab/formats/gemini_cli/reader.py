@@ -24,12 +24,13 @@ from typing import Any
 
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.common.chat_format import build_session
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.fields import get_in, get_text
 from ctxlab.formats.gemini_cli.log import SessionLog
 from ctxlab.formats.gemini_cli.messages import ChatBuilder, join_split_calls
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
-from ctxlab.messages.types import Compaction, Recording
+from ctxlab.messages.types import Recording
 
 
 def sniff(head: FileHead) -> bool:
@@ -71,7 +72,17 @@ def read(source: Source) -> Iterator[Recording]:
         yield recording
 
 
-FORMAT = Format("gemini-cli", "Gemini CLI sessions (~/.gemini/tmp/*/chats)", sniff, read)
+FORMAT = Format(
+    "gemini-cli",
+    "Gemini CLI sessions (~/.gemini/tmp/*/chats)",
+    sniff,
+    read,
+    versions="one session of January 2026; newer files from source of 2026",
+    not_read=(
+        "not in the file: system prompt, tool definitions, in older files also compressions; "
+        "left out: notices, audio, video and other files, messages that were taken back"
+    ),
+)
 
 
 def _build_recording(source: Source, log: SessionLog) -> Recording:
@@ -83,18 +94,20 @@ def _build_recording(source: Source, log: SessionLog) -> Recording:
             with source.handle_errors(number, "message"):
                 chat.add(row)
     starts.append(len(chat.messages))
-    compactions: list[Compaction] = []
+    built = CompactionBuilder(chat.messages, source.skip)
     for change in log.changes:
         here = starts[change.row]
         if change.dropped:
             kept = (p for row in sorted(change.kept) for p in range(starts[row], starts[row + 1]))
-            compactions.append(Compaction(here, summary=change.summary, kept=tuple(kept)))
+            built.add_summary(here, change.summary, kept)
         if change.cleared:
-            compactions.append(Compaction(here, "clear", cleared=change.cleared))
+            built.add_clearing(here, change.cleared)
     session, kind = get_text(log.meta, "sessionId"), get_text(log.meta, "kind")
     said = {"session": session, "kind": kind}
     meta: dict[str, Any] = {key: value for key, value in said.items() if value}
-    return build_session(source.name, (chat.messages, compactions), chat.models, session, meta)
+    return build_session(
+        source.name, (chat.messages, built.compactions), chat.models, session, meta
+    )
 
 
 def _read_records(source: Source) -> Iterator[tuple[int, str, Any]]:

@@ -15,14 +15,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from msgspec.structs import replace
-
 from ctxlab.formats.base import SkipCallback, ignore_skip
 from ctxlab.formats.common.chat_format import first_choice
 from ctxlab.formats.common.stitch import match_repeated
 from ctxlab.formats.fields import get_count, get_in, get_text, get_time
 from ctxlab.formats.inspect.messages import Attachments, parse_message, parse_tool
-from ctxlab.messages.types import Compaction, Message, Usage
+from ctxlab.messages.types import Compaction, Message, Substitute, Usage
 
 _MessageKey: TypeAlias = tuple[Any, ...]
 _Messages: TypeAlias = Sequence[Message]
@@ -75,7 +73,6 @@ def read_model_calls(
     pool = get_in(sample, "events_data", "messages") or sample.get("message_pool")
     found = ModelCalls({}, (), {})
     waiting: dict[str | None, dict[str, Any]] = {}
-    cleared: set[int] = set()
     for event in _iter_events(sample):
         span = get_text(event, "span_id")
         if event.get("event") == "compaction":
@@ -98,8 +95,7 @@ def read_model_calls(
         if (compaction := waiting.pop(span, None)) is not None:
             rows = _sent_rows(event, pool)
             sent = [parse_message(row, attachments, ignore_skip) for row in rows]
-            built = _build_compaction(compaction, messages[:place], sent, cleared)
-            found.compactions[place] = built
+            found.compactions[place] = _build_compaction(compaction, messages[:place], sent)
     for _ in waiting:
         skip("compaction of another conversation")
     return found
@@ -175,25 +171,21 @@ def _sent_rows(event: dict[str, Any], pool: Any) -> Iterator[Any]:
         yield from pool[start:end]
 
 
-def _build_compaction(
-    event: dict[str, Any], before: _Messages, sent: _Messages, cleared_before: set[int]
-) -> Compaction:
-    """Build a compaction by comparing the earlier messages with the input of the next model call.
-
-    ``cleared_before`` contains the positions of the tool results that earlier compactions cleared.
-    The positions of newly cleared results are added to it.
-    """
+def _build_compaction(event: dict[str, Any], before: _Messages, sent: _Messages) -> Compaction:
+    """Build a compaction by comparing the earlier messages with the input of the next model call."""
     again = match_repeated([*map(_message_key, before)], [*map(_message_key, sent)])
-    tokens, trigger = get_count(event, "tokens_before"), get_text(event, "metadata", "trigger")
-    compaction = Compaction(len(before), trigger=trigger, tokens_before=tokens or None)
-    if event.get("type") == "edit":
-        results = ((i, place) for i, place in sorted(again.items()) if before[place].role == "tool")
-        now = [place for index, place in results if before[place].text != sent[index].text]
-        new = [before[place].tool_call_id or "" for place in now if place not in cleared_before]
-        cleared_before.update(now)
-        return replace(compaction, kind="clear", cleared=tuple(new))
-    stand_in = "\n\n".join(each.text for index, each in enumerate(sent) if index not in again)
-    return replace(compaction, summary=stand_in or None, kept=tuple(sorted(again.values())))
+    context: list[int | Substitute] = []
+    for index, message in enumerate(sent):
+        place = again.get(index)
+        same = place is not None and before[place].text == message.text
+        context.append(place if place is not None and same else Substitute(message, place))
+    return Compaction(
+        len(before),
+        tuple(context),
+        "clear" if event.get("type") == "edit" else "summary",
+        trigger=get_text(event, "metadata", "trigger"),
+        tokens_before=get_count(event, "tokens_before") or None,
+    )
 
 
 def _message_key(each: Message) -> _MessageKey:

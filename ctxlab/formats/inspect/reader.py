@@ -33,11 +33,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from msgspec.structs import replace
-
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.fields import get_in, get_object, get_text
 from ctxlab.formats.inspect.messages import Attachments, parse_message
 from ctxlab.formats.inspect.model_events import read_model_calls
@@ -104,7 +103,17 @@ def read(source: Source) -> Iterator[Recording]:
             yield from _read_sample(number, sample, spec, source)
 
 
-FORMAT = Format("inspect", "Inspect eval logs (.eval, .json)", sniff, read)
+FORMAT = Format(
+    "inspect",
+    "Inspect eval logs (.eval, .json)",
+    sniff,
+    read,
+    versions="development versions 0.3.41 to 0.3.135; to 0.3.285 from source",
+    not_read=(
+        "left out: model calls of scorers, subagents and summaries, contents of failed tool "
+        "calls, samples in chunks, audio, video and documents"
+    ),
+)
 
 
 def _read_json_log(source: Source) -> Iterator[_Sample]:
@@ -141,12 +150,13 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
     attachments = Attachments(attachment_texts, source.skip)
     messages: list[Message] = []
     ids: list[str | None] = []
+    summaries: dict[int, str] = {}
     compactions: dict[int, Compaction] = {}
     for position, row in enumerate(rows):
         with source.handle_errors(position, f"sample {number}, message"):
             each = parse_message(row, attachments, source.skip)
             if get_in(row, "metadata", "summary") and each.role == "user":
-                compactions[len(messages)] = Compaction(len(messages), summary=each.text)
+                summaries[len(messages)] = each.text
                 continue
             messages.append(each)
             ids.append(get_text(row, "id"))
@@ -159,17 +169,20 @@ def _read_sample(number: int, sample: Any, spec: Any, source: Source) -> Iterato
         tools = calls.tools
         for place, (usage, time) in calls.answers.items():
             messages[place] = messages[place].replace(usage=usage, time=time)
-        for place, compaction in calls.compactions.items():
-            # Use the text of the summary message. In the input, it may be joined with other text.
-            told = compactions.get(place)
-            compactions[place] = replace(compaction, summary=told.summary) if told else compaction
+        compactions = calls.compactions
+    built = CompactionBuilder(messages)
+    for place in sorted({*summaries, *compactions}):
+        if place in compactions:  # from the input of the model call, which is exact
+            built.compactions.append(compactions[place])
+        else:
+            built.add_summary(place, summaries[place])
     id, task = sample.get("id"), get_text(spec, "task")
     yield Recording(
         id=f"{source.name}/{id}_epoch_{sample.get('epoch', 1)}",
         messages=tuple(messages),
         tools=tools,
         model=get_text(sample, "output", "model") or get_text(spec, "model"),
-        compactions=tuple(compactions[place] for place in sorted(compactions)),
+        compactions=tuple(built.compactions),
         cluster=f"{task or source.name}/{id}",
         meta=_build_meta(sample, task),
     )

@@ -1,6 +1,8 @@
 """Read the catalog of published data sets, and find the data sets that are downloaded.
 
-The file ``datasets.toml`` is the catalog. Data sets are downloaded to the folder in the environment
+The file ``datasets.toml`` is the catalog. The files of data sets that are sessions in a repository are
+listed in ``sessions.tsv``, with their clusters. This file can also be used as a table of clusters
+(``clusters``). Data sets are downloaded to the folder in the environment
 variable ``CTXLAB_DATA`` or, if the variable is not set, to the user's cache folder for ctxlab. Each
 data set has its own subfolder. Bundled data sets are installed with ctxlab and need no download.
 """
@@ -13,6 +15,7 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -46,6 +49,8 @@ class DatasetFile(msgspec.Struct, frozen=True, kw_only=True):
     "size of the file in bytes"
     sha256: str | None = None
     "SHA-256 hash. None: unknown; the file is downloaded only if the user specifies its hash"
+    cluster: str | None = None
+    "cluster of the recordings of the file; None: the reader decides"
 
 
 class Dataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +122,44 @@ def datasets() -> dict[str, Dataset]:
     table = tomllib.loads(catalog.read_text(encoding="utf-8"))
     licences = {name: fields | {"name": name} for name, fields in table["licences"].items()}
 
+    listed = _read_sessions()
+
     def read(name: str, fields: dict[str, Any]) -> Dataset:
+        if "repository" in fields:
+            fields = _describe_repository(fields) | {"files": listed[name]}
+            fields["conversations"] = len(listed[name])
         more = {"name": name, "licence": licences[fields["licence"]]}
         return msgspec.convert(fields | more, Dataset)
 
     return {name: read(name, fields) for name, fields in table["datasets"].items()}
+
+
+def _read_sessions() -> dict[str, list[dict[str, Any]]]:
+    """Return the fields of the files in ``sessions.tsv``, by data set."""
+    table = (files("ctxlab.formats.io") / "sessions.tsv").read_text(encoding="utf-8")
+    header, *lines = (line.split("\t") for line in table.splitlines())
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        row = dict(zip(header, line, strict=True))
+        dataset, _, name = row["file"].partition("/")
+        place = quote(f"{row['repository']}/{row['commit']}/{row['path']}")
+        fields = {
+            "name": name,
+            "address": f"https://raw.githubusercontent.com/{place}",
+            "bytes": int(row["bytes"]),
+            "sha256": row["sha256"] or None,
+            "cluster": row["cluster"],
+        }
+        found.setdefault(dataset, []).append(fields)
+    return found
+
+
+def _describe_repository(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a data set that follow from its repository."""
+    homepage = f"https://github.com/{fields['repository']}"
+    licence_file = fields.get("licence_file", "LICENSE")
+    notice = f"the authors of {fields['repository']}; see {homepage}/blob/HEAD/{licence_file}"
+    return {"homepage": homepage, "notice": notice, "glob": "*.json*"} | fields
 
 
 def find_dataset(name: str) -> Dataset:

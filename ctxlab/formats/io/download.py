@@ -72,6 +72,8 @@ def fetch_dataset(
 ) -> Path:
     """Download the files of a data set, and write ``LICENSE.txt`` and ``SOURCE.md`` to its folder.
 
+    If the catalog contains the clusters of the files, they are written to ``clusters.tsv``.
+
     An existing file with the correct hash is not downloaded again. If the environment variable
     ``CTXLAB_MIRROR`` is set, its value replaces the scheme and host of every URL.
 
@@ -109,7 +111,7 @@ def fetch_dataset(
             continue
         label = f"{number}/{len(files)} {target.name}" if len(files) > 1 else target.name
         _fetch_file(file, target, label, progress)
-    for name, text in _license_files(dataset).items():
+    for name, text in _description_files(dataset).items():
         if not (folder / name).exists():
             (folder / name).write_text(text, encoding="utf-8")
     return folder
@@ -195,11 +197,13 @@ def _verify_sha256(target: Path, file: DatasetFile) -> None:
         raise DataMissing(f"{target}: {hashes}; delete or move the file and download it again")
 
 
-def _license_files(dataset: Dataset) -> dict[str, str]:
-    """Return the texts of ``LICENSE.txt`` and ``SOURCE.md`` for a data set, by file name."""
+def _description_files(dataset: Dataset) -> dict[str, str]:
+    """Return the texts of the files that describe a data set, by file name."""
     licence = dataset.licence
     files = "\n".join(f"- `{f.name}`: {f.address}, {f.bytes} bytes" for f in dataset.files)
-    return {
+    clusters = [f"{file.name}\t{file.cluster}\n" for file in dataset.files if file.cluster]
+    table = {"clusters.tsv": "".join(["file\tcluster\n", *clusters])} if clusters else {}
+    return table | {
         "LICENSE.txt": f"{licence.name}\n\n{dataset.notice}\n\n{licence.text.strip()}\n\n"
         f"{licence.address}\n",
         "SOURCE.md": f"# {dataset.name}\n\n{dataset.meaning}\n\n{dataset.homepage}\n"

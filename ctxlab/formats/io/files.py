@@ -13,6 +13,7 @@ import glob
 import gzip
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -72,13 +73,40 @@ def is_url(path: PathOrUrl) -> bool:
     return isinstance(path, str) and "://" in path
 
 
-def find_files(path: PathOrUrl) -> list[FoundFile]:
+OnUnreadable: TypeAlias = Callable[[ReadError], None]
+"""Called with the error of each local folder that cannot be listed. It may raise the error."""
+
+
+OnSpecial: TypeAlias = Callable[[Path, str], None]
+"""Called with the path and kind of each entry of a folder that is neither a file nor a folder."""
+
+
+def _raise_error(error: ReadError) -> None:
+    raise error
+
+
+def _ignore(path: Path, kind: str) -> None:
+    pass
+
+
+def find_files(
+    path: PathOrUrl,
+    on_unreadable: OnUnreadable = _raise_error,
+    on_special: OnSpecial = _ignore,
+) -> list[FoundFile]:
     """Find all files at a path.
 
     Parameters
     ----------
     path : str or Path
         A file, folder, glob pattern or URL, or a data set: ``bundled:NAME`` or ``dataset:NAME``.
+    on_unreadable : Callable
+        Called with the error of each local folder that cannot be listed. By default, the error is
+        raised. If the function returns, the files of the folder are left out.
+    on_special : Callable
+        Called for each entry of a local folder that is left out because it is neither a file nor a
+        folder: a pipe, a socket, a device, a broken link, or a link to a folder. By default, such
+        entries are ignored.
 
     Returns
     -------
@@ -90,7 +118,7 @@ def find_files(path: PathOrUrl) -> list[FoundFile]:
     SpecError
         If the path is an empty string.
     ReadError
-        If no file is found, or if a folder cannot be listed.
+        If no file is found, or if a folder cannot be listed and ``on_unreadable`` raises the error.
     UnknownName
         If there is no data set with this name.
     DataMissing
@@ -99,7 +127,9 @@ def find_files(path: PathOrUrl) -> list[FoundFile]:
     if path == "":
         raise SpecError("Expected a path, got an empty string; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
-    return _find_remote(str(path)) if is_url(path) else _find_local(Path(path).expanduser())
+    if is_url(path):
+        return _find_remote(str(path))
+    return _find_local(Path(path).expanduser(), on_unreadable, on_special)
 
 
 @contextmanager
@@ -135,11 +165,11 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             raise ReadError(path, None, str(error)) from None
 
 
-def _find_local(path: Path) -> list[FoundFile]:
+def _find_local(path: Path, on_unreadable: OnUnreadable, on_special: OnSpecial) -> list[FoundFile]:
     if path.is_file():
-        return [FoundFile(path, _strip_suffixes(path.name), explicit=True)]
+        return [FoundFile(path, strip_suffixes(path.name), explicit=True)]
     if path.is_dir():
-        return _collect_files([path], path)
+        return _collect_files([path], path, on_unreadable, on_special)
     if path.exists():
         raise ReadError(path, None, "expected a file or folder, got a device, socket or pipe")
     if not glob.has_magic(str(path)):
@@ -148,24 +178,53 @@ def _find_local(path: Path) -> list[FoundFile]:
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise ReadError(path, None, "no file matches this pattern")
-    return _collect_files(matches, root)
+    return _collect_files(matches, root, on_unreadable, on_special)
 
 
-def _collect_files(paths: list[Path], root: Path) -> list[FoundFile]:
-    files = {file for path in paths for file in ([path] if path.is_file() else _walk(path))}
-    ordered = sorted(files, key=lambda file: (file.parent, file.name))
-    names = (_strip_suffixes(file.relative_to(root).as_posix()) for file in ordered)
-    return [FoundFile(*each, explicit=False) for each in zip(ordered, names, strict=True)]
+def _collect_files(
+    paths: list[Path], root: Path, on_unreadable: OnUnreadable, on_special: OnSpecial
+) -> list[FoundFile]:
+    entries = {
+        entry
+        for path in paths
+        for entry in (_walk(path, on_unreadable) if os.path.isdir(path) else [path])
+    }
+    ordered = sorted(entries, key=lambda entry: (entry.parent, entry.name))
+    found = []
+    for entry in ordered:
+        if (kind := _describe_special(entry)) is None:
+            name = strip_suffixes(entry.relative_to(root).as_posix())
+            found.append(FoundFile(entry, name, explicit=False))
+        else:
+            on_special(entry, kind)
+    return found
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for here, _, names in os.walk(folder, onerror=_raise_read_error):
-        yield from (path for name in names if (path := Path(here, name)).is_file())
+def _walk(folder: Path, on_unreadable: OnUnreadable) -> Iterator[Path]:
+    """Yield the entries of a folder and its subfolders that are not folders. Links are not followed."""
+
+    def report(error: OSError) -> None:
+        on_unreadable(ReadError(error.filename, None, error.strerror or str(error)))
+
+    for here, folders, names in os.walk(
+        folder, onerror=report
+    ):  # without onerror, errors are ignored
+        yield from (Path(here, name) for name in names)
+        yield from (path for name in folders if (path := Path(here, name)).is_symlink())
 
 
-def _raise_read_error(error: OSError) -> None:
-    """Raise ``ReadError`` if a folder cannot be listed. By default, ``os.walk`` ignores the error."""
-    raise ReadError(error.filename, None, error.strerror or str(error)) from None
+def _describe_special(path: Path) -> str | None:
+    """Return what an entry of a folder is; None for a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # If the folder forbids access to its files, the error is reported when the file is opened.
+        return "a link to a file that does not exist" if os.path.islink(path) else None
+    if stat.S_ISREG(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return "a link to a folder, which is not followed"
+    return "a pipe, a socket or a device"
 
 
 def _find_remote(address: str) -> list[FoundFile]:
@@ -177,7 +236,7 @@ def _find_remote(address: str) -> list[FoundFile]:
             root = next(str(p) for p in pure_path.parents if not glob.has_magic(str(p)))
             matches = [file for match in fs.glob(path) for file in fs.find(match)]
         elif path and fs.isfile(path):
-            return [FoundFile(address, _strip_suffixes(PurePosixPath(path).name), explicit=True)]
+            return [FoundFile(address, strip_suffixes(PurePosixPath(path).name), explicit=True)]
         else:
             root, matches = path, fs.find(path)
     except Exception as error:  # each file system raises exceptions of its own types
@@ -189,7 +248,7 @@ def _find_remote(address: str) -> list[FoundFile]:
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
         name = match.removeprefix(root.rstrip("/")).lstrip("/") if root != "." else match
         inner = f"{scheme}://{match}" if outer else fs.unstrip_protocol(match)
-        found.append(FoundFile("::".join([inner, *outer]), _strip_suffixes(name), explicit=False))
+        found.append(FoundFile("::".join([inner, *outer]), strip_suffixes(name), explicit=False))
     return found
 
 
@@ -268,10 +327,22 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _strip_suffixes(name: str) -> str:
+def strip_suffixes(name: str) -> str:
     """Remove the file extension from a path, and also an extension such as ``.gz`` after it.
 
-    >>> _strip_suffixes("runs/a.traj.json.gz")
+    Parameters
+    ----------
+    name : str
+        A path with ``/`` between its parts.
+
+    Returns
+    -------
+    str
+        The path without the extensions.
+
+    Examples
+    --------
+    >>> strip_suffixes("runs/a.traj.json.gz")
     'runs/a.traj'
     """
     path = PurePosixPath(name)

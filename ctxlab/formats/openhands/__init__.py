@@ -1,1 +1,1 @@
-"""Readers for the model call logs and the event logs of OpenHands."""
+"""Readers for the model call logs, the event logs and the Agent SDK conversations of OpenHands."""

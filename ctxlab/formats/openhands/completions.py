@@ -93,7 +93,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "OpenHands: logged model calls (llm_completions)"
-FORMAT = Format("openhands-completions", _ABOUT, sniff, read, group_key=whole_folder)
+FORMAT = Format(
+    "openhands-completions",
+    _ABOUT,
+    sniff,
+    read,
+    group_key=whole_folder,
+    versions="0.15.0; other versions from source of 2025",
+    not_read=(
+        "not in the file, if the model has no function calling: tool definitions; left out: "
+        "further choices, messages before their conversion to text"
+    ),
+)
 
 
 def _is_openhands(messages: list[Any]) -> bool:

@@ -24,7 +24,7 @@ list of pairs ``[action, observation]``.
   usage confirms. Otherwise, it is skipped and counted.
 
 Events of other types are skipped and counted by type. Older versions do not log the system prompt.
-Trajectories of the newer Agent SDK (events with ``kind``) have another format and are not supported.
+The module ``openhands/sdk`` reads the events of the newer Agent SDK, which have a ``kind``.
 
 References
 ----------
@@ -97,7 +97,18 @@ def read(source: Source) -> Iterator[Recording]:
 
 
 _ABOUT = "OpenHands: evaluation output.jsonl, saved trajectories"
-FORMAT = Format("openhands-events", _ABOUT, sniff, read)
+FORMAT = Format(
+    "openhands-events",
+    _ABOUT,
+    sniff,
+    read,
+    versions="0.35; other versions from source of 2025",
+    not_read=(
+        "not in the file: system prompts of older versions, answers that were no valid "
+        "calls; left out: recalled knowledge in evaluations, the middle of long results, "
+        "changes of the agent's state"
+    ),
+)
 
 
 def _is_events(value: Any) -> bool:
@@ -138,7 +149,7 @@ def _read_row(row: Any, line: int, source: Source) -> Iterator[Recording]:
         model=fields.get_text(config, "model") or history.model,
         compactions=compactions,
         cluster=fields.get_text(instance) or f"{dataset or source.name}/{instance}",
-        meta=_build_meta(row),
+        meta=describe_row(row),
     )
 
 
@@ -151,8 +162,19 @@ def _uses_function_calling(events: Iterable[Any]) -> bool:
     return any(isinstance(fields.get_in(event, "tool_call_metadata"), dict) for event in events)
 
 
-def _build_meta(row: dict[str, Any]) -> dict[str, Any]:
-    """Return short values that describe a run, such as its result, cost and error."""
+def describe_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return short values that describe a run, such as its result, cost and error.
+
+    Parameters
+    ----------
+    row : dict
+        A row of an evaluation.
+
+    Returns
+    -------
+    dict
+        Values for ``Recording.meta``.
+    """
     result = row.get("test_result")
     meta: dict[str, Any] = {"instance_id": row.get("instance_id")}
     for part in (result, fields.get_in(result, "report"), row.get("report")):

@@ -20,6 +20,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.formats.base import SkipCallback
 from ctxlab.formats.common import chat_format
+from ctxlab.formats.common.compactions import CompactionBuilder
 from ctxlab.formats.common.usage import openai_usage
 from ctxlab.formats.fields import (
     get_in,
@@ -132,21 +133,20 @@ class EventHistory:
             One compaction for each time a condenser removed events.
         """
         messages: list[Message] = []
-        compactions: list[Compaction] = []
+        built = CompactionBuilder(messages)
         kept: list[tuple[int, _Unit]] = []
         last = next((i for i in reversed(self._items) if isinstance(i, _Unit)), None)
         for item in self._items:
             if isinstance(item, _Condensation):
                 kept = [(place, unit) for place, unit in kept if item.keeps(unit)]
                 spans = (range(place, place + len(unit.messages)) for place, unit in kept)
-                stayed = tuple(chain.from_iterable(spans))
-                compactions.append(Compaction(len(messages), summary=item.summary, kept=stayed))
+                built.add_summary(len(messages), item.summary, chain.from_iterable(spans))
                 continue
             if item.is_finish and item is not last:
                 item.messages[0] = _finish_as_text(item)
             kept.append((len(messages), item))
             messages += item.messages
-        return tuple(messages), tuple(compactions)
+        return tuple(messages), tuple(built.compactions)
 
     def _add_action(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         by_user = event.get("source") == "user"
@@ -381,6 +381,30 @@ def _command_text(content: str, extras: Any, function_calling: bool) -> str:
         which = "" if function_calling else f" {number}"
         ended = f"\n[Command{which} finished with exit code {code}]" if type(code) is int else ""
         return content + ended
+    return add_terminal_state(content, metadata)
+
+
+def add_terminal_state(content: str, metadata: dict[str, Any]) -> str:
+    r"""Add the state of the terminal to the output of a command, as OpenHands sends it to the model.
+
+    Parameters
+    ----------
+    content : str
+        The output of the command.
+    metadata : dict
+        The logged state of the terminal after the command.
+
+    Returns
+    -------
+    str
+        The output with its prefix and suffix, the working directory, the Python interpreter and the
+        exit code.
+
+    Examples
+    --------
+    >>> add_terminal_state("a.py", {"working_dir": "/w", "exit_code": 0})
+    'a.py\n[Current working directory: /w]\n[Command finished with exit code 0]'
+    """
     content = (get_text(metadata, "prefix") or "") + content + (get_text(metadata, "suffix") or "")
     if folder := get_text(metadata, "working_dir"):
         content += f"\n[Current working directory: {folder}]"

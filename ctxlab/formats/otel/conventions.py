@@ -221,11 +221,11 @@ def _answer(content: Any) -> dict[str, Any]:
 def _parse_choice(attributes: dict[str, Any]) -> dict[str, Any]:
     body = parse_if_json(attributes.get(_BODY_KEY))
     said = body if isinstance(body, dict) else attributes
-    message = parse_if_json(said.get("message"))
+    message, index = parse_if_json(said.get("message")), {"index": said.get("index")}
     if isinstance(message, dict):
-        return {"content": None, **message, "role": "assistant"}
+        return {"content": None, **message, "role": "assistant"} | index
     content = message or said.get("message.content") or said.get("content")
-    return _answer(content) | {"tool_calls": _parse_tool_calls(said, "tool_calls")}
+    return _answer(content) | {"tool_calls": _parse_tool_calls(said, "tool_calls")} | index
 
 
 def _parse_content_events(span: Span, name: str, key: str) -> Any:

@@ -5,9 +5,13 @@ The file exporter of a collector writes one object ``{"resourceSpans": [{"scopeS
 objects, attributes have the form ``{"key", "value": {"stringValue"}}``, and times are strings with a
 number of nanoseconds.
 
-The Python SDK prints ``span.to_json()``, which is one indented object per span. Its ``attributes``
-are plain values, its times are in ISO 8601 format, and its ids are under ``context``. These objects
-can also be read from a JSONL file or a JSON list. ``otel/reader`` interprets the attributes.
+The console exporter of the Python SDK prints ``span.to_json()``, which is one indented object per
+span. Its ``attributes`` are plain values, its times are in ISO 8601 format, and its ids are under
+``context``. The output of the application may be in the same file. Lines outside of the objects are
+skipped and counted. The objects can also be read from a JSONL file or a JSON list. ``otel/reader``
+interprets the attributes.
+
+The console exporter of the JavaScript SDK does not print JSON, and is not supported.
 
 References
 ----------
@@ -17,12 +21,19 @@ opentelemetry.io/docs/specs/otel/protocol/file-exporter, opentelemetry-proto 1.x
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ctxlab._utils.jsonio import parse_json
 from ctxlab.formats.base import Location, Source
-from ctxlab.formats.fields import get_in, get_list, get_objects, get_text, get_time, require_object
+from ctxlab.formats.fields import (
+    get_in,
+    get_list,
+    get_objects,
+    get_text,
+    get_time,
+    parse_json_or_none,
+    require_object,
+)
 from ctxlab.formats.io.files import BOM, open_file
 from ctxlab.formats.io.head import FileHead
 
@@ -73,6 +84,29 @@ def read_spans(source: Source) -> Iterator[tuple[Location, Any]]:
     for where, value in _read_values(source):
         for number, each in enumerate(iter_spans(value)):
             yield where or (number, "span"), each
+
+
+def first_spans(head: FileHead) -> Iterator[Any]:
+    """Yield the complete spans at the beginning of a file.
+
+    Parameters
+    ----------
+    head : FileHead
+        The beginning of the file.
+
+    Yields
+    ------
+    Any
+        JSON value of a span, or of another row of the file.
+    """
+    values: Iterable[Any] = head.rows
+    if _is_indented(head):
+        lines = head.first_bytes.splitlines(keepends=True)
+        objects = (text for _, text in _split_indented(lines) if text.startswith(b"{"))
+        parsed = [value for text in objects if (value := parse_json_or_none(text)) is not None]
+        values = parsed or values
+    for value in values:
+        yield from iter_spans(value)
 
 
 def iter_spans(value: Any) -> Iterator[Any]:
@@ -219,29 +253,58 @@ def _parse_time(nanoseconds: Any, iso: Any) -> float | None:
 
 def _read_values(source: Source) -> Iterator[tuple[Location | None, Any]]:
     """Yield the JSON values of a file, which may contain several indented objects."""
-    first = FileHead.from_file(source.path).first_bytes.partition(b"\n")[0]
-    yield from _read_indented(source) if first.strip() == b"{" else source.read_json_values()
+    indented = _is_indented(FileHead.from_file(source.path))
+    yield from _read_indented(source) if indented else source.read_json_values()
+
+
+def _is_indented(head: FileHead) -> bool:
+    """Check whether a file contains indented objects, one after another.
+
+    An indented JSON list is not such a file. Its first line contains only a bracket.
+    """
+    if head.is_complete and parse_json_or_none(head.first_bytes) is not None:
+        return False
+    lines = [line.rstrip() for line in head.first_bytes.splitlines() if line.strip()]
+    return b"{" in lines and lines[0] != b"["
+
+
+def _split_indented(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the indented objects among lines, and each line outside of the objects.
+
+    An object starts at an unindented opening brace and ends at an unindented closing brace. JSON
+    strings contain no line breaks, so such a line is never part of a string.
+
+    >>> list(_split_indented([b"log", b"{", b" 1", b"}"]))
+    [(1, b'log'), (2, b'{ 1}')]
+    """
+    held: list[bytes] = []
+    begun = 0
+    for number, line in enumerate(lines, start=1):
+        text = line.rstrip()
+        if text == b"{":
+            if held:
+                yield begun, b"".join(held)
+            held, begun = [line], number
+        elif held:
+            held.append(line)
+            if text == b"}":
+                yield begun, b"".join(held)
+                held = []
+        elif text:
+            yield number, text
+    if held:
+        yield begun, b"".join(held)
 
 
 def _read_indented(source: Source) -> Iterator[tuple[Location, Any]]:
-    """Yield the objects of a file of pretty-printed objects. An unindented brace ends an object."""
     with open_file(source.path) as file:
-        lines: list[bytes] = []
-        begun = 1
-        for number, line in enumerate(file, start=1):
-            lines.append(line)
-            if line.rstrip() == b"}":
-                yield from _parse_lines(lines, begun, source)
-                lines, begun = [], number + 1
-        yield from _parse_lines(lines, begun, source)
-
-
-def _parse_lines(lines: list[bytes], line: int, source: Source) -> Iterator[tuple[Location, Any]]:
-    if not (content := b"".join(lines)).strip():
-        return
-    try:
-        value = parse_json(content.removeprefix(BOM))
-    except ValueError:
-        source.report_error("not JSON", line)
-        return
-    yield (line, "line"), value
+        if file.read(len(BOM)) != BOM:
+            file.seek(0)
+        for number, text in _split_indented(file):
+            value = parse_json_or_none(text) if text.startswith(b"{") else None
+            if value is not None:
+                yield (number, "line"), value
+            elif b"\n" in text or text == b"{":
+                source.report_error("not JSON", number)
+            else:
+                source.skip("line outside of the spans")

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from ctxlab._utils.private_files import create_file, make_folder, open_for_writing
 from ctxlab.errors import SessionError
-from ctxlab.formats.ctxlab_sessions.sqlite import read_only_uri
+from ctxlab.formats.io.sqlite_file import read_only_uri
 
 if sys.platform == "linux":
     from fcntl import F_OFD_SETLK, F_RDLCK, fcntl

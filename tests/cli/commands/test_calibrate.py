@@ -35,12 +35,12 @@ def test_what_was_learned_is_used_by_later_runs_in_the_project(
     run: Run, billed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    before = json.loads(run("describe", billed, "--json").out)
+    before = json.loads(run("describe", billed, "--json").out)["recordings"]
     said = run("calibrate", billed)
     assert said.code == 0
     assert "2 sessions and 80 requests" in said.out
     assert "stored as .ctxlab/profiles/anthropic.json" in said.err
-    after = json.loads(run("describe", billed, "--json").out)
+    after = json.loads(run("describe", billed, "--json").out)["recordings"]
     assert before[0]["billed"]["error"] > 0.1
     assert after[0]["billed"]["error"] < 0.01
     run("eval", billed, "-s", "full", "-l", "1.0", "-m", MODEL, "--out", "run")

@@ -71,7 +71,7 @@ def test_what_was_left_out_while_reading_is_said(run: Run, logs: Path, tmp_path:
         file.write("{broken\n")
     said = run("convert", logs, tmp_path / "all.jsonl", "--on-error", "skip")
     assert said.err.splitlines()[1].startswith(
-        "ctxlab: skipped 1 file (unknown format), 1 row (broken line: not JSON"
+        "ctxlab: skipped 1 file (notes.txt: unknown format), 1 row (broken line: not JSON"
     )
     said = run("convert", logs, tmp_path / "stopped.jsonl")
     assert said.code == 2

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compacting import summarised
 from running import Run, a_recording, on_a_terminal
 
 from ctxlab.formats import write
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Message, Recording, Usage
+
+
+def unread(text: str) -> list[str]:
+    """Return the rows of the table of files that were not read."""
+    _, _, table = text.partition("\nNot read: ")
+    return table.rstrip("\n").split("\n")[3:]
 
 
 def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:
@@ -22,8 +30,22 @@ def test_each_recording_has_a_line_and_a_total(run: Run, logs: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_json_holds_a_row_a_recording_and_nothing_else(run: Run, logs: Path) -> None:
-    rows = json.loads(run("describe", logs, "--json").out)
+def described(run: Run, *arguments: object) -> dict[str, list[dict[str, Any]]]:
+    """Return the JSON that ``ctxlab describe`` prints."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(run("describe", *arguments, "--json").out)
+    return found
+
+
+def test_json_has_a_row_a_recording_and_a_row_a_file(run: Run, logs: Path) -> None:
+    (logs / "notes.txt").write_text("not a recording")
+    said = described(run, logs)
+    assert said["files"][0] == {
+        "file": str(logs / "0.jsonl"),
+        "format": "native",
+        **dict.fromkeys(("kind", "detail", "advice")),
+    }
+    assert (said["files"][6]["format"], said["files"][6]["kind"]) == (None, "plain text")
+    rows = said["recordings"]
     assert [row["recording"] for row in rows] == [f"order-{n}" for n in range(6)]
     first = rows[0]
     assert (first["messages"], first["requests"], first["valid"]) == (31, 15, True)
@@ -42,12 +64,33 @@ def test_many_recordings_are_summed_up_unless_all_are_asked_for(run: Run, tmp_pa
     assert run("describe", tmp_path, "--all").out.count("\norder-") == 40
 
 
+def test_named_files_that_no_reader_knows_are_skipped_beside_others(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    notes, har = tmp_path / "notes.txt", tmp_path / "a.har"
+    notes.write_text("not a recording")
+    har.write_text('{"log": {"version": "1.2", "creator": {}, "entries": []}}')
+    said = run("describe", notes, logs, har)
+    assert (said.code, said.err) == (0, "")
+    assert unread(said.out) == [
+        "    1 HAR file (recorded web traffic) a.har",
+        "      Write the body of each request to the model API as one line of a JSONL file.",
+        "    1 plain text                      notes.txt",
+    ]
+    alone = run("describe", notes)
+    assert alone.code == 2
+    assert "notes.txt: unknown format: the file looks like plain text; name a log" in alone.err
+    none = run("describe", notes, har)
+    assert none.code == 2
+    assert "notes.txt: found no recording (paths read: 2)" in none.err
+
+
 def test_what_was_left_out_is_listed_with_its_reason(run: Run, logs: Path) -> None:
     (logs / "notes.txt").write_text("not a recording")
     with (logs / "0.jsonl").open("a") as file:
         file.write("{broken\n")
     said = run("describe", logs)
-    assert said.err == "ctxlab: skipped 1 file (unknown format): notes.txt\n"
+    assert unread(said.out) == ["    1 plain text notes.txt"]
     assert "Rows skipped inside files: 1 × broken line: not JSON" in said.out
 
 
@@ -68,8 +111,8 @@ def billed_log(folder: Path, **meta: str) -> Path:
         usage = Usage(input=bill if turn < 30 else bill // 3)
         said = "Reading on. " * (turn % 5 + 1)
         messages.append(Message("assistant", said, usage=usage, reasoning="Let me see."))
-    compaction = Compaction(
-        21, "summary", "So far all is well.", trigger="auto", tokens_before=20_500
+    compaction = summarised(
+        messages, 21, "So far all is well.", trigger="auto", tokens_before=20_500
     )
     path = folder / "billed.jsonl"
     write(
@@ -95,6 +138,7 @@ def test_bills_stand_beside_counts_and_what_was_not_said_is_told(run: Run, tmp_p
     assert "with billed token counts: ctxlab's counts differ from the bills by" in said
     assert "Context was probably cleared without an entry in the log: the bill falls by" in said
     assert "before message 31 of billed" in said
+    assert "Directly after recorded compactions, the counts of the recorded requests differ" in said
 
 
 def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its_counts(
@@ -107,10 +151,10 @@ def test_the_bills_of_a_session_that_a_strategy_managed_are_not_held_against_its
 
 
 def test_only_what_was_asked_for_is_described(run: Run, logs: Path) -> None:
-    rows = json.loads(run("describe", logs, "--json", "--where", "cluster=group-1").out)
+    rows = described(run, logs, "--where", "cluster=group-1")["recordings"]
     assert [row["recording"] for row in rows] == ["order-1", "order-4"]
     drawn = [
-        [row["recording"] for row in json.loads(run("describe", logs, "--json", *options).out)]
+        [row["recording"] for row in described(run, logs, *options)["recordings"]]
         for options in (["--sample", 2], ["--sample", 2], ["--sample", 2, "--seed", 5])
     ]
     assert drawn[0] == drawn[1]
@@ -123,13 +167,11 @@ def test_files_left_out_are_counted_by_reason_unless_all_are_asked_for(
     for number in range(5):
         (logs / f"notes-{number}.txt").write_text("not a recording")
     (logs / "empty.txt").write_text("")
-    assert run("describe", logs).err.split("\n")[:-1] == [
-        "ctxlab: skipped 1 file (the file is empty): empty.txt",
-        "ctxlab: skipped 5 files (unknown format): notes-0.txt, notes-1.txt, notes-2.txt "
-        "and 2 more (--all)",
-    ]
-    every = run("describe", logs, "--all").err
-    assert [f"notes-{n}.txt: unknown format\n" in every for n in range(5)] == [True] * 5
+    said = run("describe", logs).out
+    assert "Not read: 6 of 12 files; --all lists them.\n" in said
+    assert unread(said) == ["    5 plain text notes-0.txt", "    1 empty file empty.txt"]
+    every = run("describe", logs, "--all").out
+    assert [f"{logs}/notes-{n}.txt: plain text\n" in every for n in range(5)] == [True] * 5
 
 
 @pytest.mark.e2e
@@ -161,5 +203,16 @@ def test_a_recording_whose_calls_were_probably_not_read_is_warned_of(
     warning = "10 answers, no tool call, and 10 content parts of unknown type: hologram (10)"
     said = run("describe", path)
     assert f"Warning: odd was probably not read in full: {warning};" in " ".join(said.out.split())
-    assert json.loads(run("describe", path, "--json").out)[0]["warning"] == warning
+    assert described(run, path)["recordings"][0]["warning"] == warning
     assert warning in run("eval", path, "-l", "1k", "-s", "full").err
+
+
+def test_columns_and_clusters_are_options(run: Run, tmp_path: Path) -> None:
+    chat = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}])
+    cell = chat.replace('"', '""')
+    (tmp_path / "runs.csv").write_text(f'log,key\n"{cell}",a\n"{cell}",b\n')
+    (tmp_path / "clusters.tsv").write_text("file\tcluster\nruns.csv\tone\n")
+    options = ("--columns", "messages=log,id=key", "--clusters", tmp_path / "clusters.tsv")
+    rows = described(run, tmp_path / "runs.csv", *options)["recordings"]
+    named = [(row["recording"], row["cluster"], row["format"]) for row in rows]
+    assert named == [("runs/a", "one", "table"), ("runs/b", "one", "table")]

@@ -132,7 +132,37 @@ def test_what_is_left_out_is_said(run: Run, logs: Path) -> None:
         file.write("{broken\n")
     said = run("eval", logs, "-l", "4k", "-s", "full", "--on-error", "skip")
     assert said.code == 0
-    assert said.err.startswith("ctxlab: skipped 1 file (unknown format), 1 row (broken")
+    assert said.err.startswith("ctxlab: skipped 1 file (notes.txt: unknown format), 1 row (broken")
+
+
+def test_a_named_file_that_no_reader_knows_stops_unless_skipping_is_asked_for(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not a recording")
+    command = ["eval", notes, logs, "-l", "4k", "-s", "full"]
+    stopped = run(*command)
+    assert stopped.code == 2
+    assert "notes.txt: unknown format" in stopped.err
+    assert "To skip such files beside others, add --on-error skip" in stopped.err
+    said = run(*command, "--on-error", "skip")
+    assert said.code == 0
+    assert "skipped 1 file (notes.txt: unknown format)" in said.err
+
+
+def test_a_damaged_saved_run_beside_recordings_stops_unless_skipping_is_asked_for(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved"
+    assert run("eval", logs, "-l", "4k", "-s", "full", "--out", saved).code == 0
+    (saved / "manifest.json").write_text('{"spec": [')
+    command = ["eval", saved, logs, "-l", "4k", "-s", "full"]
+    stopped = run(*command)
+    assert stopped.code == 2
+    assert "saved/manifest.json" in stopped.err
+    said = run(*command, "--on-error", "skip")
+    assert said.code == 0
+    assert f"skipped the saved run {saved}, whose settings are not used" in said.err
 
 
 @pytest.mark.e2e

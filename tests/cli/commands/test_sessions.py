@@ -333,7 +333,7 @@ def test_a_store_is_data_for_eval_and_describe(workspace: Path, run: Run) -> Non
     rows = json.loads(run("eval", ".", "-l", "4k", "-s", "full", "-s", "panic", "--json").out)
     assert [row["strategy"] for row in rows] == ["full()", "panic()"]
     assert rows[0]["requests"] == 3 * 8
-    found = json.loads(run("describe", workspace, "--json").out)
+    found = json.loads(run("describe", workspace, "--json").out)["recordings"]
     assert sorted(row["messages"] for row in found) == [16, 16, 16]
 
 
@@ -350,7 +350,7 @@ def test_a_folder_of_chunks_is_a_store_as_well(
     monkeypatch.chdir(tmp_path / "chunks")
     assert json.loads(run("sessions", "list", "--json").out) == [row]
     assert run("sessions", "show", id, "--turn", "1").code == 0
-    found = json.loads(run("describe", tmp_path / "chunks", "--json").out)
+    found = json.loads(run("describe", tmp_path / "chunks", "--json").out)["recordings"]
     assert [each["messages"] for each in found] == [16]
     assert run("eval", tmp_path / "chunks", "-l", "4k", "-s", "full").code == 0
     assert run("sessions", "delete", id, *where).code == 0

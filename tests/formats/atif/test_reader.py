@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from generated import IMAGE, TOOLS, conversations, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,15 @@ from hypothesis import strategies as st
 from ctxlab.errors import ReadError
 from ctxlab.formats import FORMATS, detect_format, load
 from ctxlab.formats.atif.reader import dump
-from ctxlab.messages.types import Compaction, Message, Probe, Recording, ToolCall, Usage
+from ctxlab.messages.types import (
+    Compaction,
+    Message,
+    Probe,
+    Recording,
+    Substitute,
+    ToolCall,
+    Usage,
+)
 from ctxlab.tokens.counter import TokenCounter
 
 AGENT = {"name": "terminus-2", "version": "2.0", "model_name": "gpt-4o"}
@@ -175,10 +184,10 @@ def test_a_compaction_is_no_message() -> None:
         step(6, "agent", "done"),
     )
     assert [message.text for message in recording.messages] == ["go", "on", "done"]
-    assert recording.compactions == (
-        Compaction(1, summary="in short"),
-        Compaction(2, summary="so far"),
-        Compaction(2),
+    assert described(recording) == (
+        Summary(1, summary="in short"),
+        Summary(2, summary="so far"),
+        Summary(2),
     )
 
 
@@ -205,6 +214,18 @@ def test_subagents_are_recordings_of_their_own_in_the_cluster_of_the_run() -> No
     assert [r.id for r in recordings] == ["run", "run/sub", "run/sub/deep"]
     assert {r.cluster for r in recordings} == {"run"}
     assert sum(count for r in recordings for count in r.skipped.values()) == 1
+
+
+def test_a_subagent_names_its_parent_and_the_call_whose_result_refers_to_it() -> None:
+    subs = [{"trajectory_id": id, "steps": [step(1, "user", id)]} for id in ("a", "b")]
+    reference = [{"trajectory_id": "b"}]
+    call = {"tool_call_id": "c", "function_name": "ask", "arguments": {}}
+    result = {"source_call_id": "c", "content": "x", "subagent_trajectory_ref": reference}
+    asking = step(1, "agent", "?", tool_calls=[call], observation={"results": [result]})
+    run, first, second = read(asking, subagent_trajectories=subs)
+    assert "parent" not in run.meta
+    assert (first.meta["parent"], "call_id" in first.meta) == ("run", False)
+    assert (second.meta["parent"], second.meta["call_id"]) == ("run", "c")
 
 
 def test_a_broken_step_is_named_and_costs_only_itself(tmp_path: Path) -> None:
@@ -263,7 +284,7 @@ def recordings(draw: st.DrawFn) -> Recording:
         model=draw(st.sampled_from([None, "gpt-4o"])),
         probes=draw(st.sampled_from([(), (Probe("p", "who?", ("Mia",), (0,), 1, "far"),)])),
         compactions=draw(
-            st.sampled_from([(), (Compaction(1, summary="s", kept=(0,)), Compaction(1, "clear"))])
+            st.sampled_from([(), (Compaction(1, (Substitute(Message("user", "s")), 0), "clear"),)])
         ),
         cluster=draw(st.sampled_from([None, "task"])),
         meta=draw(

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from claude_rows import Read, Row, boundary, call, result, said, shape, text, user
+from compacting import Cleared, Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Usage
+from ctxlab.messages.types import Usage
 
 
 def test_the_rows_of_one_message_are_one_message(read: Read) -> None:
@@ -129,8 +130,8 @@ def test_a_compaction_is_marked_and_its_summary_is_no_message(read: Read) -> Non
     rows = [user("hi"), said("m1", text("a")), boundary(trigger="auto", preTokens=99)]
     (recording,) = read(*rows, user("In short", isCompactSummary=True), user("go on"))
     assert [*shape(recording)] == ["user:hi", "assistant:a", "user:go on"]
-    assert recording.compactions == (
-        Compaction(2, "summary", summary="In short", trigger="auto", tokens_before=99),
+    assert described(recording) == (
+        Summary(2, summary="In short", trigger="auto", tokens_before=99),
     )
 
 
@@ -138,9 +139,12 @@ def test_cleared_results_are_marked_by_their_calls(read: Read) -> None:
     rows = [said("m1", call("c1")), user([result("c1")])]
     cleared = boundary("micro", trigger="auto", preTokens=50, compactedToolIds=["c1"])
     (recording,) = read(*rows, cleared, said("m2", text("a")))
-    assert recording.compactions == (
-        Compaction(2, "clear", cleared=("c1",), trigger="auto", tokens_before=50),
-    )
+    assert described(recording) == (Cleared(2, ("c1",), trigger="auto", tokens_before=50),)
+
+
+def test_a_clearing_of_results_before_the_start_of_the_file_is_no_compaction(read: Read) -> None:
+    (recording,) = read(user("hi"), boundary("micro", compactedToolIds=["c1"]), user("go on"))
+    assert recording.compactions == ()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_what_a_compaction_kept_is_marked_and_an_answer_stays_with_its_results(
     rows = [user("hi", uuid="a"), {"type": "progress", "uuid": "x"}, user("do", uuid="b")]
     rows += [said("m1", call("c"), uuid="b2"), user([result("c")], uuid="b3")]
     (recording,) = read(*rows, boundary(**metadata), user("In short", isCompactSummary=True))
-    assert recording.compactions == (Compaction(4, "summary", summary="In short", kept=(1, 2, 3)),)
+    assert described(recording) == (Summary(4, summary="In short", kept=(1, 2, 3)),)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +170,12 @@ def test_what_a_compaction_kept_is_marked_and_an_answer_stays_with_its_results(
 def test_a_kept_segment_whose_ends_are_not_known_keeps_nothing(read: Read, segment: Any) -> None:
     rows = [user("hi", uuid="a"), user("do", uuid="b"), boundary(preservedSegment=segment)]
     (recording,) = read(*rows)
-    assert recording.compactions == (Compaction(2, "summary"),)
+    assert described(recording) == (Summary(2),)
 
 
 def test_a_summary_without_a_boundary_is_a_compaction_too(read: Read) -> None:
     (recording,) = read(user("In short", isCompactSummary=True), user("go on"))
-    assert recording.compactions == (Compaction(0, "summary", summary="In short"),)
+    assert described(recording) == (Summary(0, summary="In short"),)
 
 
 def test_side_chains_are_recordings_of_their_own_in_the_same_cluster(read: Read) -> None:
@@ -236,9 +240,10 @@ def test_a_broken_row_says_where_and_why_and_costs_only_itself(
 
 def test_the_real_sessions_are_merged_paired_and_marked(data: Path) -> None:
     recordings = list(load(data / "claude-code-entireio"))
-    assert len(recordings) == 9
-    sizes = [len(recording.messages) for recording in recordings]
+    mains = [recording for recording in recordings if "parent" not in recording.meta]
+    sizes = [len(recording.messages) for recording in mains]
     assert sizes == [262, 113, 70, 38, 131, 64, 169, 282, 420]
+    assert len(recordings) == 9 + 4
     marks = Counter(mark.kind for recording in recordings for mark in recording.compactions)
     assert marks == {"summary": 6, "clear": 2}
     for recording in recordings:
@@ -247,7 +252,7 @@ def test_the_real_sessions_are_merged_paired_and_marked(data: Path) -> None:
         assert all(message.time is not None for message in recording.messages)
         assert all(mark.tokens_before for mark in recording.compactions)
         assert all(mark.summary for mark in recording.compactions if mark.kind == "summary")
-        assert recording.skipped
+    assert all(recording.skipped for recording in mains)
 
 
 def test_in_the_real_sessions_results_stand_right_behind_their_calls(data: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]
@@ -139,7 +140,22 @@ def test_a_count_that_is_said_again_or_of_no_answer_is_not_taken(read: Read) -> 
     recording = read(META, user("hi"), *rows, tokens(99), compacted(), answer("c"))
     usages = [m.usage for m in recording.messages if m.role == "assistant"]
     assert usages == [billed(10), billed(20), None]
-    assert recording.skipped == {"token count without an answer": 2}
+    assert recording.skipped == {"token count without an answer": 1}
+
+
+def test_a_count_that_repeats_or_has_no_usage_loses_nothing(read: Read) -> None:
+    limits = row("event_msg", {"type": "token_count", "info": None, "rate_limits": {}})
+    rows = [limits, answer("a"), tokens(10), limits, tokens(10), user("ho"), tokens(10)]
+    assert read(META, user("hi"), *rows, answer("b")).skipped == {}
+
+
+def test_tokens_written_to_the_cache_are_a_part_of_the_input(read: Read) -> None:
+    last = {"input_tokens": 20, "cached_input_tokens": 4, "cache_write_input_tokens": 6}
+    usage = last | {"output_tokens": 2, "reasoning_output_tokens": 1}
+    count = row("event_msg", {"type": "token_count", "info": {"last_token_usage": usage}})
+    recording = read(META, user("hi"), answer("a"), count)
+    expected = Usage(input=10, cache_read=4, cache_write=6, output=2, reasoning=1)
+    assert recording.messages[-1].usage == expected
 
 
 def test_an_output_stands_behind_its_call_also_where_the_user_spoke_in_between(read: Read) -> None:
@@ -177,6 +193,58 @@ def test_every_kind_of_call_is_one(read: Read) -> None:
         {"type": "text", "text": "a"},
         {"type": "image_url", "image_url": {"url": "u"}},
     )
+
+
+def searched(id: str | None, kind: str = "tool_search_call", **fields: Any) -> Row:
+    return item(kind, call_id=id, execution="client" if id else "server", **fields)
+
+
+def test_a_search_for_tools_is_a_call_whose_result_lists_the_tools(read: Read) -> None:
+    tools = [{"type": "namespace", "name": "wiki"}]
+    search = searched("c1", arguments={"query": "wiki"})
+    recording = read(META, user("hi"), search, searched("c1", "tool_search_output", tools=tools))
+    (made,) = recording.messages[1].tool_calls
+    assert (made.name, made.arguments) == ("tool_search", '{"query":"wiki"}')
+    assert recording.messages[2].text == json.dumps(tools, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [searched("c0"), searched(None), item("web_search_call"), item("image_generation_call")],
+)
+def test_the_tokens_of_an_answer_that_only_searches_are_not_those_of_the_next_one(
+    read: Read, search: Row
+) -> None:
+    rows = [call("c1"), tokens(10), output("c1"), search, tokens(20), call("c2"), tokens(30)]
+    recording = read(META, user("hi"), *rows)
+    usages = {c.id: m.usage for m in recording.messages for c in m.tool_calls}
+    assert (usages["c1"], usages["c2"]) == (billed(10), billed(30))
+
+
+def from_agent(text: str) -> Row:
+    parts = [{"type": "input_text", "text": text}, {"type": "encrypted_content"}]
+    return item("agent_message", author="/root/x", recipient="/root", content=parts)
+
+
+def test_a_message_of_another_agent_is_one_of_a_user_with_an_author(read: Read) -> None:
+    recording = read(META, user("hi"), from_agent("found"), answer("good"))
+    assert [*shape(recording)] == ["u:hi", "u:found", "a:good"]
+    assert recording.messages[1].extra == {"author": "/root/x"}
+    assert recording.skipped == {"part of type encrypted_content": 1}
+
+
+def test_a_message_of_another_agent_begins_no_turn(read: Read) -> None:
+    back = row("event_msg", {"type": "thread_rolled_back", "num_turns": 1})
+    rows = [user("one"), answer("a"), from_agent("found"), user("two"), answer("b"), back]
+    assert [*shape(read(META, *rows))] == ["u:one", "a:a", "u:found"]
+
+
+def test_a_compaction_keeps_the_message_of_another_agent_that_its_history_repeats(
+    read: Read,
+) -> None:
+    found = from_agent("found")
+    recording = read(META, user("hi"), found, answer("a"), compacted(found), answer("b"))
+    assert recording.compactions[0].kept == (1,)
 
 
 def test_what_is_no_message_is_counted(read: Read) -> None:
@@ -248,7 +316,7 @@ def test_turns_that_were_rolled_back_are_counted(read: Read) -> None:
         "a:b",
         "u:d",
     ]
-    assert recording.compactions == ()
+    assert described(recording) == ()
     assert recording.skipped == {"message taken back": 4}
     more = row("event_msg", {"type": "thread_rolled_back", "num_turns": 9})
     assert [*shape(read(META, environment, *rows, more, user("d")))][1:] == ["u:d"]
@@ -267,14 +335,30 @@ def test_a_compaction_kept_what_its_history_says_again(read: Read) -> None:
     history = [user("one"), said("developer", "rules"), user("two"), user("in short")]
     recording = read(base, *rows, compacted(*history, message="ignored"), answer("b"))
     assert [*shape(recording)] == ["s:base", "s:rules", "u:one", "a:a+c", "t:ok=c", "u:two", "a:b"]
-    assert recording.compactions == (Compaction(6, summary="in short", kept=(0, 1, 2, 5)),)
+    assert described(recording) == (Summary(6, summary="in short", kept=(0, 2, 1, 5)),)
+
+
+def test_the_size_of_an_encrypted_summary_is_what_codex_estimated(read: Read) -> None:
+    base = row("session_meta", META["payload"] | {"base_instructions": {"text": "b" * 400}})
+    summary = item("compaction", encrypted_content="gAAAA")
+    kept = user("two")
+    estimate = {"last_token_usage": {"input_tokens": 0, "total_tokens": 1000}}
+    said_later = row("event_msg", {"type": "token_count", "info": estimate})
+    rows = [user("one"), answer("a"), kept, compacted(kept, summary, message="")]
+    (compaction,) = read(base, *rows, said_later, answer("b")).compactions
+    shown = -(-len(json.dumps(kept["payload"], separators=(",", ":"))) // 4)
+    assert (compaction.kept, compaction.summary) == ((0, 3), None)
+    assert compaction.hidden_tokens == 1000 - 100 - shown
+    unknown = read(base, *rows, answer("b"))
+    assert unknown.compactions[0].hidden_tokens == 0
+    assert unknown.skipped == {"encrypted summary of unknown size": 1}
 
 
 def test_an_answer_stayed_where_all_of_it_is_said_again(read: Read) -> None:
     rows = [user("one"), answer("a"), call("c"), output("c"), answer("b"), call("d"), output("d")]
     history = [answer("a"), call("c"), output("c"), answer("b")]
     recording = read(META, *rows, compacted(*history, message=""), user("two"))
-    assert recording.compactions == (Compaction(5, kept=(1, 2)),)
+    assert described(recording) == (Summary(5, summary="b", kept=(1, 2)),)
 
 
 def test_what_is_said_twice_is_kept_once_the_newest_first(read: Read) -> None:
@@ -291,9 +375,9 @@ def test_a_compaction_without_a_history_kept_the_context_and_the_users_newest_tu
     rows = [context, user(long), answer("a"), user(short), answer("b"), user("z")]
     recording = read(META, *rows, compacted(bare=True), user(short), compacted(bare=True))
     # 15,000 and 10,000 tokens do not fit together.
-    assert recording.compactions == (
-        Compaction(6, summary="in short", kept=(0, 3, 5)),
-        Compaction(7, summary="in short", kept=(0, 5, 6)),
+    assert described(recording) == (
+        Summary(6, summary="in short", kept=(0, 3, 5)),
+        Summary(7, summary="in short", kept=(0, 5, 6)),
     )
 
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from compacting import Cleared, Summary, described
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import run
 
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.formats.common.stitch import LoggedRequest, stitch_requests
-from ctxlab.messages.types import Compaction, Message, Recording, ToolCall, Usage
+from ctxlab.messages.types import Message, Recording, ToolCall, Usage
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -75,7 +76,7 @@ def test_messages_that_were_dropped_are_a_compaction_and_stay() -> None:
     requests[2] = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
     (recording,), _ = joined(*requests)
     assert recording.messages == WHOLE
-    assert recording.compactions == (Compaction(5, "summary", None, (0, 1, 4)),)
+    assert described(recording) == (Summary(5, None, (0, 1, 4)),)
 
 
 def test_what_stands_in_their_place_is_the_summary_and_no_message() -> None:
@@ -84,7 +85,7 @@ def test_what_stands_in_their_place_is_the_summary_and_no_message() -> None:
     more = LoggedRequest((*requests[2].messages, WHOLE[6], user("and?")), said("so"))
     (recording,), _ = joined(*requests, more)
     assert recording.messages == (*WHOLE, user("and?"), said("so"))
-    assert recording.compactions == (Compaction(5, "summary", "so far", (0, 4)),)
+    assert described(recording) == (Summary(5, "so far", (0, 4)),)
 
 
 def test_results_that_were_emptied_are_cleared_once() -> None:
@@ -94,7 +95,7 @@ def test_results_that_were_emptied_are_cleared_once() -> None:
     more = LoggedRequest((*emptied, user("and?")), said("so"))
     (recording,), _ = joined(*requests, more)
     assert recording.messages[:7] == WHOLE
-    assert recording.compactions == (Compaction(5, "clear", cleared=("1",)),)
+    assert described(recording) == (Cleared(5, ("1",)),)
 
 
 def test_a_request_made_again_counts_once_and_its_later_answer_stands() -> None:
@@ -221,7 +222,7 @@ def test_a_request_that_is_made_again_with_less_has_one_answer() -> None:
     shorter = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), said("later"))
     (recording,), left_out = joined(*requests, shorter)
     assert recording.messages == (*last.messages, said("later"))
-    assert recording.compactions == (Compaction(6, "summary", None, (0, 1, 4, 5)),)
+    assert described(recording) == (Summary(6, None, (0, 1, 4, 5)),)
     assert left_out == {"request made again": 1}
 
 
@@ -313,9 +314,9 @@ def test_messages_that_come_back_are_kept_again_at_their_old_place() -> None:
     requests[2] = LoggedRequest((*WHOLE[:2], *WHOLE[4:6]), WHOLE[6])
     (recording,), _ = joined(*requests)
     assert recording.messages == (*WHOLE, user("r"), said("!"))
-    assert recording.compactions == (
-        Compaction(5, "summary", None, (0, 1, 4)),
-        Compaction(7, "summary", None, (0, 1, 2, 3, 4, 5, 6)),
+    assert described(recording) == (
+        Summary(5, None, (0, 1, 4)),
+        Summary(7, None, (0, 1, 2, 3, 4, 5, 6)),
     )
 
 
@@ -323,7 +324,7 @@ def test_an_observation_that_was_removed_is_no_message_and_its_place_is_not_kept
     requests = managed(TALK[:6], masked)
     (recording,), _ = joined(*requests)
     assert recording.messages == TALK[:6]
-    assert recording.compactions == (Compaction(4, "summary", "[old output removed]", (0, 1, 3)),)
+    assert described(recording) == (Summary(4, "[old output removed]", (0, 1, 3)),)
 
 
 WORDS = st.sampled_from(["ok", "go on", "no"])

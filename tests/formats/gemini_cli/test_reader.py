@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Cleared, Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.messages.types import Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]
@@ -198,7 +199,7 @@ def test_a_compression_keeps_what_is_said_again_under_new_ids(read: Read) -> Non
         "a:two",
         "u:u3",
     ]
-    assert recording.compactions == (Compaction(7, summary="in short", kept=(0, 5, 6)),)
+    assert described(recording) == (Summary(7, summary="in short", kept=(0, 5, 6)),)
     assert recording.skipped == {}
 
 
@@ -216,7 +217,7 @@ def test_turns_that_are_made_one_are_recognised_part_by_part(read: Read) -> None
         ),
     )
     assert len(recording.messages) == 5
-    assert recording.compactions == (Compaction(5, "clear", cleared=("c1",)),)
+    assert described(recording) == (Cleared(5, ("c1",)),)
 
 
 def test_turns_that_are_written_again_before_they_are_set_are_copies(read: Read) -> None:
@@ -226,14 +227,14 @@ def test_turns_that_are_written_again_before_they_are_set_are_copies(read: Read)
         user("u1"), gemini("g1", "", call("c1")), gemini("g2", "two"), *again, turns(*again)
     )
     assert [*shape(recording)] == ["u:u1", "a:+c1", "t:ok=c1", "a:two"]
-    assert recording.compactions == (Compaction(4, "clear", cleared=("c1",)),)
+    assert described(recording) == (Cleared(4, ("c1",)),)
 
 
 def test_a_turn_that_was_rolled_back_was_taken_back(read: Read) -> None:
     kept = [user("u1"), gemini("g1", "one")]
     recording = read(*kept, user("u2"), turns(*kept), user("u3"), gemini("g3", "three"))
     assert [*shape(recording)] == ["u:u1", "a:one", "u:u3", "a:three"]
-    assert recording.compactions == ()
+    assert described(recording) == ()
     assert recording.skipped == {"message taken back": 1}
 
 
@@ -241,13 +242,13 @@ def test_a_rolled_back_call_goes_with_its_result(read: Read) -> None:
     rows = [user("u2"), gemini("g2", "", call("c")), user("r2", [response("c")]), gemini("g3", "x")]
     recording = read(user("u1"), *rows, turns(user("n1", "u1")), user("u4"))
     assert [*shape(recording)] == ["u:u1", "u:u4"]
-    assert recording.compactions == ()
+    assert described(recording) == ()
 
 
 def test_of_what_was_said_twice_the_one_with_the_id_is_kept(read: Read) -> None:
     rows = [user("u1", "go"), gemini("g1", "one"), user("u2", "go"), gemini("g2", "two")]
     recording = read(*rows, turns(user("s", "short"), user("u1", "go")))
-    assert recording.compactions == (Compaction(4, summary="short", kept=(0,)),)
+    assert described(recording) == (Summary(4, summary="short", kept=(0,)),)
 
 
 def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
@@ -257,9 +258,9 @@ def test_a_later_compression_keeps_of_what_the_earlier_left(read: Read) -> None:
         *(user("u3"), gemini("g3", "three")),
         turns(user("s2", "shorter"), user("k3", "u3"), gemini("k4", "three"), user("u4")),
     )
-    assert recording.compactions == (
-        Compaction(4, summary="short", kept=(2, 3)),
-        Compaction(6, summary="shorter\n\nu4", kept=(4, 5)),
+    assert described(recording) == (
+        Summary(4, summary="short", kept=(2, 3)),
+        Summary(6, summary="shorter\n\nu4", kept=(4, 5)),
     )
 
 

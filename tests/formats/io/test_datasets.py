@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import re
 import socket
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
+from msgspec.structs import replace
 from running import a_recording
 from serving import Asked, Server
 
@@ -28,6 +30,7 @@ from ctxlab.formats.io.datasets import (
 from ctxlab.formats.io.download import fetch_dataset, files_to_fetch
 from ctxlab.formats.io.files import find_files
 
+CHAT = b'{"role":"user","content":"hi"}\n'
 BODY = bytes(range(256)) * 2000
 "more than the server and the client pass on at once"
 PLAIN = re.compile(r"Traceback|HTTPConnectionPool|Errno|object at 0x")
@@ -73,6 +76,46 @@ def left(home: Path) -> list[str]:
 # the table
 
 
+def test_every_session_of_a_repository_has_a_cluster_and_a_place_in_its_repository() -> None:
+    sessions = [each for each in datasets().values() if each.files[0].cluster]
+    assert sum(len(each.files) for each in sessions) == 322
+    for dataset in sessions:
+        repository = dataset.homepage.removeprefix("https://github.com/")
+        for file in dataset.files:
+            assert file.cluster
+            assert f"/{repository}/" in file.address
+        assert repository in dataset.notice
+
+
+def test_the_catalog_agrees_with_the_index_of_the_real_sessions(recorded: Path) -> None:
+    tables = sorted(recorded.parent.glob("corpus/*/INDEX.tsv"))
+    if not tables:
+        pytest.skip("no folder corpus with INDEX.tsv files beside the recordings")
+    known = {
+        file.address: file for each in datasets().values() for file in each.files if file.cluster
+    }
+    for path in tables:
+        with path.open(newline="") as opened:
+            for row in csv.DictReader(opened, delimiter="\t"):
+                place = quote(f"{row['repository']}/{row['commit']}/{row['path']}")
+                file = known.pop(f"https://raw.githubusercontent.com/{place}")
+                # A replaced name changes the hash of the copy, so that of the source is unknown.
+                same = row["registry_names_replaced"] == "0"
+                assert file.sha256 == (row["sha256_uncompressed"] if same else None)
+                assert (file.bytes, file.cluster) == (int(row["bytes_source"]), row["cluster"])
+    assert not known
+
+
+def test_a_download_writes_the_clusters_of_its_files(server: Server, home: Path) -> None:
+    dataset = a_dataset(CHAT, CHAT)
+    files = tuple(replace(file, cluster=f"task {file.name[0]}") for file in dataset.files)
+    dataset = replace(dataset, files=files)
+    serve(server, dataset, CHAT, CHAT)
+    folder = fetch_dataset(dataset, home)
+    found = load(f"{folder}/*.jsonl", clusters=folder / "clusters.tsv")
+    assert [each.cluster for each in found] == ["task 0", "task 1"]
+
+
 def test_every_address_is_pinned_to_a_commit_and_every_hash_is_one() -> None:
     for dataset in datasets().values():
         for file in dataset.files:
@@ -83,7 +126,8 @@ def test_every_address_is_pinned_to_a_commit_and_every_hash_is_one() -> None:
 
 
 def test_every_data_set_says_what_its_licence_asks() -> None:
-    assert {dataset.licence.name for dataset in datasets().values()} == {"MIT", "CC-BY-NC-4.0"}
+    known = {"MIT", "Apache-2.0", "CC-BY-NC-4.0"}
+    assert {dataset.licence.name for dataset in datasets().values()} == known
     assert "non-commercial" in find_dataset("locomo").licence.means
     assert "attribution" in find_dataset("locomo").licence.means
     assert all(dataset.notice and dataset.licence.text for dataset in datasets().values())

@@ -8,12 +8,13 @@ from statistics import median
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.openhands.completions import sniff
-from ctxlab.messages.types import Compaction, Usage
+from ctxlab.messages.types import Usage
 
 SYSTEM = {"content": [{"type": "text", "text": "You are OpenHands agent."}], "role": "system"}
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {}}}
@@ -124,7 +125,7 @@ def test_what_a_condenser_dropped_stays_and_its_own_call_stands_apart(tmp_path: 
     )
     main, condenser = load(tmp_path / "runs")
     assert len(main.messages) == 9
-    assert main.compactions == (Compaction(7, "summary", "so far", (0, 1, 4, 5, 6)),)
+    assert described(main) == (Summary(7, "so far", (0, 1, 4, 5, 6)),)
     assert [m.text for m in condenser.messages] == ["Summarise: …", "so far"]
     assert {main.cluster, condenser.cluster} == {"org__repo-1"}
     assert condenser.id == "org__repo-1/2"

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 
 from ctxlab.errors import ReadError
 from ctxlab.formats import detect_format, load
-from ctxlab.messages.types import Compaction, Message, Recording, Usage
+from ctxlab.messages.types import Message, Recording, Usage
 from ctxlab.messages.validation import find_violations
 
 Event = dict[str, Any]
@@ -204,9 +205,9 @@ def test_a_condensation_is_marked_with_what_it_kept(read: Callable[..., Recordin
     )
     assert len(recording.messages) == 7
     # The second forgets a result, and with it goes the call.
-    assert recording.compactions == (
-        Compaction(5, summary="so far", kept=(0, 3, 4)),
-        Compaction(7, kept=(0, 5, 6)),
+    assert described(recording) == (
+        Summary(5, summary="so far", kept=(0, 3, 4)),
+        Summary(7, kept=(0, 5, 6)),
     )
     assert recording.skipped == {"condensation that forgets nothing": 1}
 

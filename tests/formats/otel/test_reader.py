@@ -325,5 +325,74 @@ def test_a_broken_span_is_named_by_its_line(write_lines: WriteLines) -> None:
     assert sum(recording.skipped.values()) == 1
 
 
-def test_spans_of_other_systems_are_not_known(write_lines: WriteLines) -> None:
-    assert detect_format(write_lines(span(1, {"http.method": "GET"}))) is None
+def printed(*spans: Any) -> str:
+    """Return spans in the form in which the console exporter prints them."""
+    return "\n".join(json.dumps(each, indent=4) for each in spans)
+
+
+def other(second: int, **attributes: Any) -> Any:
+    return span(second, {"http.method": "GET"} | attributes) | {"name": "GET"}
+
+
+def test_the_console_prints_other_spans_before_a_call(write_lines: WriteLines) -> None:
+    lines = (
+        "[INFO] started {",
+        printed(other(3), other(4), CURRENT[0]),
+        "got 200",
+        printed(CURRENT[1]),
+    )
+    (recording,) = load(write_lines(*lines, name="out.log"))
+    assert [message.text for message in recording.messages] == ["s", "q", "", "a.txt", "one"]
+    assert recording.skipped == {"line outside of the spans": 2, "span of another kind": 2}
+
+
+def test_a_call_is_found_behind_the_beginning_of_the_file(write_lines: WriteLines) -> None:
+    long = [other(n, note="x" * 30_000) for n in range(12)]
+    (recording,) = load(write_lines(printed(*long, *CURRENT), name="out.log"))
+    assert len(recording.messages) == 5
+    assert recording.skipped == {"span of another kind": 12}
+
+
+def test_a_printed_span_that_was_cut_off_costs_itself(write_lines: WriteLines) -> None:
+    cut = printed(other(3)).rpartition("\n")[0]
+    path = write_lines(printed(*CURRENT), cut, printed(other(4)), name="out.log")
+    with pytest.raises(ReadError, match="not JSON"):
+        list(load(path))
+    (recording,) = load(path, on_error="skip")
+    assert len(recording.messages) == 5
+    assert recording.skipped["span of another kind"] == 1
+
+
+def test_spans_without_a_model_call_are_refused_with_this_reason(write_lines: WriteLines) -> None:
+    reason = r"no otel-genai conversation \(1x trace without a model call; 2x span of another kind"
+    for row in (printed(other(1), other(2)), json.dumps([other(1), other(2)])):
+        with pytest.raises(ReadError, match=reason):
+            list(load(write_lines(row)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "setting"),
+    [
+        (CHAT, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+        (PRE, "TRACELOOP_TRACE_CONTENT=true"),
+        (CHAT | {"traceloop.workflow.name": "w"}, "TRACELOOP_TRACE_CONTENT=true"),
+        (LLM, "unset OPENINFERENCE_HIDE_INPUTS"),
+    ],
+)
+def test_a_refusal_of_calls_without_content_names_the_setting_that_records_it(
+    attributes: dict[str, Any], setting: str, write_lines: WriteLines
+) -> None:
+    used = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3}
+    path = write_lines(printed(other(1), span(2, attributes | used), other(3)))
+    with pytest.raises(ReadError, match=rf"1x model call without messages; .*{setting}"):
+        list(load(path))
+
+
+def test_calls_without_content_are_counted_beside_the_others(write_lines: WriteLines) -> None:
+    (recording,) = load(write_lines(*CURRENT, span(9, CHAT)))
+    ((reason, count),) = recording.skipped.items()
+    assert (reason.partition(";")[0], count) == ("model call without messages", 1)
+
+
+def test_objects_with_attributes_are_not_spans(write_lines: WriteLines) -> None:
+    assert detect_format(write_lines({"name": "a", "traceId": "t", "attributes": {"k": 1}})) is None

@@ -8,17 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compacting import Summary, described
 from reading import shape
 
 from ctxlab.errors import ReadError
-from ctxlab.formats import load
-from ctxlab.messages.types import Compaction, Recording, Usage
+from ctxlab.formats import detect_format, load
+from ctxlab.messages.types import Recording, Usage
 
 Row = dict[str, Any]
 Read = Callable[..., Recording]
 
 HEADER = {"type": "session", "id": "s1", "cwd": "/a", "timestamp": "1970-01-01T00:00:00Z"}
 NEWER = HEADER | {"version": 3}
+SUMMARY = (
+    "The conversation history before this point was compacted into the following summary:\n\n"
+    "<summary>\n{}\n</summary>"
+)
 
 
 def entry(role: str, content: Any = None, **message: Any) -> Row:
@@ -74,6 +79,36 @@ def test_an_answer_has_its_reasoning_usage_and_the_time_of_its_message(read: Rea
     assert answer.usage == Usage(input=1, cache_read=20, cache_write=300, output=4)
     assert answer.time == 9.5
     assert (recording.model, recording.cluster) == ("m", "s1")
+
+
+@pytest.mark.parametrize("role", ["toolResult", "assistant"])
+def test_a_session_without_its_header_is_recognised_by_an_answer_or_a_result(
+    write_lines: Callable[..., Path], role: str
+) -> None:
+    own = result("c") if role == "toolResult" else said("b")
+    path = write_lines(user("a"), own)
+    known = detect_format(path)
+    assert known is not None
+    assert known.name == "pi"
+    (recording,) = load(path)
+    assert (len(recording.messages), recording.meta) == (2, {})
+
+
+def test_the_missing_header_counts_as_an_entry(write_lines: Callable[..., Path]) -> None:
+    rows = [user("a"), said("b"), user("c"), said("d")]
+    for index, kept in ((3, (2, 3)), (0, (0, 1, 2, 3))):
+        (recording,) = load(write_lines(*rows, compaction(firstKeptEntryIndex=index)))
+        assert recording.compactions[0].kept == kept
+
+
+def test_without_a_header_entries_that_name_their_parent_are_of_a_newer_version(
+    write_lines: Callable[..., Path],
+) -> None:
+    broken = said("half", stopReason="aborted")
+    old = write_lines(user("a"), said("b"), broken)
+    assert [*shape(next(load(old)))] == ["u:a", "a:b", "a:half"]
+    rows = tree(("1", None, user("a")), ("2", "1", said("b")), ("3", "2", broken))
+    assert [*shape(next(load(write_lines(*rows))))] == ["u:a", "a:b"]
 
 
 def test_a_result_keeps_its_tool_its_images_and_its_error(read: Read) -> None:
@@ -164,8 +199,8 @@ def test_a_compaction_kept_the_entries_from_its_index_on_counted_with_the_header
     rows = [user("a"), said("b"), change, user("c"), said("d"), compaction(firstKeptEntryIndex=4)]
     recording = read(*rows, user("e"))
     assert [*shape(recording)] == ["u:a", "a:b", "u:c", "a:d", "u:e"]
-    assert recording.compactions == (
-        Compaction(4, summary="in short", kept=(2, 3), tokens_before=99),
+    assert described(recording) == (
+        Summary(4, summary=SUMMARY.format("in short"), kept=(2, 3), tokens_before=99),
     )
 
 
@@ -189,7 +224,7 @@ def test_a_compaction_kept_the_entries_from_its_id_on(read: Read) -> None:
     )
     first, second = read(*rows, header=NEWER).compactions
     assert (first.position, first.kept) == (3, (2,))
-    assert (second.position, second.kept, second.summary) == (4, (1, 2, 3), "later")
+    assert (second.position, second.kept, second.summary) == (4, (1, 2, 3), SUMMARY.format("later"))
 
 
 @pytest.mark.parametrize("first", [{}, {"firstKeptEntryIndex": 50}, {"firstKeptEntryId": "no"}])
@@ -303,7 +338,7 @@ def test_what_the_real_compactions_kept_begins_with_a_turn_and_is_what_was_bille
     data: Path,
 ) -> None:
     before, large = load(data / "pi-mono")
-    assert large.compactions == ()
+    assert described(large) == ()
     assert [(c.position, c.tokens_before) for c in before.compactions] == [
         (351, 175004),
         (611, 185014),

@@ -1,0 +1,1 @@
+"""Reader for task folders of Cline, Roo Code and Kilo Code."""

@@ -1,0 +1,1 @@
+"""Reader for session logs of GitHub Copilot CLI."""

@@ -1,0 +1,1 @@
+"""Readers for sessions of the coding agent opencode."""

@@ -1,0 +1,1 @@
+"""Reader for tables of conversations and of messages."""
