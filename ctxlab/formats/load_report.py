@@ -11,7 +11,7 @@ from ctxlab.formats.io.files import PathOrUrl
 
 
 class FileReport(NamedTuple):
-    """What ``load`` did with one file, or with a folder that cannot be listed."""
+    """Result of ``load`` for one file, or for a folder that cannot be listed."""
 
     path: PathOrUrl
     "path or URL of the file, or the name of a data set of the hub"
@@ -28,7 +28,7 @@ class FileReport(NamedTuple):
 
 @dataclass
 class LoadReport:
-    """What ``load`` did with each file. ``load`` fills it while the recordings are read.
+    """Results of ``load``, by file. ``load`` fills it while the recordings are read.
 
     Each file is in ``files`` once: when it has been read, or when it is skipped. Recordings that do not
     meet the conditions of ``load`` also count as read.

@@ -67,15 +67,17 @@ def main() -> int:
     asked.formats = asked.formats or known
     outcomes: dict[str, Outcome] = {}
     begun = time.monotonic()
+    print(f"{'format':24}{'inputs':>8}{'refused':>9}{'slowest s':>11}{'peak MB':>9}{'faults':>8}")
     with get_context("fork").Pool(initializer=_limit, maxtasksperchild=1) as pool:
         for outcome in pool.imap(_batch, _batches(asked)):
-            outcomes.setdefault(outcome.format, Outcome(outcome.format)).add(outcome)
-    print(f"{'format':24}{'inputs':>8}{'refused':>9}{'slowest s':>11}{'peak MB':>9}{'faults':>8}")
-    for each in outcomes.values():
-        print(
-            f"{each.format:24}{each.inputs:8,}{each.refused / each.inputs:9.0%}"
-            f"{each.slowest:11.2f}{each.peak >> 20:9,}{len(each.faults):8}"
-        )
+            each = outcomes.setdefault(outcome.format, Outcome(outcome.format))
+            each.add(outcome)
+            if each.inputs == asked.inputs:
+                print(
+                    f"{each.format:24}{each.inputs:8,}{each.refused / each.inputs:9.0%}"
+                    f"{each.slowest:11.2f}{each.peak >> 20:9,}{len(each.faults):8}",
+                    flush=True,
+                )
     faults = [fault for each in outcomes.values() for fault in each.faults]
     print(f"{len(faults)} faults, {time.monotonic() - begun:,.0f} s")
     for fault in faults[:20]:

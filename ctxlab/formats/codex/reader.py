@@ -185,7 +185,7 @@ class _Rollout:
 
 
 class _ParentIndex(NamedTuple):
-    """What the rollout of a parent tells about its subagents."""
+    """Information about subagents in the rollout of their parent."""
 
     cluster: str | None
     calls: dict[str, str]
