@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sqlite3
 import tempfile
 import zipfile
@@ -32,6 +33,9 @@ from ctxlab.sessions.sqlite.schema import migrate_schema
 HERE = Path(__file__).parents[1] / "formats" / "samples"
 SAMPLES = sorted(HERE.iterdir())
 SAMPLE_FOLDERS = sorted((HERE.parent / "sample_folders").iterdir())
+
+
+_TOO_DEEP = re.compile(rb'(?:\[|\{"a":){200,}0[\]}]+')
 
 
 def format_of(sample: Path) -> str:
@@ -78,7 +82,12 @@ def recordings_of(format: str) -> Iterator[Recording]:
 
 
 def _parquet(rows: bytes) -> bytes:
-    """Return a Parquet file with the given rows, or nothing if they have no common columns."""
+    """Return a Parquet file with the given rows, or nothing if they have no common columns.
+
+    Values that are nested hundreds of levels deep are left out, because pyarrow needs gigabytes to write
+    them.
+    """
+    rows = _TOO_DEEP.sub(b"0", rows)
     buffer = io.BytesIO()
     try:
         pq.write_table(pa.Table.from_pylist(_objects(rows)), buffer)

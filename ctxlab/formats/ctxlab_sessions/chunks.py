@@ -197,7 +197,7 @@ def read(source: Source) -> Iterator[Recording]:
         skipped.update(part.pop_skipped())
     if chunks:
         built = _build_recording(chunks[0][0], messages, side_files)
-        yield replace(built, skipped=dict(skipped))
+        yield replace(built, id=built.id or source.name, skipped=dict(skipped))
     for reason, count in () if chunks else skipped.items():
         source.skip(reason, count=count)
 

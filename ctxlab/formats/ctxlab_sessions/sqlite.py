@@ -113,7 +113,7 @@ def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: S
             said["lines"] = lines
     tools = _parse_column(row.get("tools"), list, f"tools of session {id}", source)
     model = row["model"] if isinstance(row["model"], str) else None
-    return Recording(id, tuple(messages), tuple(tools), model, meta=said)
+    return Recording(id or source.name, tuple(messages), tuple(tools), model, meta=said)
 
 
 def _parse_messages(rows: Iterator[tuple[Any, ...]], source: Source) -> Iterator[Message]:

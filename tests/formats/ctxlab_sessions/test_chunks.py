@@ -79,3 +79,12 @@ def test_a_session_without_messages_is_one_without_messages(tmp_path: Path) -> N
     filled(tmp_path, "a", count=0)
     (recording,) = load(tmp_path)
     assert (recording.id, recording.messages) == ("a", ())
+
+
+def test_a_session_with_an_empty_id_has_the_name_of_its_file(tmp_path: Path) -> None:
+    filled(tmp_path, "a")
+    for path in tmp_path.glob("session-a.*"):
+        path.write_text(path.read_text().replace('"id":"a"', '"id":""'))
+    (recording,) = load(tmp_path)
+    assert recording.id == "session-a.1"
+    assert said(recording) == [f"a {n}" for n in range(12)]
