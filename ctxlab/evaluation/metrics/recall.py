@@ -38,6 +38,12 @@ from ctxlab.messages.types import message_text
 FAR_TOKENS = 4000
 """A need is far if it was last mentioned more than this many tokens before its use."""
 
+HEADLINE_SCORE = "recall_far"
+"""Name of the recall score that the verdict, tuning, the gate's examples and the plots use."""
+
+HEADLINE_LABEL = "far recall"
+"""The headline score as it is written in sentences."""
+
 _START = attrgetter("start")
 
 _Bools = npt.NDArray[np.bool_]
