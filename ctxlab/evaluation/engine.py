@@ -114,7 +114,12 @@ class PreparedRecording:
     @cached_property
     def needs(self) -> NeedIndex:
         """Index of the needs: entities that a recorded action uses and an earlier message mentioned."""
-        return NeedIndex(self.history, render_tools(list(self.recording.tools)))
+        workspace = self.recording.meta.get("cwd")
+        return NeedIndex(
+            self.history,
+            render_tools(list(self.recording.tools)),
+            workspace=workspace if isinstance(workspace, str) else None,
+        )
 
     @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
