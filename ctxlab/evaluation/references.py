@@ -437,6 +437,31 @@ class NeedIndex:
     def _source_lines(self) -> dict[int, tuple[SourceLine, ...]]:
         return {}
 
+    def entity_lines(self, number: int) -> Mapping[SourceLine, int]:
+        """Return the distinct lines that mention an entity, with the first mention of each.
+
+        Parameters
+        ----------
+        number : int
+            Index into ``entities``.
+
+        Returns
+        -------
+        mapping of SourceLine to int
+            Index into ``mentions`` by line, in order of the mentions.
+        """
+        if number not in self._entity_lines:
+            found: dict[SourceLine, int] = {}
+            for row in range(*self.mention_offsets[number : number + 2].tolist()):
+                for line in self.source_lines(row):
+                    found.setdefault(line, row)
+            self._entity_lines[number] = found
+        return self._entity_lines[number]
+
+    @cached_property
+    def _entity_lines(self) -> dict[int, dict[SourceLine, int]]:
+        return {}
+
     @cached_property
     def requests_by_use(self) -> Mapping[str, Sequence[int]]:
         """Numbers of the requests whose reply uses an entity, ascending, by text of the entity."""

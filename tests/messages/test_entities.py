@@ -64,7 +64,8 @@ def test_typed_tokens_are_told_apart(text: str, found: list[tuple[str, str]]) ->
 @pytest.mark.parametrize(
     ("leaf", "found"),
     [
-        (None, []), (True, []), (12, []), (250, [("number", "250")]), (1.5, [("number", "1.5")]),
+        (None, []), (True, []), (12, []), (250, []), (2500, [("number", "2500")]),
+            (2.0, []), ("250", [("id", '"250"')]), (1.5, [("number", "1.5")]),
         ("Mia Li", [("value", "Mia Li")]), ("economy", []), ("Economy", [("value", "Economy")]),
         ("  Mia Li ", [("value", "Mia Li")]), ("!!!", []), ("", []), ("ab", []),
         ("one two three four five six seven", []), ("a\nb c", []),
