@@ -120,7 +120,7 @@ class oracle(BaseStrategy):
     >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
     ...         Message("user", "a long story " * 400), Message("assistant", tool_calls=(call,)))
     >>> replay(Recording("a", said), oracle(), 60).needs["tier"].tolist()
-    ['in view']
+    ['held']
     """
 
     supports_live: ClassVar[bool] = False
