@@ -24,13 +24,8 @@ model are skipped and counted.
 - pi does not record the system prompt and the tool definitions.
 - A session that was branched or forked from another session starts with a copy of the other session.
   Both sessions are in the same cluster.
-- ``meta`` contains the session id, the format version and the agent's folder (``cwd``). If several models answered, it also
-  contains the number of answers of each model.
-
-References
-----------
-github.com/badlogic/pi-mono, session files of versions 1 to 3
-(``packages/coding-agent/src/core/session-manager.ts`` and ``docs/session.md``).
+- ``meta`` contains the session id, the format version and the agent's folder (``cwd``). If several
+  models answered, it also contains the number of answers of each model.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class oracle(BaseStrategy):
     --------
     >>> from ctxlab import Message, Recording, ToolCall, replay
     >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
-    >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
+    >>> said = (Message("user", "Go"), Message("assistant", "the reader is src/io.py"),
     ...         Message("user", "a long story " * 400), Message("assistant", tool_calls=(call,)))
     >>> replay(Recording("a", said), oracle(), 60).needs["tier"].tolist()
     ['held']

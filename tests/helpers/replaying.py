@@ -191,7 +191,9 @@ def held_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray
                 if entry.form is Form.VERBATIM
                 else quotes(
                     text_of(entry.message),
-                    sum(lines.values(), []) if entry.is_aggregate else lines.get(entry.start, []),
+                    [line for found in lines.values() for line in found]
+                    if entry.is_aggregate
+                    else lines.get(entry.start, []),
                     find,
                     entity,
                 )

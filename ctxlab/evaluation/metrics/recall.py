@@ -29,7 +29,7 @@ entity, and requests that were built on a copy of the context, are examined sepa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
