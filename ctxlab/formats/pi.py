@@ -26,6 +26,11 @@ model are skipped and counted.
   Both sessions are in the same cluster.
 - ``meta`` contains the session id, the format version and the agent's folder (``cwd``). If several
   models answered, it also contains the number of answers of each model.
+
+References
+----------
+github.com/badlogic/pi-mono, session files of versions 1 to 3
+(``packages/coding-agent/src/core/session-manager.ts`` and ``docs/session.md``).
 """
 
 from __future__ import annotations
