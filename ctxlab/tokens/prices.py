@@ -28,8 +28,13 @@ class Rates(msgspec.Struct, frozen=True):
     cache_write: float = 0.0
     "full price of a token written to the prompt cache; never below ``input``"
     cache_write_1h: float = 0.0
-    """full price of a token that the prompt cache keeps for an hour; equal to ``cache_write`` if the
-    provider does not sell this"""
+    """full price of a token that the prompt cache keeps for an hour; a lower value is raised to
+    ``cache_write``, the price at a provider that does not sell this"""
+
+    def __post_init__(self) -> None:
+        """Raise the price of a write for an hour to the price of a write."""
+        if self.cache_write_1h < self.cache_write:
+            msgspec.structs.force_setattr(self, "cache_write_1h", self.cache_write)
 
 
 class PriceTier(Rates, frozen=True):
