@@ -78,7 +78,7 @@ class CostMetric(Metric):
             "share of requests that found the prompt cache expired, under every strategy",
             "cold",
             "",
-        ).printed("cold\n%", "cold: share of requests that found the prompt cache expired"),
+        ),
         Score.total("cached", "tokens read from the prompt cache", "tokens", better=""),
         Score.total(
             "cache_write_5m", "tokens written to the cache for its usual lifetime", "tokens"
