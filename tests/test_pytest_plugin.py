@@ -115,7 +115,7 @@ def test_markers_and_fixture_hold_fail_and_err(project: pytest.Pytester) -> None
     assert "Traceback" not in said
     for words in (
         "max: unknown score 'tokens_means'; did you mean tokens_mean",
-        "unknown key 'most_tokens_mean'; choose from baseline, margin_SCORE, max_SCORE",
+        "unknown key 'most_tokens_mean'; choose from baseline, cache_ttl, fixed, margin_SCORE",
         "missing a required argument: 'limit'",
         "expected a bound, got none",
         "expected both margin_SCORE and baseline",

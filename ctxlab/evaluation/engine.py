@@ -28,6 +28,12 @@ from ctxlab.messages.types import Message, Probe, Recording, message_text
 from ctxlab.messages.validation import find_violations, is_valid
 from ctxlab.strategies.base import Strategy
 from ctxlab.tokens.billing import BilledSession, compare_counts_with_bills
+from ctxlab.tokens.cache_timeline import (
+    AS_RECORDED,
+    CacheTimeline,
+    CostSettings,
+    build_cache_timeline,
+)
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import Model, rules_provider
 from ctxlab.tokens.profiles import profile_key
@@ -78,6 +84,8 @@ class PreparedRecording:
     model : Model, optional
         Model whose prices and cache rules apply, and whose provider decides which requests are
         valid. None takes the model of ``counter``.
+    costs : CostSettings, optional
+        Assumptions about the prompt cache and the unlogged tokens, for the cost of requests.
     """
 
     def __init__(
@@ -87,7 +95,9 @@ class PreparedRecording:
         client: Client | None = None,
         format_probe: ProbeFormatter | None = probe_to_message,
         model: Model | None = None,
+        costs: CostSettings = AS_RECORDED,
     ) -> None:
+        self.costs = costs
         self.recording = recording
         self.counter = counter
         self.history = History(counter, recording.messages, model)
@@ -214,18 +224,55 @@ class PreparedRecording:
         return compare_counts_with_bills(self.recording, counts, self.counter)
 
     @property
+    def _bills_apply(self) -> bool:
+        """True if the models of the recording and the counter belong to the same family."""
+        model = self.recording.model
+        return model is not None and profile_key(model) == profile_key(self.counter.model)
+
+    @property
+    def unlogged_tokens(self) -> int | None:
+        """Number of tokens per request that were billed but are not in the recording.
+
+        It is None if it is unknown, or if the models of the recording and the counter belong to
+        different families.
+        """
+        return self.bills.fixed if self._bills_apply and self.bills else None
+
+    @property
+    def priced_fixed_tokens(self) -> int:
+        """Number of unlogged tokens that the cost of each request includes; see ``CostSettings``."""
+        given = self.costs.fixed
+        return max(self.unlogged_tokens or 0, 0) if given == "recorded" else given
+
+    @cached_property
+    def priced_reasoning_tokens(self) -> dict[int, int]:
+        """Tokens of the hidden reasoning that the cost of requests includes, by message position.
+
+        They are included where the bills contain them, which is where the bills reveal the unlogged
+        tokens; see ``CostSettings.fixed``.
+        """
+        if self.costs.fixed != "recorded" or self.unlogged_tokens is None:
+            return {}
+        found = enumerate(map(self.counter.count_reasoning, self.recording.messages))
+        return {place: tokens for place, tokens in found if tokens}
+
+    @cached_property
+    def cache_timeline(self) -> CacheTimeline:
+        """State of the prompt cache at each request; see ``CostSettings.cache_ttl``."""
+        ttl = self.costs.cache_ttl
+        if ttl == "recorded" and not self._bills_apply:
+            ttl = "5m"
+        return build_cache_timeline(self.recording, self.request_positions, self.model.cache, ttl)
+
+    @property
     def manifest_entry(self) -> dict[str, Any]:
         """Entry of the recording in a manifest: ``description``, ``unlogged`` and ``digest``.
 
-        ``unlogged`` is the number of tokens per request that were billed but are not in the
-        recording. It is None if it is unknown, or if the models of the recording and the counter
-        belong to different families.
+        ``unlogged`` is ``unlogged_tokens``.
         """
-        model = self.recording.model
-        same_family = model is not None and profile_key(model) == profile_key(self.counter.model)
         return {
             **self.description,
-            "unlogged": self.bills.fixed if same_family and self.bills else None,
+            "unlogged": self.unlogged_tokens,
             "digest": recording_digest(self.recording),
         }
 

@@ -276,6 +276,7 @@ def test_a_model_without_prices_has_no_cost_rather_than_none_to_pay() -> None:
 def test_the_manifest_holds_dearer_prices_of_long_prompts_where_there_are_any() -> None:
     told = evaluate([trip("a")], "full", 2000, "my/gemini-9", workers=1).manifest["prices"]
     dearer = {"input": 2.5e-6, "output": 15e-6, "cache_read": 0.25e-6, "cache_write": 2.5e-6}
+    dearer["cache_write_1h"] = 2.5e-6
     assert told["my/gemini-9"]["above"] == [{**dearer, "start": 200_001}]
     plain = evaluate([trip("a")], "full", 2000, workers=1).manifest["prices"]
     assert "above" not in plain["gpt-5"]

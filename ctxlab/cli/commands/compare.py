@@ -37,7 +37,7 @@ _MIN_RESAMPLES = 1000
 
 
 @with_options(
-    "limits model reserve" + READING + " on_error out json no_progress",
+    "limits model reserve cache_ttl fixed" + READING + " on_error out json no_progress",
     out="Save the replay as a run in this folder.",
 )
 def command(

@@ -16,7 +16,9 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
 
 
 @with_options(
-    "strategies limits model reserve min_recall metrics calls" + READING + " on_error out json "
+    "strategies limits model reserve min_recall cache_ttl fixed metrics calls"
+    + READING
+    + " on_error out json "
     "no_progress",
     strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup evaluates the "
     "default lineup, and baselines the default strategies of products. May be repeated. ctxlab "

@@ -210,6 +210,9 @@ def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
         rests = f" Far recall is based on {arguments} of tool calls in {pluralize(far, 'cluster')}."
     else:
         rests = ""
+    cold = int(board["cold_rate"].max() * requests + 0.5) if "cold_rate" in board else 0
+    if cold:
+        rests += f" {pluralize(cold, 'request')} found the prompt cache expired."
     yield (
         f"{pluralize(n_recordings, 'recording')} in {pluralize(results.cluster_count, 'cluster')}, "
         f"{pluralize(requests, 'request')}, replayed off-policy: the agent acts as recorded, whatever "

@@ -33,6 +33,22 @@ def test_json_is_all_of_standard_output_and_keyed_by_the_columns(run: Run, logs:
     assert {"recall_far", "recall_far_low", "cost_usd", "requests"} <= set(rows[0])
 
 
+def test_the_options_of_the_cost_are_in_the_manifest_and_change_only_the_cost(
+    run: Run, logs: Path, tmp_path: Path
+) -> None:
+    found = []
+    for number, options in enumerate([(), ("--cache-ttl", "1h", "--fixed", "30k")]):
+        out = tmp_path / str(number)
+        assert run("eval", logs, "-l", "4k", "-s", "full", "--out", out, *options).code == 0
+        found.append(Results.load(out))
+    spec = found[1].manifest["spec"]
+    assert (spec["cache_ttl"], spec["fixed"]) == ("1h", 30_000)
+    plain, given = (results.leaderboard().iloc[0] for results in found)
+    assert given["cost_usd"] > plain["cost_usd"]
+    for score in ("tokens_mean", "tokens_peak", "overflow_rate"):
+        assert given[score] == plain[score]
+
+
 def test_what_cannot_be_worked_out_is_null_in_json(run: Run, tmp_path: Path) -> None:
     lines = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     chat = tmp_path / "chat.jsonl"
