@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from operator import attrgetter, is_, is_not
+from itertools import compress, takewhile
+from operator import attrgetter, is_, is_not, ne
 from typing import Any
 
 from ctxlab.context.history import NEVER, Entry, Form, History, Rewrite
@@ -593,6 +593,39 @@ class Context(Ledger):
         if going:
             begin, end = self.entries[start].start, self.entries[start + going - 1].stop
             if not (self._is_unit_boundary(begin) and self._is_unit_boundary(end)):
+                fork.maybe_invalid = True
+        return fork
+
+    def fork_keeping(self, kept: Sequence[bool]) -> Context:
+        """Return a fork of the context that contains only some of its entries.
+
+        A fork is a copy for one request. The run time hardly depends on how the kept entries are
+        distributed.
+
+        Parameters
+        ----------
+        kept : sequence of bool
+            For each entry, whether the fork contains it.
+
+        Returns
+        -------
+        Context
+            Fork of the context, with the kept entries.
+
+        Raises
+        ------
+        EditError
+            If ``kept`` does not have one element per entry.
+        """
+        if len(kept) != len(self.entries):
+            raise EditError(f"expected {len(self.entries)} values in kept, got {len(kept)}")
+        fork = self._make_fork(self.entries)
+        fork.entries = list(compress(self.entries, kept))
+        if len(fork.entries) < len(self.entries):
+            fork._invalidate_from(kept.index(False))
+            fork.tokens = sum([entry.tokens for entry in fork.entries])
+            changes = compress(self.entries[1:], map(ne, kept, kept[1:]))
+            if not all([self._is_unit_boundary(entry.start) for entry in changes]):
                 fork.maybe_invalid = True
         return fork
 

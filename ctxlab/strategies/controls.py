@@ -1,8 +1,8 @@
 """Control strategies, whose scores are lower and upper bounds in a comparison.
 
-Controls are meant for evaluations, not for agents. ``random_drop`` gives a lower bound: a strategy that
-scores no higher with the same budget does not select relevant messages. ``oracle`` gives an upper
-bound, because it knows the next action of the recording.
+Controls are meant for evaluations, not for agents. ``random_drop`` is the level of chance: a strategy
+that scores no higher with the same number of tokens does not select relevant messages. ``oracle`` and
+``message_oracle`` give upper bounds, because they know the next action of the recording.
 """
 
 from __future__ import annotations
@@ -11,14 +11,21 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import Form, OracleInfo
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.helpers.units import droppable_units
 from ctxlab.strategies.panic import panic
 
 _LAST_RESORT = panic()
+
+_MULTIPLIER = 6364136223846793005
+"multiplier of Knuth's MMIX generator of random numbers"
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,11 +74,15 @@ class nothing(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class random_drop(BaseStrategy):
-    """Drops randomly chosen messages until the request fits the budget.
+    """Keeps randomly chosen messages, chosen anew from the whole conversation at each request.
 
-    A tool call and its results are dropped together.
+    The system prompt, the first user message and the newest message are always kept. The others are
+    taken in random order, and each one that still fits the budget is kept, so that the budget is
+    used. A message that one request leaves out may be back in the next one. A tool call and its
+    results are kept or dropped together. Without a seed, an evaluation reports the mean of five
+    seeds and their standard deviation (columns ``…_sd``); elsewhere the seed is 0.
 
-    Source: ctxlab; a lower bound for strategies with the same budget.
+    Source: ctxlab; the level of chance for strategies that send as many tokens.
 
     Examples
     --------
@@ -81,25 +92,64 @@ class random_drop(BaseStrategy):
     8
     """
 
-    seed: int = 0
-    "seed of the random choice"
+    seed: int | None = None
+    "seed of the random choice; None: an evaluation averages the seeds 0 to 4"
+
+    def __call__(self, context: Context, /) -> Context:
+        """Return a copy of the context with a random choice of messages that fits the budget."""
+        units = droppable_units(context) if context.excess > 0 else None
+        if units is None:
+            return context
+        left = _random_order(len(units.tokens), self.seed or 0, context)
+        room, parts = units.room, []
+        while len(left := left[units.tokens[left] <= room]):
+            used = units.tokens[left].cumsum()
+            count = int(used.searchsorted(room, side="right"))
+            parts.append(left[:count])
+            room -= int(used[count - 1])
+            left = left[count:]
+        chosen = np.concatenate(parts) if parts else left
+        return context.fork_keeping(units.mask(len(context.entries), chosen))
+
+
+@dataclass(frozen=True, repr=False)
+class random_decay(BaseStrategy):
+    """Drops randomly chosen messages for good, whenever the request exceeds the budget.
+
+    A message that was dropped never returns, so the older a message is, the less likely it is still
+    there: a window with a soft edge. A tool call and its results are dropped together. Without a
+    seed, an evaluation reports the mean of five seeds, as for ``random_drop``.
+
+    Source: ctxlab; forgetting without a choice, for strategies whose edits persist.
+
+    Examples
+    --------
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> len(build_messages(None, talk, strategy=random_decay(), limit=63, reserve=0))
+    8
+    """
+
+    seed: int | None = None
+    "seed of the random choice; None: an evaluation averages the seeds 0 to 4"
 
     def __call__(self, context: Context, /) -> Context:
         """Drop random messages until the request fits the budget."""
-        state = context.strategy_state.get(self, self.seed)
+        state = context.strategy_state.get(self, self.seed or 0)
         while context.excess > 0:
             head, tail = context.first_droppable, context.last_unit_start
             if tail <= head:
                 break
             # Knuth's MMIX generator. Its state is one integer, which can be stored in the context
             # and compared.
-            state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+            state = (state * _MULTIPLIER + 1442695040888963407) % (1 << 64)
             start = head + (state >> 33) % (tail - head)
             while start > head and not context.is_safe_cut(start):
                 start -= 1
             context.drop(start, context.next_safe_cut(start + 1))
         context.strategy_state[self] = state
         return context
+
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,9 +180,7 @@ class oracle(BaseStrategy):
         """Return a copy of the context with a recent window and the lines that the next action uses."""
         if context.excess <= 0:
             return context
-        oracle_info = context.history.oracle_info
-        if oracle_info is None:
-            raise SpecError("oracle needs the next action of a recording; use it only in a replay")
+        oracle_info = _oracle_info(self, context)
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])
@@ -155,6 +203,107 @@ class oracle(BaseStrategy):
         return fork
 
 
+@dataclass(frozen=True, repr=False)
+class message_oracle(BaseStrategy):
+    """Keeps the whole messages that the next action needs, and the newest messages as far as they fit.
+
+    Where ``oracle`` copies single lines, this control keeps or drops whole messages, as a strategy
+    without a model does, so its recall is within reach at the same budget. It reads from the
+    recording which earlier messages mention what the next action uses, and takes the message, with
+    its tool call or results, that adds the most weight per token, until nothing that fits adds any.
+    A need weighs one divided by the number of needs of its argument, as in recall. The rest of the
+    budget is filled with the newest messages. This is a bound in practice and not a proof: finding
+    the best set of messages is a knapsack problem, and this choice is greedy. For a probe, it keeps
+    the messages with the answer. It works only in a replay.
+
+    Source: ctxlab; greedy maximum coverage within a budget (Khuller, Moss and Naor, 1999).
+
+    Examples
+    --------
+    >>> from ctxlab import Message, Recording, ToolCall, replay
+    >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
+    >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
+    ...         Message("user", "a long story " * 400), Message("user", "Well?"),
+    ...         Message("assistant", tool_calls=(call,)))
+    >>> replay(Recording("a", said), message_oracle(), 60).needs["tier"].tolist()
+    ['in view']
+    """
+
+    supports_live: ClassVar[bool] = False
+    "False: the strategy needs the next action of a recording"
+
+    def __call__(self, context: Context, /) -> Context:
+        """Return a copy of the context with the messages that the next action needs."""
+        units = droppable_units(context) if context.excess > 0 else None
+        if units is None:
+            return context
+        oracle_info = _oracle_info(self, context)
+        starts, entries = units.bounds, context.entries
+        if context.version:
+            starts = np.array([entries[i].start for i in starts.tolist()])
+        first, last = int(starts[0]), int(starts[-1])
+        window = _newest_units(units.tokens, units.room)
+        chosen = np.arange(len(units.tokens) - window, len(units.tokens))
+        # What the head or the newest unit mentions is in every request.
+        needs = [
+            (weight, places)
+            for weight, places in oracle_info.needed_messages(context.history_length)
+            if first <= places[0] and places[-1] < last
+        ]
+        oldest = int(starts[-1 - window])
+        if any(places[-1] < oldest for _, places in needs):
+            weights = np.array([weight for weight, _ in needs])
+            counts = [len(places) for _, places in needs]
+            places = np.concatenate([places for _, places in needs])
+            found, row = np.unique(starts.searchsorted(places, "right") - 1, return_inverse=True)
+            covers = np.zeros((len(found), len(needs)))
+            covers[row, np.repeat(np.arange(len(needs)), counts)] = 1
+            best = found[_cover(covers, weights, units.tokens[found], units.room)]
+            tokens = units.tokens.copy()
+            tokens[best] = 0
+            window = _newest_units(tokens, units.room - int(units.tokens[best].sum()))
+            best = np.union1d(best, np.arange(len(tokens) - window, len(tokens)))
+            reached = (covers[np.isin(found, each)].any(axis=0) @ weights for each in (chosen, best))
+            before, after = reached
+            chosen = best if after > before else chosen
+        return context.fork_keeping(units.mask(len(entries), chosen))
+
+
+def _oracle_info(strategy: BaseStrategy, context: Context) -> OracleInfo:
+    """Return the source of information of an oracle; raise ``SpecError`` outside of a replay."""
+    if context.history.oracle_info is None:
+        name = type(strategy).__name__
+        raise SpecError(f"{name} needs the next action of a recording; use it only in a replay")
+    return context.history.oracle_info
+
+
+def _newest_units(tokens: npt.NDArray[np.int64], room: int) -> int:
+    """Return how many of the newest units fit into ``room`` tokens."""
+    return int(tokens[::-1].cumsum().searchsorted(room, side="right"))
+
+
+def _cover(
+    covers: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+    tokens: npt.NDArray[np.int64],
+    room: int,
+) -> list[int]:
+    """Choose rows of ``covers`` with a high weight per token that fit into ``room`` tokens.
+
+    ``covers`` has one row per unit and one column per need, and is 1 if the unit mentions the need.
+    """
+    missing, chosen = weights.copy(), []
+    while True:
+        gain = covers @ missing
+        gain[tokens > room] = 0
+        best = int((gain / tokens).argmax())
+        if gain[best] <= 0:
+            return chosen
+        chosen.append(best)
+        room -= int(tokens[best])
+        missing[covers[best] > 0] = 0
+
+
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
     """Return the start index of a window with as many of the newest entries as fit ``room`` tokens.
 
@@ -172,3 +321,26 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
             break
         index -= 1
     return min(context.next_safe_cut(index), tail)
+
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_STEPS = [
+    (np.uint64(shift), np.uint64(factor))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+]
+
+
+def _random_order(count: int, seed: int, context: Context) -> npt.NDArray[np.intp]:
+    """Return the numbers below ``count`` in an order that depends on the seed and on the request.
+
+    The numbers are sorted by their SplitMix64 hashes. Unlike the generators of numpy, the order is
+    the same with all versions of numpy, and it needs no state between requests.
+    """
+    key = (seed * _MULTIPLIER + context.history_length) * _MULTIPLIER + context.tokens
+    hashes = np.arange(count, dtype=np.uint64)
+    hashes += np.uint64(key % (1 << 64))
+    hashes *= np.uint64(_GOLDEN)
+    for shift, factor in _STEPS:
+        hashes ^= hashes >> shift
+        hashes *= factor
+    return hashes.argsort()
