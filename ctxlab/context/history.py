@@ -100,7 +100,7 @@ class Entry:
 
 
 class OracleInfo(Protocol):
-    """Protocol of objects that tell the control ``oracle`` and its kind what the next action will use."""
+    """Protocol of objects that tell the control ``oracle`` what the next action will use."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """Return the paths, ids and names that a recorded action uses, with their last mentions.

@@ -320,7 +320,7 @@ class Trace:
 
     @property
     def draws(self) -> list[Trace]:
-        """This trace, followed by the replays of the same configuration with other seeds."""
+        """Trace itself, followed by the replays of the same configuration with other seeds."""
         return [self, *self.other_draws]
 
 

@@ -267,7 +267,9 @@ class Results:
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
                 if draws := self.manifest.get("draws"):
-                    spread = score_spread(score, draws, frame["requests"].to_dict())
+                    spread = score_spread(
+                        score, draws, dict(zip(frame.index, frame["requests"], strict=True))
+                    )
                     frame[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in frame.index]
         frame = frame.reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))

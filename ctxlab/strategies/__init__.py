@@ -42,5 +42,13 @@ __all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_res
 __all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
 __all__ += ["tool_result_cap", "tool_stubs"]
 __all__ += ["clear_at_least", "hysteresis", "when_it_pays"]
-__all__ += ["full", "message_oracle", "nothing", "oracle", "random_decay", "random_drop", "recorded"]
+__all__ += [
+    "full",
+    "message_oracle",
+    "nothing",
+    "oracle",
+    "random_decay",
+    "random_drop",
+    "recorded",
+]
 __all__ += ["base64_text", "name_list", "names_in_place", "word_list"]

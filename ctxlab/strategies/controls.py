@@ -8,18 +8,19 @@ that scores no higher with the same number of tokens does not select relevant me
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form, OracleInfo
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.helpers.units import droppable_units
+from ctxlab.strategies.helpers.units import Units, droppable_units
 from ctxlab.strategies.panic import panic
 
 _LAST_RESORT = panic()
@@ -100,16 +101,18 @@ class random_drop(BaseStrategy):
         units = droppable_units(context) if context.excess > 0 else None
         if units is None:
             return context
-        left = _random_order(len(units.tokens), self.seed or 0, context)
-        room, parts = units.room, []
-        while len(left := left[units.tokens[left] <= room]):
-            used = units.tokens[left].cumsum()
-            count = int(used.searchsorted(room, side="right"))
-            parts.append(left[:count])
-            room -= int(used[count - 1])
-            left = left[count:]
-        chosen = np.concatenate(parts) if parts else left
-        return context.fork_keeping(units.mask(len(context.entries), chosen))
+        tokens, room = units.tokens, units.room
+        left, chosen = list(range(units.first, units.stop)), []
+        smallest = min(tokens[units.first : units.stop])
+        for index, number in enumerate(_random_numbers(self.seed or 0, context, len(left))):
+            if room < smallest:
+                break
+            other = index + int(number * (len(left) - index))
+            unit, left[other] = left[other], left[index]
+            if tokens[unit] <= room:
+                room -= tokens[unit]
+                chosen.append(unit)
+        return units.select(context, chosen)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,7 +152,6 @@ class random_decay(BaseStrategy):
             context.drop(start, context.next_safe_cut(start + 1))
         context.strategy_state[self] = state
         return context
-
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,35 +240,20 @@ class message_oracle(BaseStrategy):
         if units is None:
             return context
         oracle_info = _oracle_info(self, context)
-        starts, entries = units.bounds, context.entries
-        if context.version:
-            starts = np.array([entries[i].start for i in starts.tolist()])
-        first, last = int(starts[0]), int(starts[-1])
-        window = _newest_units(units.tokens, units.room)
-        chosen = np.arange(len(units.tokens) - window, len(units.tokens))
+        bounds, entries = units.bounds, context.entries
+        first, last = entries[bounds[units.first]].start, entries[bounds[units.stop]].start
+        window = _newest_units(units, ())
+        oldest = entries[bounds[window[0]]].start if window else last
         # What the head or the newest unit mentions is in every request.
         needs = [
             (weight, places)
             for weight, places in oracle_info.needed_messages(context.history_length)
             if first <= places[0] and places[-1] < last
         ]
-        oldest = int(starts[-1 - window])
-        if any(places[-1] < oldest for _, places in needs):
-            weights = np.array([weight for weight, _ in needs])
-            counts = [len(places) for _, places in needs]
-            places = np.concatenate([places for _, places in needs])
-            found, row = np.unique(starts.searchsorted(places, "right") - 1, return_inverse=True)
-            covers = np.zeros((len(found), len(needs)))
-            covers[row, np.repeat(np.arange(len(needs)), counts)] = 1
-            best = found[_cover(covers, weights, units.tokens[found], units.room)]
-            tokens = units.tokens.copy()
-            tokens[best] = 0
-            window = _newest_units(tokens, units.room - int(units.tokens[best].sum()))
-            best = np.union1d(best, np.arange(len(tokens) - window, len(tokens)))
-            reached = (covers[np.isin(found, each)].any(axis=0) @ weights for each in (chosen, best))
-            before, after = reached
-            chosen = best if after > before else chosen
-        return context.fork_keeping(units.mask(len(entries), chosen))
+        if all(places[-1] >= oldest for _, places in needs):
+            return units.select(context, window)
+        chosen = _cover_needs(units, needs, context)
+        return units.select(context, chosen + _newest_units(units, chosen))
 
 
 def _oracle_info(strategy: BaseStrategy, context: Context) -> OracleInfo:
@@ -277,29 +264,43 @@ def _oracle_info(strategy: BaseStrategy, context: Context) -> OracleInfo:
     return context.history.oracle_info
 
 
-def _newest_units(tokens: npt.NDArray[np.int64], room: int) -> int:
-    """Return how many of the newest units fit into ``room`` tokens."""
-    return int(tokens[::-1].cumsum().searchsorted(room, side="right"))
+def _newest_units(units: Units, besides: Collection[int]) -> list[int]:
+    """Return the newest units that fit into the room that the units in ``besides`` leave."""
+    tokens, found = units.tokens, []
+    room = units.room - sum([tokens[unit] for unit in besides])
+    for unit in range(units.stop - 1, units.first - 1, -1):
+        if unit not in besides:
+            room -= tokens[unit]
+            if room < 0:
+                break
+            found.append(unit)
+    return found[::-1]
 
 
-def _cover(
-    covers: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64],
-    tokens: npt.NDArray[np.int64],
-    room: int,
+def _cover_needs(
+    units: Units, needs: Sequence[tuple[float, Sequence[int]]], context: Context
 ) -> list[int]:
-    """Choose rows of ``covers`` with a high weight per token that fit into ``room`` tokens.
+    """Choose units that fit and mention needs, by the weight of the needs per token of the unit.
 
-    ``covers`` has one row per unit and one column per need, and is 1 if the unit mentions the need.
+    Each need is given by its weight and the positions of the messages that mention it.
     """
-    missing, chosen = weights.copy(), []
+    starts = [context.entries[index].start for index in units.bounds[units.first : units.stop]]
+    missing = np.array([weight for weight, _ in needs])
+    column = np.repeat(np.arange(len(needs)), [len(places) for _, places in needs])
+    positions = np.concatenate([places for _, places in needs])
+    found, row = np.unique(np.searchsorted(starts, positions, "right"), return_inverse=True)
+    numbers: list[int] = (found + units.first - 1).tolist()
+    covers = np.zeros((len(numbers), len(needs)))
+    covers[row, column] = 1
+    tokens, room = np.array([units.tokens[unit] for unit in numbers]), units.room
+    chosen: list[int] = []
     while True:
         gain = covers @ missing
         gain[tokens > room] = 0
         best = int((gain / tokens).argmax())
         if gain[best] <= 0:
             return chosen
-        chosen.append(best)
+        chosen.append(numbers[best])
         room -= int(tokens[best])
         missing[covers[best] > 0] = 0
 
@@ -323,24 +324,26 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
     return min(context.next_safe_cut(index), tail)
 
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_STEPS = [
-    (np.uint64(shift), np.uint64(factor))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-]
+_POOL_SIZE = 1 << 15
 
 
-def _random_order(count: int, seed: int, context: Context) -> npt.NDArray[np.intp]:
-    """Return the numbers below ``count`` in an order that depends on the seed and on the request.
+@cache
+def _random_pool(seed: int) -> list[float]:
+    # The stream of RandomState is the same with all versions of numpy.
+    pool: list[float] = np.random.RandomState(seed % (1 << 32)).random_sample(_POOL_SIZE).tolist()
+    return pool
 
-    The numbers are sorted by their SplitMix64 hashes. Unlike the generators of numpy, the order is
-    the same with all versions of numpy, and it needs no state between requests.
+
+def _random_numbers(seed: int, context: Context, count: int) -> list[float]:
+    """Return random numbers between 0 and 1 that depend on the seed and on the request.
+
+    They are a part of a pool of random numbers, because a new generator for each request would be
+    slow. The part begins at a different place for each request.
     """
-    key = (seed * _MULTIPLIER + context.history_length) * _MULTIPLIER + context.tokens
-    hashes = np.arange(count, dtype=np.uint64)
-    hashes += np.uint64(key % (1 << 64))
-    hashes *= np.uint64(_GOLDEN)
-    for shift, factor in _STEPS:
-        hashes ^= hashes >> shift
-        hashes *= factor
-    return hashes.argsort()
+    place = (context.history_length * _MULTIPLIER + context.tokens) * _MULTIPLIER >> 32
+    place %= _POOL_SIZE
+    pool = _random_pool(seed)
+    numbers = pool[place : place + count]
+    while len(numbers) < count:
+        numbers += pool[: count - len(numbers)]
+    return numbers

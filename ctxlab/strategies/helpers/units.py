@@ -1,4 +1,4 @@
-"""Units of a context as arrays, for strategies that choose units from the whole conversation.
+"""Units of a context, for strategies that choose units from the whole conversation at each request.
 
 A unit is an assistant message with tool calls, together with the results of these calls. Any other
 message is a unit of its own.
@@ -6,51 +6,56 @@ message is a unit of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
-
-import numpy as np
-import numpy.typing as npt
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import History
 
-IntArray: TypeAlias = npt.NDArray[np.int64]
 
+class Units(NamedTuple):
+    """Units of a context. A strategy may drop those with the numbers ``first`` to ``stop - 1``.
 
-@dataclass(frozen=True)
-class Units:
-    """The units between the head of a context and its newest unit, which strategies never drop."""
+    The units before them are the head, and those after them are the newest unit and, in a replay,
+    units of later requests.
+    """
 
-    bounds: IntArray
+    bounds: list[int]
     "index of the first entry of each unit, followed by the index after the last unit"
-    tokens: IntArray
+    tokens: list[int]
     "number of tokens of each unit"
+    first: int
+    "number of the first unit that may be dropped"
+    stop: int
+    "number of the newest unit"
     room: int
     "number of available tokens that the head and the newest unit leave"
 
-    def mask(self, entries: int, chosen: npt.NDArray[np.intp]) -> list[bool]:
-        """Return for each entry of the context whether a request with the chosen units contains it.
+    def select(self, context: Context, chosen: Sequence[int]) -> Context:
+        """Return a copy of the context without the units that were not chosen.
 
         Parameters
         ----------
-        entries : int
-            Number of entries of the context.
-        chosen : numpy.ndarray of int
-            Indices of the chosen units.
+        context : Context
+            Context of the units.
+        chosen : sequence of int
+            Numbers of the chosen units, in any order.
 
         Returns
         -------
-        list of bool
-            True for the entries of the head, the chosen units and the newest unit.
+        Context
+            Copy for one request, with the head, the chosen units and the newest unit.
         """
-        kept = np.zeros(len(self.tokens), dtype=bool)
-        kept[chosen] = True
-        mask = np.ones(entries, dtype=bool)
-        mask[self.bounds[0] : self.bounds[-1]] = np.repeat(kept, np.diff(self.bounds))
-        found: list[bool] = mask.tolist()
-        return found
+        bounds, entries = self.bounds, context.entries
+        kept = entries[: bounds[self.first]]
+        for unit in sorted(chosen):
+            kept += entries[bounds[unit] : bounds[unit + 1]]
+        kept += entries[bounds[self.stop] :]
+        tokens = context.available - self.room + sum([self.tokens[unit] for unit in chosen])
+        return context.fork_selecting(kept, tokens)
 
 
 def droppable_units(context: Context) -> Units | None:
@@ -70,27 +75,25 @@ def droppable_units(context: Context) -> Units | None:
     if tail <= head:
         return None
     if context.version:
-        entries = context.entries
-        inner = [i for i in range(head + 1, tail) if context.is_safe_cut(i)]
-        bounds = np.array([head, *inner, tail], dtype=np.int64)
-        sums = np.cumsum([0, *(entry.tokens for entry in entries)])
-    else:  # no edits, so the arrays of the history apply
-        starts, sums = _history_arrays(context.history)
-        first, last = starts.searchsorted((head, tail))
-        bounds = starts[first : last + 1]
-    before = sums[bounds]
-    fixed = context.tokens - int(before[-1] - before[0])
-    return Units(bounds, np.diff(before), context.available - fixed)
+        cuts = (index for index in range(head + 1, tail) if context.is_safe_cut(index))
+        bounds, entries = [head, *cuts, tail], context.entries
+        tokens = [sum([e.tokens for e in entries[i:j]]) for i, j in pairwise(bounds)]
+        return Units(bounds, tokens, 0, len(tokens), sum(tokens) - context.excess)
+    bounds, tokens = _units_of_history(context.history)  # no edits, so an index is a position
+    before = context.history.tokens_before
+    first, stop = bisect_left(bounds, head), bisect_left(bounds, tail)
+    return Units(bounds, tokens, first, stop, before[tail] - before[head] - context.excess)
 
 
-_ARRAYS: WeakKeyDictionary[History, tuple[IntArray, IntArray]] = WeakKeyDictionary()
-"""History → first position of each unit, and number of tokens before each position."""
+_UNITS: WeakKeyDictionary[History, tuple[list[int], list[int]]] = WeakKeyDictionary()
 
 
-def _history_arrays(history: History) -> tuple[IntArray, IntArray]:
-    known = _ARRAYS.get(history)
-    if known is None or len(known[1]) != len(history.tokens_before):
-        starts = np.array(history.unit_starts, dtype=np.int64)
-        starts = np.flatnonzero(starts == np.arange(len(starts)))
-        known = _ARRAYS[history] = starts, np.array(history.tokens_before, dtype=np.int64)
+def _units_of_history(history: History) -> tuple[list[int], list[int]]:
+    """Return the first position of each unit, followed by the length, and the tokens of each unit."""
+    known, length = _UNITS.get(history), len(history)
+    if known is None or known[0][-1] != length:
+        bounds = [i for i, start in enumerate(history.unit_starts) if start == i]
+        bounds.append(length)
+        before = history.tokens_before
+        known = _UNITS[history] = bounds, [before[j] - before[i] for i, j in pairwise(bounds)]
     return known
