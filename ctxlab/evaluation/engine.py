@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,7 +27,7 @@ from ctxlab.llm.base import Client
 from ctxlab.messages.content_parts import missing_calls_warning
 from ctxlab.messages.types import Message, Probe, Recording, message_text
 from ctxlab.messages.validation import find_violations, is_valid
-from ctxlab.strategies.base import Strategy
+from ctxlab.strategies.base import Strategy, seeded_strategies
 from ctxlab.tokens.billing import BilledSession, compare_counts_with_bills
 from ctxlab.tokens.cache_timeline import (
     AS_RECORDED,
@@ -175,6 +176,34 @@ class PreparedRecording:
             For each entity that the call uses: the position of its last mention, and its text.
         """
         return self.needs.needed(position)
+
+    def needed_messages(self, position: int) -> Sequence[tuple[float, Sequence[int]]]:
+        """Return the messages that mention what a recorded model call uses, for ``message_oracle``.
+
+        Parameters
+        ----------
+        position : int
+            Position of the recorded model call.
+
+        Returns
+        -------
+        list of (float, list of int)
+            For each need: one divided by the number of needs of its argument, and the positions of
+            its earlier mentions in ascending order.
+        """
+        needs = self.needs
+        request = bisect_left(self.request_positions, position)
+        if request == len(self.request_positions) or self.request_positions[request] != position:
+            return []
+        rows = slice(*needs.request_offsets[request : request + 2].tolist())
+        arguments = needs.argument[rows].tolist()
+        counts = Counter(arguments)
+        first = needs.mention_offsets[needs.entity[rows]].tolist()
+        stop = (needs.last_mention_row[rows] + 1).tolist()
+        return [
+            (1 / counts[argument], needs.mentions[i:j].tolist())
+            for argument, i, j in zip(arguments, first, stop, strict=True)
+        ]
 
     def passage(self, position: int, text: str) -> str:
         """Return the line of a message that contains an entity, such as a path or an id.
@@ -337,6 +366,14 @@ class Trace:
     "for each probe: entries of the request that would ask the probe; the last one is the question"
     preview_ledgers: list[Ledger] = field(default_factory=list)
     "for each probe: the strategy's events and model calls while it built the request of the probe"
+    other_draws: list[Trace] = field(default_factory=list)
+    """replays of the same configuration with other seeds, if the strategy is random and has no seed;
+    metrics average over them"""
+
+    @property
+    def draws(self) -> list[Trace]:
+        """Trace itself, followed by the replays of the same configuration with other seeds."""
+        return [self, *self.other_draws]
 
 
 def replay_trace(
@@ -401,9 +438,9 @@ def replay_trace(
 
 
 class EvidenceOracleInfo:
-    """Source of information for the control ``oracle``: a probe's evidence that fits the budget.
+    """Source of information for oracles: a probe's evidence that fits the budget.
 
-    The shortest messages are chosen first, so that as many evidence messages as possible fit.
+    ``needed`` chooses the shortest messages first, so that as many evidence messages as possible fit.
 
     Parameters
     ----------
@@ -444,6 +481,22 @@ class EvidenceOracleInfo:
                 break
             found.append((place, ""))
         return sorted(found)
+
+    def needed_messages(self, position: int) -> Sequence[tuple[float, Sequence[int]]]:
+        """Return the positions of all evidence messages before the probe.
+
+        Parameters
+        ----------
+        position : int
+            Position of the request; not used.
+
+        Returns
+        -------
+        list of (float, list of int)
+            One pair for each evidence message: 1.0 and its position.
+        """
+        end = self._context.history_length
+        return [(1.0, [place]) for place in sorted(self._probe.evidence) if 0 <= place < end]
 
     def passage(self, position: int, text: str) -> str:
         """Return the whole text of a message.
@@ -517,7 +570,8 @@ def replay_traces(
     """Replay a recording through each strategy under each budget.
 
     A strategy that never reads its budget builds the same requests under all budgets. It is
-    therefore replayed only once, unless there are observers.
+    therefore replayed only once, unless there are observers. A random strategy without a seed is
+    replayed with several seeds (see ``Trace.other_draws``).
 
     Parameters
     ----------
@@ -543,7 +597,11 @@ def replay_traces(
             if number in blind:
                 trace = replace(blind[number], budget=budget)
             else:
-                trace = replay_trace(prepared, strategy, budget, observers)
+                trace, *others = (
+                    replace(replay_trace(prepared, seeded, budget, observers), strategy=strategy)
+                    for seeded in seeded_strategies(strategy)
+                )
+                trace.other_draws = others
                 if not trace.context.budget_read and not observers:
                     blind[number] = trace
             traces.append(trace)

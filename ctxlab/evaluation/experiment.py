@@ -18,6 +18,7 @@ import msgspec
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.draws import average_draws, sum_draws
 from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
@@ -303,10 +304,13 @@ class ExperimentGrid:
         ReplayOutcome
             Measurements of each configuration and request.
         """
-        columns = measure_metrics(self.metrics, prepared, traces) if traces else {}
+        draws = [draw for trace in traces for draw in trace.draws]
+        figures = _measure_draws(self.metrics, prepared, draws) if draws else {}
+        columns = average_draws(figures, traces)
         limits = [trace.budget.limit for trace in traces]
-        calls = collect_strategy_calls(traces)
-        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
+        calls = collect_strategy_calls(draws)
+        sums = sum_draws(figures, traces, self.scores)
+        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums)
 
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Create the manifest: a description from which the experiment can be run again.
@@ -369,9 +373,17 @@ def measure_metrics(
     Returns
     -------
     dict of str to numpy.ndarray of shape (traces, requests)
-        Measurements by column name.
+        Measurements by column name; of a random strategy, the means over its seeds.
     """
-    return {k: v for metric in metrics for k, v in metric.measure(prepared, traces).items()}
+    draws = [draw for trace in traces for draw in trace.draws]
+    return average_draws(_measure_draws(metrics, prepared, draws), traces)
+
+
+def _measure_draws(
+    metrics: Iterable[Metric], prepared: PreparedRecording, draws: Sequence[Trace]
+) -> dict[str, FloatArray]:
+    """Compute the columns of several metrics, with one row for each seed of each configuration."""
+    return {k: v for metric in metrics for k, v in metric.measure(prepared, draws).items()}
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import pandas as pd
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.draws import DrawSums, DrawTotals, score_spread
 from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
@@ -53,6 +54,8 @@ class ReplayOutcome(NamedTuple):
     request"""
     strategy_calls: StrategyCalls
     "model calls made by the strategies"
+    draw_sums: DrawSums
+    "sums of columns for each seed of the random strategies"
 
 
 class ResultsBuilder:
@@ -70,6 +73,7 @@ class ResultsBuilder:
         self.columns, self.configurations = list(columns), list(configurations)
         self.recordings: list[dict[str, Any]] = []
         self.calls = StrategyCallTotals()
+        self.draws = DrawTotals()
         self._names: set[str] = set()
         self._token_limits: list[list[int]] = []
         self._column_arrays: list[Mapping[str, FloatArray]] = []
@@ -87,6 +91,7 @@ class ResultsBuilder:
         if outcome.columns:
             self.add_columns(outcome.token_limits, outcome.columns)
             self.calls.add(outcome.strategy_calls)
+            self.draws.add(outcome.draw_sums)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
         """Add the manifest entry of the next recording, even if the recording has no request.
@@ -198,7 +203,8 @@ class Results:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
                 what = f"score {score.name} and a column of a metric have the same name"
                 raise SpecError(f"{what}; rename the score or the column")
-        whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
+        totals = {**builder.calls.manifest(), **builder.draws.manifest(builder.configurations)}
+        whole = {**manifest, **totals, "recordings": builder.recordings}
         # Some scores, such as the cached share of tokens, need columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
@@ -224,7 +230,9 @@ class Results:
         Rates are ratios of sums, so long recordings have more weight. The bounds of a score's
         interval are in two columns with the suffixes ``_low`` and ``_high``. They are computed by a
         95 % cluster bootstrap, and are nan with fewer than five clusters (see
-        ``ctxlab.evaluation.bootstrap``). The result is cached.
+        ``ctxlab.evaluation.bootstrap``). If a random strategy was averaged over several seeds, the
+        suffix ``_sd`` marks the standard deviation of the score over the seeds; it is nan for all
+        other strategies. The result is cached.
 
         Parameters
         ----------
@@ -258,6 +266,11 @@ class Results:
                 parts = [self.cluster_sums(name, frame.index) for name in (score.column, score.per)]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+                if draws := self.manifest.get("draws"):
+                    spread = score_spread(
+                        score, draws, dict(zip(frame.index, frame["requests"], strict=True))
+                    )
+                    frame[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in frame.index]
         frame = frame.reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
