@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
 """Outcome of a bound: *ok* if it is met, *worse* if it is violated, *unclear* if neither is certain."""
@@ -16,6 +17,7 @@ FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
 _SCORE_LABELS = {
     "recall_far": "far recall",
     "recall_near": "near recall",
+    HEADLINE_SCORE: HEADLINE_LABEL,
     "tokens_mean": "token mean",
     "tokens_peak": "token peak",
     "tokens_total": "token total",
