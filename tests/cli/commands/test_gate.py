@@ -56,8 +56,8 @@ def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, ga
     said = run("gate", "budgets.toml")
     assert said.code == 1
     assert re.search(
-        r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; too few "
-        r"clusters for an interval \(3\), so the difference alone decides; margin 1 %, which is \d+\); "
+        r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; margin 1 %, "
+        r"which is \d+; too few clusters for an interval \(3\)\); "
         r"all is now full\(\) and was tool_stubs\(keep=1\)\.\n",
         said.out,
     )
