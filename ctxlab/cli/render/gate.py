@@ -93,7 +93,7 @@ def findings_junit_xml(gate: GateResults) -> str:
         about = {"name": one_line(name), **_junit_counts(findings)}
         suite = ElementTree.SubElement(root, "testsuite", about)
         for f in findings:
-            key = one_line(f"{name}.{f.budget.baseline_key}")
+            key = one_line(".".join(filter(None, (name, f.budget.baseline_key))))
             of = {"classname": key, "name": f"{f.score.name} {f.bound_text}"}
             case = ElementTree.SubElement(suite, "testcase", of)
             unclear = "unclear: " if f.outcome == "unclear" else ""

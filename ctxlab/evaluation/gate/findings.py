@@ -28,6 +28,12 @@ _SCORE_LABELS = {
     "strategy_tokens": "token total of own calls",
     "strategy_calls": "number of own calls",
     "fallbacks": "number of fallbacks",
+    "calls_per_recording": "number of model calls per recording",
+    "tool_calls_per_recording": "number of tool calls per recording",
+    "tokens_per_recording": "token total per recording",
+    "output_per_recording": "number of billed output tokens per recording",
+    "billed_per_recording": "price of the billed tokens per recording",
+    "cost_per_recording": "input cost per recording",
 }
 
 
@@ -127,7 +133,8 @@ class Finding:
         if self.bound.relative:
             margin = f"{margin}, which is {self._format(self.margin)}"
         if self.value == self.baseline_value:
-            return f"{words} is {before}, as before ({margin})"
+            note = f"; {self._interval_note}" if self.of_logs else ""
+            return f"{words} is {before}, as before ({margin}{note})"
         verb = "fell" if self.value < self.baseline_value else "rose"
         by = self._format(self.difference, sign=True)
         return f"{words} {verb} from {before} to {now} ({by}; {margin}; {self._interval_note})"
