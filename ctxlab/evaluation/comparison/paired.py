@@ -232,7 +232,8 @@ def _compare_score(
         "high": found.high if relative else float(np.minimum(found.high, 1)),
         "p": found.p_value, "p_holm": np.nan, "effect": found.effect_size,
         "wins": wins, "ties": ties, "losses": losses, "recordings": wins + ties + losses,
-        "clusters": found.clusters, "left_out": int((either & ~both).sum()),
+        "clusters": found.clusters, "detectable": found.detectable,
+        "left_out": int((either & ~both).sum()),
     }  # fmt: skip
 
 

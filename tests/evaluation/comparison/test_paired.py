@@ -172,6 +172,16 @@ def test_what_lies_across_the_margin_is_not_shown_to_be_no_worse() -> None:
     assert "may be worse by" in one(again, HEADLINE_SCORE).finding
 
 
+def test_what_is_unclear_is_said_with_the_difference_that_could_be_shown() -> None:
+    pair = ("panic @ 8k", "tool_stubs @ 8k")
+    found = compare_strategies(results(seed=1), *pair, scores=HEADLINE_SCORE)
+    (row,) = found.table.itertuples()
+    assert row.finding == "unclear"
+    assert row.high - row.difference < row.detectable < row.high - row.low
+    (said,) = found.sentences()
+    assert said.endswith(f"; these recordings could show a difference of {row.detectable:.3f}.")
+
+
 def test_recordings_of_a_kind_can_be_compared_apart() -> None:
     found = compare_strategies(
         results(), "full @ 8k", "panic @ 8k", by="format", scores=[HEADLINE_SCORE]
