@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 _MARKER_HELP = (
     "ctxlab_budget(data, strategy, limit, *, model, reserve, cache_ttl, fixed, max_SCORE, "
-    "min_SCORE, baseline, margin_SCORE, strict, name): replay recordings and fail if a score "
-    "violates a bound"
+    "min_SCORE, baseline, margin_SCORE, name): replay recordings and fail if a score violates a bound"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 
@@ -219,12 +218,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             gate = _check_budget(*asked.args, **asked.kwargs)
         except CtxlabError as error:
             pytest.fail(f"ctxlab_budget: {error}", pytrace=False)
-        for finding in gate.findings:
-            said = f"{'unclear: ' * (finding.outcome == 'unclear')}{finding.sentence}"
-            if gate.is_breach(finding):
-                broken.append(said)
-            elif finding.outcome == "unclear":
-                item.add_report_section("setup", "ctxlab", said)
+        broken += [finding.sentence for finding in gate.breaches]
     item.stash[_BROKEN_BOUNDS] = broken
 
 
@@ -253,7 +247,6 @@ def _check_budget(
     cache_ttl: str = "recorded",
     fixed: int | str = "recorded",
     baseline: Any = None,
-    strict: bool = False,
     name: str = "",
     **bounds: Any,
 ) -> GateResults:
@@ -290,7 +283,7 @@ def _check_budget(
             stored.write_baseline(parts, file)
         then = parts.get(of)
     found = check_results(results, [budget], then, Path(baseline or ""), f"pytest {_UPDATE_OPTION}")
-    return GateResults(tuple(found), strict)
+    return GateResults(tuple(found))
 
 
 def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -306,7 +299,7 @@ def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for key, value in bounds.items():
         kind, _, score = key.partition("_")
         if kind not in table or not score:
-            known = ("model", "reserve", "cache_ttl", "fixed", "baseline", "strict", "name")
+            known = ("model", "reserve", "cache_ttl", "fixed", "baseline", "name")
             raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
         table[kind][score] = value
     if not bounds:

@@ -239,8 +239,8 @@ class Options:
     )
     min_recall: float | None = option(
         "--min-recall SHARE",
-        "Minimum far recall of a recommended strategy, as a share of the far recall of full "
-        "history. Default: 0.95.",
+        "Minimum recall of a recommended strategy, as a share of the recall of full history. The "
+        "recommendation names the recall score that it uses. Default: 0.95.",
     )
     metrics: list[str] | None = option(
         "--metric NAME",

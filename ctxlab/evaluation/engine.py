@@ -133,6 +133,19 @@ class PreparedRecording:
         )
 
     @cached_property
+    def invalid_requests(self) -> list[bool]:
+        """For each recorded model call: True if the provider would reject the full history before it."""
+        messages, entries = self.recording.messages, self.history.entries
+        if self.valid:
+            return [
+                not _starts_validly(entries[:position], self.provider)
+                for position in self.request_positions
+            ]
+        return [
+            not is_valid(messages[:position], self.provider) for position in self.request_positions
+        ]
+
+    @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
         """Indices of the probes that are asked before each request, by request number.
 

@@ -23,6 +23,7 @@ from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.draws import DrawSums, DrawTotals, score_spread
 from ctxlab.evaluation.metrics.base import FloatArray, Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
@@ -309,6 +310,25 @@ class Results:
         sums = self.runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
         return sums[list(configurations)].to_numpy(dtype=np.float64)
 
+    def headline_sums(
+        self, configurations: Sequence[tuple[float, str]]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sum the numerator and the denominator of the headline recall score by cluster.
+
+        Parameters
+        ----------
+        configurations : sequence of (float, str)
+            Limit and strategy (as a string) of each configuration.
+
+        Returns
+        -------
+        tuple of (numpy.ndarray, numpy.ndarray)
+            Numerators and denominators, each of shape ``(clusters, configurations)``.
+        """
+        (score,) = (score for score in self.scores if score.name == HEADLINE_SCORE)
+        top, bottom = (self.cluster_sums(name, configurations) for name in score.run_columns)
+        return top, bottom
+
     @property
     def cluster_count(self) -> int:
         """Number of clusters. Intervals treat recordings of different clusters as independent."""
@@ -418,20 +438,20 @@ class Results:
         return f"{said[:1].upper()}{said[1:]}."
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """Recommend the cheapest strategy that keeps enough far recall, in one sentence.
+        """Recommend the cheapest strategy that keeps enough recall, in one paragraph.
 
         Parameters
         ----------
         min_recall : float, default 0.95
-            Minimum far recall, as a share of the far recall of full history.
+            Minimum of the headline recall score, as a share of its value for full history.
 
         Returns
         -------
         str
-            Sentence with the recommendation, or with the reason why there is none (see
-            ``ctxlab.evaluation.recommendation``).
+            Recommendation with what the recordings do not settle, or the reason why there is none
+            (see ``ctxlab.evaluation.recommendation``).
         """
-        return leaderboard_verdict(self.leaderboard(), min_recall)
+        return leaderboard_verdict(self.leaderboard(), self.headline_sums, min_recall)
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()

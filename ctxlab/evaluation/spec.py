@@ -14,7 +14,7 @@ experiment file with the most common keys::
     sample = 20                                 # number of recordings to draw; default: all
     metrics = ["usage", "validity", "cost", "recall"]
     calls = "auto"                              # model calls of strategies: auto, record, replay
-    min_recall = 0.95                           # minimum far recall, relative to full history
+    min_recall = 0.95                           # minimum recall, relative to full history
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = tuple(METRICS)
     "names of the metrics to compute"
     min_recall: float = 0.95
-    "minimum far recall of a recommended strategy, as a share of the far recall of full history"
+    "minimum of the headline recall score, as a share of its value for full history"
     profiles: tuple[TokenProfile, ...] | None = None
     """calibrations of token counts, one per model family; None takes those stored in the project, and
     the built-in ones for other model families"""

@@ -45,8 +45,10 @@ class BaseStrategy:
     """Base class of strategies, with the ``|`` operator, the ``repr`` and parameter checks."""
 
     supports_live: ClassVar[bool] = True
-    """True if the strategy can be used in a live conversation; False if it needs data of a recording,
+    """True if the strategy works in a live conversation; False if it needs data of a recording,
     such as the next action, or only tests a metric"""
+    deployable: ClassVar[bool] = True
+    "False if the strategy serves only for comparison and must never be recommended"
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter has a wrong type or is negative."""

@@ -96,6 +96,35 @@ purposes, such as ``recorded``, ``recent_images`` and ``file_sessions``, are not
 _PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
 
 
+def is_control(name: str) -> bool:
+    """Check if a registered strategy serves only for comparison.
+
+    Parameters
+    ----------
+    name : str
+        Name of a strategy, without parameters.
+
+    Returns
+    -------
+    bool
+        True if the name is in ``CONTROLS``, or if the class of the strategy says that it is not
+        deployable or does not work in a live conversation.
+
+    Examples
+    --------
+    >>> is_control("oracle"), is_control("sliding_window")
+    (True, False)
+    """
+    made = STRATEGIES.get(name)
+    if name in CONTROLS:
+        return True
+    return (
+        isinstance(made, type)
+        and issubclass(made, BaseStrategy)
+        and not (made.deployable and made.supports_live)
+    )
+
+
 def register_strategy(name: str, strategy: Callable[..., Strategy]) -> None:
     """Add a strategy to the registry.
 

@@ -58,7 +58,8 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
     results : Results
         Results of the evaluation.
     min_recall : float
-        Minimum far recall of a recommended strategy, as a share of the far recall of full history.
+        Minimum of the headline recall score of a recommended strategy, as a share of its value for full
+        history.
 
     Returns
     -------

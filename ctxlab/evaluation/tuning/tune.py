@@ -14,6 +14,7 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, evaluate
 from ctxlab.evaluation.fingerprint import identify_recordings
 from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.tuning.holdout import cluster_name, split_holdout
 from ctxlab.evaluation.tuning.results import TuningResults
@@ -41,7 +42,7 @@ def tune(
     model: str | None = None,
     *,
     holdout: float = 0.5,
-    objective: tuple[str, str] = ("cost_usd", "recall_far"),
+    objective: tuple[str, str] = ("cost_usd", HEADLINE_SCORE),
     trials: int | None = None,
     eta: float = 2,
     rounds: int | None = None,
@@ -75,7 +76,7 @@ def tune(
     holdout : float, default 0.5
         Share of the clusters that the search does not use, so that the frontier can be evaluated on
         them. With 0, the frontier is evaluated on the recordings that were used to find it.
-    objective : (str, str), default ("cost_usd", "recall_far")
+    objective : (str, str), default ("cost_usd", HEADLINE_SCORE)
         Names of two scores: a cost (lower is better) and a gain (higher is better).
     trials : int, optional
         Number of configurations to draw at random. None searches all of them.
