@@ -6,11 +6,11 @@ only when a test uses the fixture or the marker::
     def test_masking_keeps_what_is_needed(ctxlab_replay):
         found = ctxlab_replay("logs/", "observation_mask(keep=10) | panic", 8000)
         assert found.overflow_rate == 0
-        assert found.recall_far >= 0.6
+        assert found.recall_far_held >= 0.6
 
     @pytest.mark.ctxlab_budget(
         "logs/", "observation_mask(keep=10) | panic", 8000,
-        max_overflow_rate=0, min_recall_far=0.6,
+        max_overflow_rate=0, min_recall_far_held=0.6,
         baseline="tests/budgets.json", margin_tokens_mean="2 %",
     )
     def test_masking_holds():
@@ -125,7 +125,7 @@ class ReplayScores:
         "row of the leaderboard: column name → value"
 
     def __getattr__(self, name: str) -> Any:
-        """Return the value of a leaderboard column, such as ``recall_far``."""
+        """Return the value of a leaderboard column, such as ``recall_far_held``."""
         figures = self.__dict__.get("scores", {})
         if name in figures:
             return figures[name]

@@ -91,7 +91,7 @@ def command(
       max = { overflow_rate = 0 }          # bound for all budgets of the experiment
       [logs.masking]                       # a budget with the name masking
       strategy = "observation_mask(keep=10) | sliding_window | panic"
-      min = { recall_far = 0.6 }
+      min = { recall_far_held = 0.6 }
       margin = { tokens_mean = "2 %" }     # maximum deterioration from the baseline
 
     Exit code: 0 if all bounds are met, 1 if a bound is not met, 2 if an error occurred.

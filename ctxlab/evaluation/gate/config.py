@@ -10,7 +10,7 @@ in the table of an experiment apply to all budgets of the experiment::
 
     [logs]                            # runs logs.toml in the same folder
     max = { overflow_rate = 0, invalid_rate = 0 }
-    margin = { recall_far = 0.02 }
+    margin = { recall_far_held = 0.02 }
 
     [logs.masking]
     strategy = "observation_mask(keep=10) | sliding_window | panic"

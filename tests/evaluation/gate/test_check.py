@@ -42,7 +42,7 @@ MASKING = "observation_mask(keep=14) | panic"
 BUDGETS = """
 [logs]
 max = { overflow_rate = 0, invalid_rate = 0 }
-margin = { recall_far = 0.02, tokens_mean = "1 %" }
+margin = { recall_far_held = 0.02, tokens_mean = "1 %" }
 
 [logs.masking]
 strategy = "observation_mask(keep=14) | panic"
@@ -100,7 +100,7 @@ def test_what_is_as_it_was_holds(project: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
-        (MASKING, "observation_mask(keep=7) | panic", "far recall fell from 1.00 to 0.55 (−0.45"),
+        (MASKING, "observation_mask(keep=7) | panic", "held far recall fell from 1.00 to 0.55 (−0.45"),
         ("strategy = ", 'margin = {recall = 0}\nstrategy = "full" #', "overflow rate is 0"),
     ],
 )
@@ -119,9 +119,9 @@ def test_a_planted_regression_fails_with_a_sentence(
 def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=14", "keep=7"))
-    told = [f for f in gate.breaches if f.score.name == "recall_far" and f.budget.limit == 12000]
+    told = [f for f in gate.breaches if f.score.name == "recall_far_held" and f.budget.limit == 12000]
     assert [f.sentence for f in told] == [
-        "logs / masking at 12,000: far recall fell from 1.00 to 0.55 (−0.45; margin 0.02; "
+        "logs / masking at 12,000: held far recall fell from 1.00 to 0.55 (−0.45; margin 0.02; "
         "on other recordings, the difference may be −0.53 to −0.38 (95 %)); masking is now "
         "observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
     ]
@@ -132,7 +132,7 @@ def test_a_window_that_is_halved_fails(project: Path) -> None:
     change(project, "[logs]", "[logs]\nlimits = 16000")
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "8000", "4000"))
-    assert {f.score.name for f in gate.breaches} == {"recall_far"}
+    assert {f.score.name for f in gate.breaches} == {"recall_far_held"}
     assert "sliding_window(tokens=4000) and was sliding_window(tokens=8000)" in (
         gate.breaches[0].sentence
     )
@@ -143,7 +143,7 @@ def test_what_became_better_holds(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=7", "keep=14"))
     assert [f.score.name for f in gate.breaches] == ["tokens_mean"] * 2
-    assert all(f.outcome == "ok" for f in gate.findings if f.score.name == "recall_far")
+    assert all(f.outcome == "ok" for f in gate.findings if f.score.name == "recall_far_held")
 
 
 @pytest.mark.e2e
@@ -166,13 +166,13 @@ def test_twenty_runs_give_the_same_reports(project: Path) -> None:
 
 def test_without_a_baseline_the_file_names_the_way_to_one(project: Path) -> None:
     with pytest.raises(
-        SpecError, match=r"no far recall in the baseline yet; run ctxlab gate .*--update"
+        SpecError, match=r"no held far recall in the baseline yet; run ctxlab gate .*--update"
     ):
         run_gate(project / "budgets.toml")
 
 
 def test_bounds_by_themselves_need_no_baseline(project: Path) -> None:
-    change(project, 'margin = { recall_far = 0.02, tokens_mean = "1 %" }', "")
+    change(project, 'margin = { recall_far_held = 0.02, tokens_mean = "1 %" }', "")
     assert run_gate(project / "budgets.toml").passed
     assert not update_baseline(project / "budgets.toml").changes
 
@@ -214,7 +214,7 @@ def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) ->
     baseline = project / "baseline.json"
     update_baseline(project / "budgets.toml")
     assert "prices" not in json.loads(baseline.read_text())["experiments"]["logs"]
-    change(project, "recall_far = 0.02", 'cost_usd = "1 %"')
+    change(project, "recall_far_held = 0.02", 'cost_usd = "1 %"')
     update_baseline(project / "budgets.toml")
     assert run_gate(project / "budgets.toml").passed
     held = json.loads(baseline.read_text())
@@ -251,7 +251,7 @@ def test_an_update_says_what_changed_and_then_nothing(project: Path) -> None:
     change(project, "[logs.masking]", "[logs.masking]\nlimits = 12000")
     again = update_baseline(project / "budgets.toml")
     assert [(c.label, c.score and c.score.name) for c in again.changes] == [
-        ("logs / masking at 12,000", "recall_far"),
+        ("logs / masking at 12,000", "recall_far_held"),
         ("logs / masking at 12,000", "tokens_mean"),
         ("logs / masking at 16000", None),
     ]
@@ -331,7 +331,7 @@ WRONG = {
     ),
     "score": (
         "[logs.a]\nstrategy = 'full'\nmin = { recal_far = 0.5 }\n",
-        "logs: a: min: unknown score 'recal_far'; did you mean recall_far",
+        "logs: a: min: unknown score 'recal_far'; did you mean recall_far_held",
     ),
     "figure": (
         "[logs.a]\nstrategy = 'full'\nmax = { tokens_mean = 'much' }\n",
