@@ -20,6 +20,7 @@ from ctxlab.evaluation.describe import describe
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import METRICS, per_request_metric
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL
 from ctxlab.evaluation.results import Results
 from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.llm.base import Reply
@@ -154,7 +155,7 @@ def test_recordings_without_needs_are_evaluated_too() -> None:
     chat = [Recording(n, (Message("user", "hi"), Message("assistant", "hello"))) for n in "ab"]
     board = run(*chat).leaderboard()
     assert board["recall"].isna().all()
-    assert "far recall cannot compare the strategies" in run(*chat).verdict()
+    assert f"{HEADLINE_LABEL} cannot compare the strategies" in run(*chat).verdict()
 
 
 def test_recordings_may_come_from_an_iterator_of_any_length() -> None:
