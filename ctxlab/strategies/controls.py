@@ -236,10 +236,11 @@ class message_oracle(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Return a copy of the context with the messages that the next action needs."""
-        units = droppable_units(context) if context.excess > 0 else None
+        if context.excess <= 0:
+            return context
+        oracle_info, units = _oracle_info(self, context), droppable_units(context)
         if units is None:
             return context
-        oracle_info = _oracle_info(self, context)
         bounds, entries = units.bounds, context.entries
         first, last = entries[bounds[units.first]].start, entries[bounds[units.stop]].start
         window = _newest_units(units, ())

@@ -232,9 +232,9 @@ class names_in_place(BaseStrategy):
 
 
 def _names(message: Message) -> list[str]:
-    """Return the names in the text and in the arguments of a message."""
+    """Return the names in the text, the tool names and the arguments of a message."""
     values = (name for call in message.tool_calls for name in _names_in_arguments(call))
-    return [*(entity.text for entity in find_entities(message.text)), *values]
+    return [*(entity.text for entity in find_entities(message_text(message))), *values]
 
 
 def _names_in_arguments(call: ToolCall) -> Iterator[str]:

@@ -51,7 +51,10 @@ SPECS: tuple[str, ...] = tuple(
                 "panic(protect=1)",
                 "panic(protect=0, large=100, begin=30, end=20)",
                 "random_drop(3)",
+                "random_decay(3)",
             ),
+            *("name_list()", "word_list(separator='\\n')", "base64_text()"),
+            *("names_in_place()", "names_in_place(keep=3)", "tool_stubs(keep=2) | random_drop()"),
             "tool_result_cap(chars=60) | tool_stubs(keep=2)",
             "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",
             "rolling_summary(trigger=0.5, target=0.2, keep_recent=3) | panic(protect=2)",
@@ -83,7 +86,7 @@ SPECS: tuple[str, ...] = tuple(
             "first_and_last(first=4, last=3) | panic()",
             "tool_stubs(keep=1) | middle_out() | panic()",
             "recorded",
-            "oracle | panic()",
+            *("oracle | panic()", "tool_stubs(keep=2) | message_oracle()"),
             "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",
         )
     )

@@ -13,8 +13,10 @@ from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.table import Column, Figure, Table, frame_columns, legend_of
 from ctxlab.evaluation.metrics import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
+from ctxlab.strategies.base import SEEDS
 
 _DROP_ORDER = (
     *("question_overflow_rate", "question_tokens_mean", "answer_chance"),
@@ -83,10 +85,11 @@ def leaderboard_markdown(results: Results) -> str:
     Returns
     -------
     str
-        Markdown text. Each table has all columns, and its last rows are the controls.
+        Markdown text. Each table has all columns, also the spread of random controls over seeds, and
+        its last rows are the controls.
     """
     board = results.leaderboard()
-    columns = _score_columns(results, board)
+    columns = [*_score_columns(results, board), *frame_columns(board, _spread_figures(board))]
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
     names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
@@ -187,6 +190,18 @@ def describe_limit(limit: float) -> str:
 def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
     """Return the columns of all scores that have a heading and at least one value to show."""
     return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
+
+
+def _spread_figures(board: pd.DataFrame) -> list[Figure]:
+    """Return the column of the spread of the headline score over seeds, if it was measured."""
+    name = f"{HEADLINE_SCORE}_sd"
+    if name not in board:
+        return []
+    legend = (
+        f"sd: standard deviation of the {HEADLINE_LABEL} of a random control over {SEEDS} seeds; its "
+        "row shows their mean"
+    )
+    return [Figure(f"{HEADLINE_LABEL}\nsd", name, "share", legend, hide="nan")]
 
 
 def _figure(score: Score) -> Figure:

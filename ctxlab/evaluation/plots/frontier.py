@@ -36,7 +36,14 @@ _AXIS_LABELS = {
 _WIDE_NAME_CHARS = 56
 "the key has one column instead of two if a strategy has at least this many characters"
 
-_CONTROL_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
+_CONTROL_MARKERS = {
+    "full": "D",
+    "oracle": "^",
+    "message_oracle": "P",
+    "nothing": "v",
+    "random_drop": "s",
+    "random_decay": "p",
+}
 
 
 def plot_frontier(
