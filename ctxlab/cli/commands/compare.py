@@ -86,7 +86,7 @@ def command(
     Examples
     --------
     ctxlab compare runs/a rolling_summary 'tool_stubs | panic'
-    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --score recall_far_held --margin recall_far_held=0.02
+    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin recall_far_held=0.02
     ctxlab compare logs/ observation_mask sliding_window -l 200k --equal-tokens
     ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
     ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
