@@ -13,7 +13,6 @@ from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.table import Column, Figure, Table, frame_columns, legend_of
 from ctxlab.evaluation.metrics import Score
-from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
 from ctxlab.strategies.base import SEEDS
@@ -89,7 +88,10 @@ def leaderboard_markdown(results: Results) -> str:
         its last rows are the controls.
     """
     board = results.leaderboard()
-    columns = [*_score_columns(results, board), *frame_columns(board, _spread_figures(board))]
+    columns = [
+        *_score_columns(results, board),
+        *frame_columns(board, _spread_figures(results, board)),
+    ]
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
     names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
@@ -192,16 +194,18 @@ def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
     return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
 
 
-def _spread_figures(board: pd.DataFrame) -> list[Figure]:
-    """Return the column of the spread of the headline score over seeds, if it was measured."""
-    name = f"{HEADLINE_SCORE}_sd"
-    if name not in board:
-        return []
+def _spread_figures(results: Results, board: pd.DataFrame) -> list[Figure]:
+    """Return columns with the spread of scores with intervals over the seeds of random controls."""
     legend = (
-        f"sd: standard deviation of the {HEADLINE_LABEL} of a random control over {SEEDS} seeds; its "
-        "row shows their mean"
+        f"sd: standard deviation over {SEEDS} seeds of a random control, whose row has the means"
     )
-    return [Figure(f"{HEADLINE_LABEL}\nsd", name, "share", legend, hide="nan")]
+    found = []
+    for score in results.scores:
+        if f"{score.name}_sd" in board and "(95 %)" in score.heading:
+            head = f"{score.heading.removesuffix('(95 %)').strip()}\nsd"
+            found.append(Figure(head, f"{score.name}_sd", "share", legend, hide="nan"))
+            legend = ""
+    return found
 
 
 def _figure(score: Score) -> Figure:
