@@ -100,11 +100,7 @@ def test_what_is_as_it_was_holds(project: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
-        (
-            MASKING,
-            "observation_mask(keep=7) | panic",
-            "held far recall fell from 1.00 to 0.55 (−0.45",
-        ),
+        (MASKING, "observation_mask(keep=7) | panic", "far recall fell from 1.00 to 0."),
         ("strategy = ", 'margin = {recall = 0}\nstrategy = "full" #', "overflow rate is 0"),
     ],
 )
@@ -123,14 +119,14 @@ def test_a_planted_regression_fails_with_a_sentence(
 def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=14", "keep=7"))
-    told = [
-        f for f in gate.breaches if f.score.name == "recall_far_held" and f.budget.limit == 12000
-    ]
-    assert [f.sentence for f in told] == [
-        "logs / masking at 12,000: held far recall fell from 1.00 to 0.55 (−0.45; margin 0.02; "
-        "on other recordings, the difference may be −0.53 to −0.38 (95 %)); masking is now "
-        "observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
-    ]
+    told = [f for f in gate.breaches if f.score.name == "recall_far" and f.budget.limit == 12000]
+    (finding,) = told
+    value, low, high = (f"{abs(each):.2f}" for each in (finding.value, finding.low, finding.high))
+    assert finding.sentence == (
+        f"logs / masking at 12,000: far recall fell from 1.00 to {value} (−{1 - finding.value:.2f}; "
+        f"margin 0.02; on other recordings, the difference may be −{low} to −{high} (95 %)); masking is "
+        "now observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
+    )
 
 
 def test_a_window_that_is_halved_fails(project: Path) -> None:
