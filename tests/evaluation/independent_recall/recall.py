@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 FAR_TOKENS = 4000
@@ -34,6 +35,11 @@ class Said:
     content: str
     calls: list[Call] = field(default_factory=list)
     tokens: int = 0
+
+    @cached_property
+    def parts(self) -> tuple[str, list[Part]]:
+        """Text of the message, and its parts."""
+        return message_text(self)
 
 
 @dataclass
@@ -242,7 +248,7 @@ class Recall:
         self, messages: Sequence[Said], tools: str = "", folder: str | None = None
     ) -> None:
         self.messages, self.tools = messages, tools
-        self.texts, self.parts = zip(*map(message_text, messages), strict=True)
+        self.texts, self.parts = zip(*(message.parts for message in messages), strict=True)
         self.calls = [call for message in messages for call in message.calls]
         self.workspace = (folder or self.first_folder() or "").rstrip("/")
         self.schema_words = {call.name for call in self.calls}
@@ -362,7 +368,7 @@ class Recall:
             is_edited = each.stop - each.start == 1
             if each.form == "verbatim" or (is_edited and each.start not in earlier):
                 continue
-            text, _ = message_text(each.message)
+            text, _ = each.message.parts
             if not self.mentions(entity, text):
                 continue
             named = True
@@ -396,7 +402,7 @@ class Recall:
         """Check if a line contains an entity and its tool, and no entity that is not of the calls."""
         if not self.mentions(entity, line) or not self.mentions(Entity("tool", tool), line):
             return False
-        _, parts = message_text(self.messages[position])
+        _, parts = self.messages[position].parts
         calls = "\n".join(
             f"{p.tool} {self.texts[position][p.start : p.stop]}" for p in parts if p.tool
         )
@@ -451,15 +457,15 @@ class Recall:
         told = sum(character.isalnum() for word in words for character in word)
         return Source(text[first:last], start - first, told < 6)
 
-    def is_similar(self, need: Need, sent: Sequence[Sent]) -> bool:
+    def is_similar(self, need: Need, tier: str, sent: Sequence[Sent]) -> bool:
         """Check if the last two parts of a path are in a request that does not show the path."""
-        if need.entity.kind != "path" or self.tier(need, sent) in ("held", "named"):
+        if need.entity.kind != "path" or tier in ("held", "named"):
             return False
         parts = need.entity.text.split("/")[-2:]
         if len(parts) < 2 or not all(parts):
             return False
         ending = Entity("ending", "/".join(parts))
-        return any(self.mentions(ending, message_text(each.message)[0]) for each in sent)
+        return any(self.mentions(ending, each.message.parts[0]) for each in sent)
 
 
 def word_character(character: str) -> bool:
