@@ -82,17 +82,14 @@ URL = re.compile(r"""https?://[^\s"'\\,;<>()\[\]{}`]+""")
 WORD = re.compile(r"[\w./@~+#:-]*[\w/]")
 EDGES = ".:#+-"
 EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
-DATE = re.compile(
-    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?|\d\d?\.\d\d?\.\d{4}"
-)
+DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d.*)?|\d\d?[./]\d\d?[./]\d{4}")
 HASH = re.compile(r"(?=.*[a-f])(?=.*\d)[0-9a-f]{7,64}")
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
-SNAKE = re.compile(r"(?!.*\d{3})_*[^\W\d_][^\W_]*(_+[^\W_]+)+_*|__\w+__")
-ID = re.compile(r"(?=.*\d)(?=.*[^\W\d_])(?=.{4})[^\W_]+([_-][^\W_]+)*")
-CAMEL = re.compile(r"(?=.*[a-z][A-Z])[^\W\d_]+")
-DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-PLAIN = re.compile(r"[^\W\d_][a-z]*")
+NUMBER = re.compile(r"\d+\.\d+|\d{4,}")
+SNAKE = re.compile(r"(?!.*\d{3})_*[A-Za-z][A-Za-z0-9]*(_+[A-Za-z0-9]+)+_*|(?!.*\d{3})__\w+__")
+ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+CAMEL = re.compile(r"[A-Za-z]*[a-z][A-Z][A-Za-z]*")
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def is_path(word: str) -> bool:
@@ -152,8 +149,9 @@ def value_entities(value: Any) -> list[Entity]:
     if value is None or isinstance(value, bool):
         return []
     if isinstance(value, (int, float)):
-        counts = isinstance(value, float) or abs(value) >= 1000
+        counts = value % 1 or abs(value) >= 1000
         return [Entity("number", str(value))] if counts else []
+    value = value.strip()
     if re.fullmatch(r"\d{2,3}", value):
         return [Entity("id", f'"{value}"')]
     if found := text_entities(value):
@@ -178,6 +176,15 @@ def argument_leaves(call: Call) -> list[Any]:
             yield value
 
     return list(leaves(parsed_arguments(call)))
+
+
+def keys(value: Any) -> Iterator[str]:
+    """List the names of all parameters in the arguments of a call."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else []:
+        yield from keys(each)
 
 
 def parsed_arguments(call: Call) -> Any:
@@ -211,8 +218,8 @@ def message_text(message: Said) -> tuple[str, list[Part]]:
     text = message.content
     parts = [Part(0, len(text))]
     for call in message.calls:
-        for value in argument_leaves(call):
-            text += ("\n" if text else "") + call.name + " "
+        for value in argument_leaves(call) or [None]:
+            text += f"\n{call.name} "
             start = len(text)
             text += written_value(value)
             parts.append(Part(start, len(text), call.name))
@@ -253,8 +260,7 @@ class Recall:
         self.workspace = (folder or self.first_folder() or "").rstrip("/")
         self.schema_words = {call.name for call in self.calls}
         for call in self.calls:
-            arguments = parsed_arguments(call)
-            self.schema_words |= set(arguments) if isinstance(arguments, dict) else set()
+            self.schema_words |= set(keys(parsed_arguments(call)))
         self.known_mentions: dict[Entity, dict[int, list[int]]] = {}
         self.known_sources: dict[tuple[Entity, int], list[tuple[list[Source], str | None]]] = {}
         roles = [message.role for message in messages]
@@ -277,8 +283,12 @@ class Recall:
         """Write a path in its one form."""
         if entity.kind != "path":
             return entity
-        path = entity.text.removeprefix("./")
-        return Entity("path", path.removeprefix(self.workspace + "/") if self.workspace else path)
+        path = entity.text
+        if self.workspace:
+            path = path.removeprefix(self.workspace + "/")
+        while path.startswith("./"):
+            path = path[2:]
+        return Entity("path", path)
 
     def entities(self, text: str) -> set[Entity]:
         """Return the entities of a text, with paths in one form."""
@@ -304,7 +314,7 @@ class Recall:
     def ends_longer(self, text: str, start: int, path: str) -> bool:
         """Check if a path in a text is the end of a longer path."""
         before = text[:start]
-        if path[0] in "/.~" and re.search(r"[\w.~@+-]$", before[-1:]):
+        if path[0] in "/.~" and re.search(r"[A-Za-z0-9_.~@]$", before[-1:]):
             return True
         if not before.endswith("/"):
             return False
@@ -323,21 +333,23 @@ class Recall:
 
     # ----------------------------------------------------------------------------------------- needs
 
-    def arguments(self, request: int) -> list[Any]:
-        """Return the arguments of the action of a request."""
+    def arguments(self, request: int) -> list[list[Entity]]:
+        """Return the entities of each argument of the action of a request."""
         if not self.calls:
-            return [self.messages[request].content]
-        return [value for call in self.messages[request].calls for value in argument_leaves(call)]
+            return [text_entities(self.messages[request].content)]
+        calls = self.messages[request].calls
+        return [value_entities(value) for call in calls for value in argument_leaves(call)]
 
     def needs(self) -> list[Need]:
         """Return all needs of the recording."""
         found = []
+        first: dict[str, Entity] = {}
         for request in self.requests:
-            for number, value in enumerate(self.arguments(request)):
-                for entity in dict.fromkeys(map(self.written_once, value_entities(value))):
+            for number, used in enumerate(self.arguments(request)):
+                for entity in dict.fromkeys(map(self.written_once, used)):
                     if entity.kind == "identifier" and entity.text in self.schema_words:
                         continue
-                    if need := self.need(request, number, entity):
+                    if need := self.need(request, number, first.setdefault(entity.text, entity)):
                         found.append(need)
         return found
 
@@ -443,8 +455,8 @@ class Recall:
             below = text.find("\n", line_stop + 1, part.stop)
             below = part.stop if below < 0 else below
             pairs.append(self.source(entity, text, first, min(below, line_stop + 161), start))
-        is_only_line = part.tool and "\n" not in text[part.start : part.stop]
-        return [pair for pair in pairs if not pair.is_bare], part.tool if is_only_line else None
+        is_argument = part.tool and line.text == text[part.start : part.stop].strip()
+        return [pair for pair in pairs if not pair.is_bare], part.tool if is_argument else None
 
     def source(self, entity: Entity, text: str, first: int, last: int, start: int) -> Source:
         """Return a part of a text without spaces at its ends."""
@@ -452,7 +464,7 @@ class Recall:
             first += 1
         while last > start + len(entity.text) and text[last - 1].isspace():
             last -= 1
-        rest = URL.sub(" ", text[first:start] + " " + text[start + len(entity.text) : last])
+        rest = URL.sub(" ", text[first:last].replace(entity.text, " "))
         words = [word for word in WORD.findall(rest) if not list(word_entities(word))]
         told = sum(character.isalnum() for word in words for character in word)
         return Source(text[first:last], start - first, told < 6)
@@ -462,7 +474,7 @@ class Recall:
         if need.entity.kind != "path" or tier in ("held", "named"):
             return False
         parts = need.entity.text.split("/")[-2:]
-        if len(parts) < 2 or not all(parts):
+        if len(parts) < 2 or not any(character.isalnum() for character in parts[0]):
             return False
         ending = Entity("ending", "/".join(parts))
         return any(self.mentions(ending, each.message.parts[0]) for each in sent)
