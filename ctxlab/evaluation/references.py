@@ -32,7 +32,6 @@ from ctxlab.evaluation.source_lines import (
 from ctxlab.messages.entities import (
     Entity,
     ascii_words,
-    contains_entity,
     find_entities,
     find_entities_in_value,
     find_entity_offset,
@@ -195,7 +194,7 @@ class NeedIndex:
             words = ascii_words(tool_definitions)
             for number, entity in enumerate(self.used_entities):
                 own = ascii_words(entity.text)
-                if own <= words and contains_entity(tool_definitions, entity.text):
+                if own <= words and self.find_offset(entity, tool_definitions) >= 0:
                     found[number] = []
         return found[: len(ends)], dict(zip(short, found[len(ends) :], strict=True))
 
@@ -217,8 +216,9 @@ class NeedIndex:
             # Search by the entity's rarest word. Without ASCII words, search all non-ASCII messages.
             places = min((postings.get(word, []) for word in own), key=len, default=foreign)
             places = places[: bisect_left(places, end)]
-            if len(own) > 1 or entity.text.encode("ascii", "replace") not in own:
-                # The entity is not exactly one indexed word, so check that the messages contain it.
+            is_word = entity.text.encode("ascii", "replace") in own
+            if entity.kind == "path" or not is_word:
+                # An indexed word is not enough: a path must not be the end of a longer one.
                 places = [p for p in places if self.find_offset(entity, texts[p].full_text) >= 0]
             found.append(places)
         return found

@@ -45,19 +45,19 @@ class Entity(NamedTuple):
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
 _CHUNK = re.compile(r"[\w./@~+#:-]*[\w/]")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?\S*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?\S*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
 _HASH = re.compile(
     r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 # A snake_case token with three consecutive digits, such as mia_li_3668, is an id; read_utf8 is not.
-_SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)+_*|__\w+__)")
-_CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
+_SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_+[A-Za-z0-9]+)+_*|__\w+__)")
+_CAMEL = re.compile(r"[A-Za-z]*[a-z][A-Z][A-Za-z]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
-_PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
+_FILE = re.compile(r"[\w.@+-]*\w[\w.@+-]*\.[a-z][a-z0-9]{0,4}")
+_PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+")
 _DOT_PATH = re.compile(r"\.{1,2}/|\.\w")
-_NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
+_NUMBER = re.compile(r"\d+\.\d+|\d{4,}")
 _TOKEN_PATTERNS: tuple[tuple[EntityKind, re.Pattern[str]], ...] = (
     *(("hash", _HASH), ("number", _NUMBER), ("identifier", _SNAKE)),
     *(("id", _ID), ("identifier", _CAMEL), ("identifier", _DOTTED)),
@@ -354,6 +354,7 @@ def find_entity_offset(text: str, entity: str, start: int = 0) -> int:
     return -1
 
 
+_PATH_CHARS = _WORD_CHARS | frozenset(".~@")
 _DIFF_PREFIX = re.compile(r"(?:^|[\s\"'])[ab]/\Z")
 
 
@@ -385,17 +386,21 @@ def find_path_offset(text: str, path: str, workspace: str = "", start: int = 0) 
     (6, -1)
     >>> find_path_offset("see /repo/io.py", "io.py", workspace="/repo")
     10
+    >>> find_path_offset("in build/tmp", "/tmp"), find_path_offset("--to=/tmp", "/tmp")
+    (-1, 5)
     """
     start = find_entity_offset(text, path, start)
     while start >= 0:
-        if not start or text[start - 1] != "/":
-            return start
         before = text[max(start - len(workspace) - 3, 0) : start]
-        if before.endswith("./") and not before.endswith("../"):
-            return start
-        if workspace and before.endswith(f"{workspace}/"):
-            return start
-        if _DIFF_PREFIX.search(before[-3:]):
+        if not before.endswith("/"):
+            # Other paths begin with a letter or digit, and find_entity_offset has checked them.
+            if path[0] not in "/.~" or before[-1:] not in _PATH_CHARS:
+                return start
+        elif (
+            (before.endswith("./") and not before.endswith("../"))
+            or (workspace and before.endswith(f"{workspace}/"))
+            or _DIFF_PREFIX.search(before[-3:])
+        ):
             return start
         start = find_entity_offset(text, path, start + 1)
     return -1
