@@ -32,7 +32,7 @@ from ctxlab.evaluation.gate.check import check_results, run_gate, update_baselin
 from ctxlab.evaluation.gate.config import Bound, GateBudget, parse_bounds, read_gate_config
 from ctxlab.evaluation.gate.findings import Finding
 from ctxlab.evaluation.metrics import Score
-from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
 from ctxlab.messages.types import Message, Recording, ToolCall
@@ -100,7 +100,7 @@ def test_what_is_as_it_was_holds(project: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
-        (MASKING, "observation_mask(keep=7) | panic", "far recall fell from 1.00 to 0."),
+        (MASKING, "observation_mask(keep=7) | panic", f"{HEADLINE_LABEL} fell from 1.00 to 0."),
         ("strategy = ", 'margin = {recall = 0}\nstrategy = "full" #', "overflow rate is 0"),
     ],
 )
@@ -119,12 +119,12 @@ def test_a_planted_regression_fails_with_a_sentence(
 def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=14", "keep=7"))
-    told = [f for f in gate.breaches if f.score.name == "recall_far" and f.budget.limit == 12000]
+    told = [f for f in gate.breaches if f.score.name == HEADLINE_SCORE and f.budget.limit == 12000]
     (finding,) = told
     value, low, high = (f"{abs(each):.2f}" for each in (finding.value, finding.low, finding.high))
     assert finding.sentence == (
-        f"logs / masking at 12,000: far recall fell from 1.00 to {value} (−{1 - finding.value:.2f}; "
-        f"margin 0.02; on other recordings, the difference may be −{low} to −{high} (95 %)); masking is "
+        f"logs / masking at 12,000: {HEADLINE_LABEL} fell from 1.00 to {value} "
+        f"(−{1 - finding.value:.2f}; margin 0.02; on other recordings, the difference may be −{low} to −{high} (95 %)); masking is "
         "now observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
     )
 
@@ -333,7 +333,7 @@ WRONG = {
     ),
     "score": (
         "[logs.a]\nstrategy = 'full'\nmin = { recal_far = 0.5 }\n",
-        "logs: a: min: unknown score 'recal_far'; did you mean recall_far_held",
+        "logs: a: min: unknown score 'recal_far'; did you mean recall_far",
     ),
     "figure": (
         "[logs.a]\nstrategy = 'full'\nmax = { tokens_mean = 'much' }\n",
