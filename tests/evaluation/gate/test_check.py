@@ -124,7 +124,8 @@ def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(proj
     value, low, high = (f"{abs(each):.2f}" for each in (finding.value, finding.low, finding.high))
     assert finding.sentence == (
         f"logs / masking at 12,000: {HEADLINE_LABEL} fell from 1.00 to {value} "
-        f"(−{1 - finding.value:.2f}; margin 0.02; on other recordings, the difference may be −{low} to −{high} (95 %)); masking is "
+        f"(−{1 - finding.value:.2f}; margin 0.02; on other recordings, the difference may "
+        f"be −{low} to −{high} (95 %)); masking is "
         "now observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
     )
 
