@@ -20,7 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from ctxlab.messages.entities import contains_entity, count_plain_characters, find_entities
+from ctxlab.messages.entities import (
+    Entity,
+    contains_entity,
+    count_plain_characters,
+    find_entities,
+)
 from ctxlab.messages.types import Message
 
 MIN_PLAIN_CHARS = 6
@@ -86,7 +91,7 @@ class SourceLine(NamedTuple):
             return False
         line = text[text.rfind("\n", 0, at) + 1 : _line_end(text, at + len(entity))]
         return contains_entity(line, self.tool) and all(
-            contains_entity(self.call_text, found.text) for found in find_entities(line)
+            contains_entity(self.call_text, found.text) for found in entities_in_line(line)
         )
 
     def quote(self, entity: str) -> str:
@@ -217,6 +222,23 @@ def _source_line(
 def _line_end(text: str, start: int) -> int:
     end = text.find("\n", start)
     return len(text) if end < 0 else end
+
+
+@lru_cache(maxsize=2048)
+def entities_in_line(line: str) -> tuple[Entity, ...]:
+    """Find the entities of a line, and remember them: the lines of summaries are often the same.
+
+    Parameters
+    ----------
+    line : str
+        Line of a text that a strategy wrote.
+
+    Returns
+    -------
+    tuple of Entity
+        Distinct entities.
+    """
+    return find_entities(line)
 
 
 @lru_cache(maxsize=65536)

@@ -32,7 +32,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -43,8 +43,8 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.evaluation.references import ORIGINS, NeedIndex
-from ctxlab.evaluation.source_lines import message_segments, searchable_text
-from ctxlab.messages.entities import Entity, find_entities
+from ctxlab.evaluation.source_lines import entities_in_line, message_segments, searchable_text
+from ctxlab.messages.entities import Entity
 
 FAR_TOKENS = 4000
 """A need is far if it was last mentioned more than this many tokens before its use."""
@@ -375,14 +375,8 @@ def _names_in(needs: NeedIndex, text: str) -> set[str]:
     """Return the entities of a text, in the form that the index uses."""
     found: set[Entity] = set()
     for line in set(text.split("\n")):
-        found.update(_entities_in_line(line))
+        found.update(entities_in_line(line))
     return {needs.normalize(entity).text for entity in found}
-
-
-@lru_cache(maxsize=65536)
-def _entities_in_line(line: str) -> tuple[Entity, ...]:
-    """Find the entities of a line. The lines of successive summaries are mostly the same."""
-    return find_entities(line)
 
 
 def _is_used_soon(needs: NeedIndex, name: str, request: int) -> bool:
