@@ -87,8 +87,19 @@ def test_one_file_has_one_path(counter: TokenCounter) -> None:
             assert needs_of(counter, told, reads(path=used), **at_repo) == [
                 ("src/io.py", "user", 0)
             ]
-    other = Message("user", "look at lib/src/io.py")
-    assert needs_of(counter, other, reads(path="src/io.py"), **at_repo) == []
+
+
+def test_the_end_of_a_longer_path_is_another_path(counter: TokenCounter) -> None:
+    at_repo = {"meta": {"cwd": "/repo"}}
+    for longer, used in (
+        ("lib/src/io.py", "src/io.py"),
+        ("build/tmp", "/tmp"),
+        ("lib/store", "./store"),  # one word, which the index finds without a search
+        ("old.data.json", ".data.json"),
+    ):
+        assert needs_of(counter, Message("user", longer), reads(path=used), **at_repo) == []
+        told = Message("user", f"look at {used}")
+        assert len(needs_of(counter, told, reads(path=used), **at_repo)) == 1
 
 
 def test_the_first_folder_of_a_shell_is_the_workspace(counter: TokenCounter) -> None:

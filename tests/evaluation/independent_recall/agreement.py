@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from recall import Call, Need, Recall, Said, Sent
 
