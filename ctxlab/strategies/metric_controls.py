@@ -9,18 +9,16 @@ agent. Together they are the group ``metric_controls`` of the command line.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
 
-from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.entities import find_entities, find_entities_in_value
 from ctxlab.messages.types import Message, ToolCall, message_text
 from ctxlab.strategies.base import BaseStrategy
-from ctxlab.strategies.helpers.text import rewrite_calls
 
 _MAX_TOKEN_CHARS = 8
 "more characters per token than any of the texts below has on average"
@@ -173,9 +171,10 @@ class names_in_place(BaseStrategy):
     """Replaces each message between the first user message and the newest ones by its names.
 
     The messages keep their places and roles, and tool calls keep their ids, so that the request
-    stays valid; the arguments of a call become a list of their names. If the request exceeds the
-    budget, the oldest messages are dropped. What stands verbatim is what a window of ``keep``
-    messages sends, which is the strategy to compare with.
+    stays valid. The names in the arguments of a call are in the text of its message, and the call
+    has no arguments any more. If the request exceeds the budget, the oldest messages are dropped.
+    What stands verbatim is what a window of ``keep`` messages sends, which is the strategy to
+    compare with.
 
     Source: ctxlab; a control of the metric ``recall``.
 
@@ -220,23 +219,18 @@ class names_in_place(BaseStrategy):
         return context
 
     def _to_names(self, message: Message, _: ToolCall | None) -> Message:
-        content = self.separator.join(entity.text for entity in find_entities(message.text))
-        if not content and not message.tool_calls:
-            content = _NO_NAMES
-        named = message.replace(content=content or None)
-        return rewrite_calls(named, self._call_to_names) or named
-
-    def _call_to_names(self, call: ToolCall) -> ToolCall:
-        names = self.separator.join(dict.fromkeys(_names_in_arguments(call)))
-        return ToolCall(call.id, call.name, dump_json({"names": names}))
+        names = self.separator.join(dict.fromkeys(_names(message)))
+        # With its arguments, a call would say again what it did, and not only name what it used.
+        calls = tuple(ToolCall(call.id, call.name, "{}") for call in message.tool_calls)
+        return message.replace(content=names or (None if calls else _NO_NAMES), tool_calls=calls)
 
 
 def _names(message: Message) -> list[str]:
-    """Return the names in the text, the tool names and the arguments of a message."""
-    values = (name for call in message.tool_calls for name in _names_in_arguments(call))
-    return [*(entity.text for entity in find_entities(message_text(message))), *values]
-
-
-def _names_in_arguments(call: ToolCall) -> Iterator[str]:
-    for _, leaf in call.argument_leaves():
-        yield from (entity.text for entity in find_entities_in_value(leaf))
+    """Return the names in the text and in the arguments of a message."""
+    values = (
+        entity.text
+        for call in message.tool_calls
+        for _, leaf in call.argument_leaves()
+        for entity in find_entities_in_value(leaf)
+    )
+    return [*(entity.text for entity in find_entities(message.text)), *values]

@@ -11,6 +11,7 @@ from generated import conversations, limits, prepare_messages, strange_conversat
 from hypothesis import given
 from replaying import Sent, run
 
+from ctxlab.context.history import Form
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name, leaderboard_verdict
@@ -23,6 +24,7 @@ from ctxlab.strategies.registry import METRIC_CONTROLS
 from ctxlab.tokens.counter import TokenCounter
 
 LISTS = ("name_list()", "name_list(separator='\\n')", "word_list()", "base64_text()")
+IN_LINES = "names_in_place(separator='\\n')"
 KEEP = 10
 LIMITS = (8_000, 16_000)
 NEAR = 0.02
@@ -65,7 +67,9 @@ def test_each_list_holds_what_it_says_where_all_of_it_fits(
             between = texts_between(messages, sent)
             added = "".join(e.message.text for e in sent.entries if e.is_aggregate)
             if spec == "name_list()":
-                names = {entity.text for text in between for entity in find_entities(text)}
+                first, last = sent.context.history.head_length, len(between)
+                said = [message.text for message in messages[first : first + last]]
+                names = {entity.text for text in said for entity in find_entities(text)}
                 assert all(name in added for name in names)
             elif spec == "word_list()":
                 assert sorted({word for text in between for word in text.split()}) == added.split()
@@ -87,6 +91,8 @@ def test_names_in_place_keep_order_roles_and_pairs(
         assert tokens <= max(limit, minimum)
         for entry in sent.entries:
             said = messages[entry.start]
+            if entry.form is Form.REWRITTEN:
+                assert {call.arguments for call in entry.message.tool_calls} <= {"{}"}
             assert entry.stop == entry.start + 1
             assert entry.message.role == said.role
             assert [c.id for c in entry.message.tool_calls] == [c.id for c in said.tool_calls]
@@ -116,7 +122,7 @@ def real(recorded: Path) -> list[Recording]:
 def score(real: list[Recording]) -> Callable[[str, int], float]:
     """Return a function that looks up the headline score of a strategy on real recordings."""
     strategies = (
-        *("full", "nothing", *LISTS, "names_in_place()", f"names_in_place(keep={KEEP})"),
+        *("full", "nothing", *LISTS, "names_in_place()", IN_LINES, f"names_in_place(keep={KEEP})"),
         f"sliding_window(messages={KEEP})",
     )
     board = evaluate(real, strategies, LIMITS, progress=False).leaderboard()
@@ -135,7 +141,7 @@ gamed = pytest.mark.xfail(
 
 @gamed
 @pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("spec", [*LISTS, "names_in_place()"])
+@pytest.mark.parametrize("spec", [*LISTS, "names_in_place()", IN_LINES])
 def test_a_text_without_its_lines_recalls_what_nothing_recalls(
     score: Callable[[str, int], float], spec: str, limit: int
 ) -> None:
