@@ -5,8 +5,7 @@ text therefore *holds* an entity only if it contains, word for word, a source li
 earlier message that mentions the entity.
 
 - The source line is the part of the line within about 80 characters of the entity. It must contain at
-  least ``MIN_PLAIN_CHARS`` letters or digits in words that are not entities, and that are not part of
-  the entity itself.
+  least ``MIN_PLAIN_CHARS`` letters or digits in words that contain neither the entity nor another one.
 - A *bare* line has fewer. Together with the line before or after it, it is a source line if both
   lines together contain enough.
 - An argument of a tool call that consists of one bare line has no source line. A text holds it if
@@ -33,6 +32,9 @@ MIN_PLAIN_CHARS = 6
 
 MAX_LINE_CHARS = 160
 """A source line contains at most this many characters, or the entity if it is longer."""
+
+_SOME_NAME = "a_b"
+"an entity of the kind ``identifier``, which stands for any entity"
 
 FindOffset: TypeAlias = Callable[[str, int], int]
 """Function of a text and a start that returns the offset of the next mention of an entity, or -1."""
@@ -243,5 +245,8 @@ def entities_in_line(line: str) -> tuple[Entity, ...]:
 
 @lru_cache(maxsize=65536)
 def _is_informative(line: str, entity: str) -> bool:
-    """Return whether a line contains enough words that are not names."""
-    return count_plain_characters(line.replace(entity, " ")) >= MIN_PLAIN_CHARS
+    """Return whether a line contains enough words that are not names.
+
+    A word that contains the entity, such as a path with an id, is a name too.
+    """
+    return count_plain_characters(line.replace(entity, _SOME_NAME)) >= MIN_PLAIN_CHARS

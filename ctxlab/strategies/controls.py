@@ -228,7 +228,7 @@ class message_oracle(BaseStrategy):
     ...         Message("user", "a long story " * 400), Message("user", "Well?"),
     ...         Message("assistant", tool_calls=(call,)))
     >>> replay(Recording("a", said), message_oracle(), 60).needs["tier"].tolist()
-    ['in view']
+    ['held']
     """
 
     supports_live: ClassVar[bool] = False

@@ -9,12 +9,12 @@ agent. Together they are the group ``metric_controls`` of the command line.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
 
-from ctxlab._utils.jsonio import dump_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.entities import find_entities, find_entities_in_value
@@ -27,6 +27,7 @@ _MAX_TOKEN_CHARS = 8
 _STEP = 0.97
 "share of the pieces that should fit which are tried next, because tokens per piece vary"
 _NO_NAMES = "-"
+_WORD = re.compile(r"[\w./@~+#-]+")
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,8 +115,8 @@ class name_list(_TextOfAll):
 class word_list(_TextOfAll):
     """Replaces all messages between the first user message and the newest by a list of their words.
 
-    A word is a sequence of characters without whitespace. Each word is listed once, in alphabetical
-    order. If the list does not fit the budget, the words said last are kept.
+    A word is a sequence of letters, digits and the characters of paths. Each word is listed once, in
+    alphabetical order. If the list does not fit the budget, the words said last are kept.
 
     Source: ctxlab; a control of the metric ``recall``.
 
@@ -134,7 +135,7 @@ class word_list(_TextOfAll):
     "text between two words"
 
     def _pieces(self, message: Message) -> Iterable[str]:
-        return message_text(message).split()
+        return _WORD.findall(message_text(message))
 
     def _join(self, pieces: Sequence[str]) -> str:
         return self.separator.join(sorted(pieces))
@@ -173,9 +174,9 @@ class names_in_place(BaseStrategy):
     """Replaces each message between the first user message and the newest ones by its names.
 
     The messages keep their places and roles, and tool calls keep their ids, so that the request
-    stays valid; the arguments of a call become a list of their names. If the request exceeds the
-    budget, the oldest messages are dropped. What stands verbatim is what a window of ``keep``
-    messages sends, which is the strategy to compare with.
+    stays valid. The names of a call's arguments are listed in the text of its message. If the request
+    exceeds the budget, the oldest messages are dropped. What stands verbatim is what a window of
+    ``keep`` messages sends, which is the strategy to compare with.
 
     Source: ctxlab; a control of the metric ``recall``.
 
@@ -220,15 +221,17 @@ class names_in_place(BaseStrategy):
         return context
 
     def _to_names(self, message: Message, _: ToolCall | None) -> Message:
-        content = self.separator.join(entity.text for entity in find_entities(message.text))
+        values = (name for call in message.tool_calls for name in _names_in_arguments(call))
+        names = dict.fromkeys((*(each.text for each in find_entities(message.text)), *values))
+        content = self.separator.join(names)
         if not content and not message.tool_calls:
             content = _NO_NAMES
         named = message.replace(content=content or None)
-        return rewrite_calls(named, self._call_to_names) or named
+        return rewrite_calls(named, _without_arguments) or named
 
-    def _call_to_names(self, call: ToolCall) -> ToolCall:
-        names = self.separator.join(dict.fromkeys(_names_in_arguments(call)))
-        return ToolCall(call.id, call.name, dump_json({"names": names}))
+
+def _without_arguments(call: ToolCall) -> ToolCall:
+    return ToolCall(call.id, call.name, "{}")
 
 
 def _names(message: Message) -> list[str]:

@@ -464,7 +464,7 @@ class Recall:
             first += 1
         while last > start + len(entity.text) and text[last - 1].isspace():
             last -= 1
-        rest = URL.sub(" ", text[first:last].replace(entity.text, " "))
+        rest = URL.sub(" ", text[first:last].replace(entity.text, "a_b"))
         words = [word for word in WORD.findall(rest) if not list(word_entities(word))]
         told = sum(character.isalnum() for word in words for character in word)
         return Source(text[first:last], start - first, told < 6)
