@@ -73,6 +73,7 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
     legend = f"vs full: {what} in percent of the {what} of full history on the same requests"
     yield Column("vs full\n% (95 %)", cells, legend, drop=2, left=True)
     legend = score.legend or f"{kept}: {score.meaning}"
+    legend += " (availability: an upper bound)" if kept.startswith("recall") else ""
     cells = show.format_values(frame, kept, "interval")
     yield Column(f"{_gain_name(kept)}\n(95 %)", cells, legend, left=True)
     if tuning.heldout_clusters:
