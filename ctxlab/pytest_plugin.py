@@ -6,11 +6,11 @@ only when a test uses the fixture or the marker::
     def test_masking_keeps_what_is_needed(ctxlab_replay):
         found = ctxlab_replay("logs/", "observation_mask(keep=10) | panic", 8000)
         assert found.overflow_rate == 0
-        assert found.recall_far >= 0.6
+        assert found.recall_far_held >= 0.6
 
     @pytest.mark.ctxlab_budget(
         "logs/", "observation_mask(keep=10) | panic", 8000,
-        max_overflow_rate=0, min_recall_far=0.6,
+        max_overflow_rate=0, min_recall_far_held=0.6,
         baseline="tests/budgets.json", margin_tokens_mean="2 %",
     )
     def test_masking_holds():
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
 
 _MARKER_HELP = (
-    "ctxlab_budget(data, strategy, limit, *, model, reserve, max_SCORE, min_SCORE, baseline, "
-    "margin_SCORE, strict, name): replay recordings and fail if a score violates a bound"
+    "ctxlab_budget(data, strategy, limit, *, model, reserve, cache_ttl, fixed, max_SCORE, "
+    "min_SCORE, baseline, margin_SCORE, name): replay recordings and fail if a score violates a bound"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 
@@ -76,7 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """Return a function that replays recordings through a strategy.
 
-    ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0)`` returns ``ReplayScores``.
+    ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0, cache_ttl="recorded",
+    fixed="recorded")`` returns ``ReplayScores``; the options have the meaning of ``ctxlab.evaluate``.
     ``data`` is a path to recordings, a ``Recording``, a list of paths or a list of recordings. A second
     call with the same arguments returns the scores of the first call.
 
@@ -92,9 +93,17 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """
 
     def replay(
-        data: Any, strategy: Any, limit: float | str, model: str = "", *, reserve: int = 0
+        data: Any,
+        strategy: Any,
+        limit: float | str,
+        model: str = "",
+        *,
+        reserve: int = 0,
+        cache_ttl: str = "recorded",
+        fixed: int | str = "recorded",
     ) -> ReplayScores:
-        return _replay_once(pytestconfig, data, strategy, limit, model, reserve)
+        options = {"reserve": reserve, "cache_ttl": cache_ttl, "fixed": fixed}
+        return _replay_once(pytestconfig, data, strategy, limit, model, options)
 
     return replay
 
@@ -116,7 +125,7 @@ class ReplayScores:
         "row of the leaderboard: column name → value"
 
     def __getattr__(self, name: str) -> Any:
-        """Return the value of a leaderboard column, such as ``recall_far``."""
+        """Return the value of a leaderboard column, such as ``recall_far_held``."""
         figures = self.__dict__.get("scores", {})
         if name in figures:
             return figures[name]
@@ -139,7 +148,12 @@ _BROKEN_BOUNDS = pytest.StashKey[list[str]]()
 
 
 def _replay_once(
-    config: pytest.Config, data: Any, strategy: Any, limit: float | str, model: str, reserve: int
+    config: pytest.Config,
+    data: Any,
+    strategy: Any,
+    limit: float | str,
+    model: str,
+    options: dict[str, Any],
 ) -> ReplayScores:
     """Replay the recordings, or return the cached scores of a replay with the same arguments."""
     from pathlib import Path
@@ -159,7 +173,7 @@ def _replay_once(
     chosen = parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
     # Recordings are compared by id(), which stays unique because the cache keeps a reference to them.
     which = tuple(str(id(one)) if recordings else str(one) for one in several)
-    key = (which, chosen, parse_limit(limit), model, reserve)
+    key = (which, chosen, parse_limit(limit), model, *options.values())
     done = config.stash[_REPLAY_CACHE]
     if key not in done:
         paths = () if recordings else tuple(map(str, several))
@@ -169,7 +183,7 @@ def _replay_once(
             chosen,
             limit,
             model,
-            reserve=reserve,
+            **options,
             metrics=tuple(METRICS),
             data=paths,
             progress=False,
@@ -204,12 +218,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             gate = _check_budget(*asked.args, **asked.kwargs)
         except CtxlabError as error:
             pytest.fail(f"ctxlab_budget: {error}", pytrace=False)
-        for finding in gate.findings:
-            said = f"{'unclear: ' * (finding.outcome == 'unclear')}{finding.sentence}"
-            if gate.is_breach(finding):
-                broken.append(said)
-            elif finding.outcome == "unclear":
-                item.add_report_section("setup", "ctxlab", said)
+        broken += [finding.sentence for finding in gate.breaches]
     item.stash[_BROKEN_BOUNDS] = broken
 
 
@@ -235,8 +244,9 @@ def _check_budget(
     *,
     model: str = "",
     reserve: int = 0,
+    cache_ttl: str = "recorded",
+    fixed: int | str = "recorded",
     baseline: Any = None,
-    strict: bool = False,
     name: str = "",
     **bounds: Any,
 ) -> GateResults:
@@ -259,7 +269,8 @@ def _check_budget(
     if name in names:
         raise SpecError(f"several markers have name={name!r}; give each marker a different name")
     names.add(name)
-    results = _replay_once(item.config, data, strategy, limit, model, reserve).results
+    options = {"reserve": reserve, "cache_ttl": cache_ttl, "fixed": fixed}
+    results = _replay_once(item.config, data, strategy, limit, model, options).results
     chosen = str(results.requests["strategy"].iloc[0])
     of = " / ".join(filter(None, (item.nodeid, name)))
     budget = GateBudget(of, "", chosen, parse_limit(limit), parse_bounds(table, results.scores))
@@ -272,7 +283,7 @@ def _check_budget(
             stored.write_baseline(parts, file)
         then = parts.get(of)
     found = check_results(results, [budget], then, Path(baseline or ""), f"pytest {_UPDATE_OPTION}")
-    return GateResults(tuple(found), strict)
+    return GateResults(tuple(found))
 
 
 def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -288,7 +299,7 @@ def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for key, value in bounds.items():
         kind, _, score = key.partition("_")
         if kind not in table or not score:
-            known = ("model", "reserve", "baseline", "strict", "name")
+            known = ("model", "reserve", "cache_ttl", "fixed", "baseline", "name")
             raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
         table[kind][score] = value
     if not bounds:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.formats import FORMATS
 from ctxlab.formats.io.foreign import list_kinds
 from ctxlab.messages.types import Message, Recording, Usage
@@ -114,8 +115,10 @@ A metric measures each request. It summarises these measurements in scores, whic
 strategy and limit. In the tables, the level *request* marks columns of `Results.requests`, which has one
 row for each request of each strategy and limit. The level *score* marks columns of the leaderboard,
 which has one row per strategy and limit. Some scores have a 95 % interval, whose bounds are in two more
-columns: for `recall_far`, these are `recall_far_low` and `recall_far_high`.
-[What the numbers mean](numbers.md) explains the most important scores."""
+columns: for `HEADLINE`, these are `HEADLINE_low` and `HEADLINE_high`.
+[What the numbers mean](numbers.md) explains the most important scores.""".replace(
+        "HEADLINE", HEADLINE_SCORE
+    )
     parts = [intro]
     for name, metric in METRICS.items():
         rows = [[f"`{c.name}`", "request", c.unit, c.meaning] for c in metric.columns]

@@ -100,7 +100,7 @@ def cost_table(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
     for name, frame in runs.items():
         raw = frame[frame["strategy"] == RAW]
         length = raw.groupby("recording", observed=True).size()
-        far = _ratio_difference(frame, "far_seen", "far_arguments", MASK, RAW)
+        far = _ratio_difference(frame, "far_held", "far_arguments", MASK, RAW)
         rows.append(
             {
                 "scaffold": name,
@@ -113,7 +113,7 @@ def cost_table(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
                     )
                     for column, title in PRICES.items()
                 },
-                "far recall": "–" if np.isnan(far.estimate) else _format_ratio(far),
+                "held far recall": "–" if np.isnan(far.estimate) else _format_ratio(far),
             }
         )
     return _markdown(rows)
@@ -140,7 +140,7 @@ def length_table(runs: dict[str, pd.DataFrame]) -> str:
 
 
 def keep_table(recordings: dict[str, list[Recording]]) -> str:
-    """Return the table ``keep``: the smallest ``keep`` with a far recall of at least ``FLOOR``."""
+    """Return the table ``keep``: the smallest ``keep`` with a held far recall of at least ``FLOOR``."""
     rows = []
     for name, logs in recordings.items():
         specs = [f"observation_mask(keep={keep})" for keep in KEEPS]
@@ -149,18 +149,18 @@ def keep_table(recordings: dict[str, list[Recording]]) -> str:
         ten = board.iloc[KEEPS.index(10)]
         sums = results.runs.groupby(["cluster", "strategy"], observed=True, sort=False)
         above, below = (sums[c].sum().unstack()[list(board["strategy"])].to_numpy() for c in
-                        ("far_seen", "far_arguments"))  # fmt: skip
+                        ("far_held", "far_arguments"))  # fmt: skip
         low, high = _bootstrap_first(above, below)
         rows.append(
             {
                 "scaffold": name,
                 "clusters": len(above),
                 "requests, median": f"{results.runs['requests'].median():.0f}",
-                "far recall at 10": _format_interval(
-                    ten["recall_far"], ten["recall_far_low"], ten["recall_far_high"]
+                "held far recall at 10": _format_interval(
+                    ten["recall_far_held"], ten["recall_far_held_low"], ten["recall_far_held_high"]
                 ),
                 f"smallest keep at {FLOOR}": _format_keep(
-                    _first_sufficient(board["recall_far"].to_numpy())
+                    _first_sufficient(board["recall_far_held"].to_numpy())
                 ),
                 "95 % of draws": f"{_format_keep(low)}–{_format_keep(high)}"
                 if len(above) >= MIN_CLUSTERS

@@ -125,7 +125,8 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
         tokens = format_count(middle)
         print_note(
             f"about {tokens} tokens of each billed request (system prompt, tool definitions) are "
-            f"missing from the logs and from all results; leave room for them with --reserve {tokens}"
+            f"missing from the logs and from all results except the cost; leave room for them with "
+            f"--reserve {tokens}"
         )
 
 

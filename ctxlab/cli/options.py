@@ -48,6 +48,17 @@ def _parse_reserve(text: str) -> int:
     return int(parsed[0])
 
 
+def _parse_fixed(text: str) -> int | str:
+    parsed = parse_quantity(text)
+    if text == "recorded":
+        return text
+    if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
+        raise SpecError(
+            f"--fixed: expected recorded or 0 or more tokens, such as 25k, got {text!r}"
+        )
+    return int(parsed[0])
+
+
 def complete_from(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Return a function that completes names in the shell.
 
@@ -212,10 +223,24 @@ class Options:
         "the model that each recording names, else gpt-5.",
     )
     reserve: int | None = RESERVE
+    cache_ttl: str | None = option(
+        "--cache-ttl 5m|1h|recorded",
+        "How long the provider's prompt cache keeps what a request writes, where it sells two "
+        "lifetimes (Claude): 5m, 1h (dearer), or recorded: as each recording was billed, including "
+        "the requests that found the cache expired; 5m where no bills are recorded. Default: recorded.",
+        autocompletion=complete_from(lambda: ("5m", "1h", "recorded")),
+    )
+    fixed: int | None = option(
+        "--fixed TOKENS|recorded",
+        "Tokens of each request that no log contains (system prompt, tool definitions) and that the "
+        "cost includes: a number, 0 for none, or recorded: estimated from the bills of each recording, "
+        "0 without bills. Token counts never include them; use --reserve. Default: recorded.",
+        parser=_parse_fixed,
+    )
     min_recall: float | None = option(
         "--min-recall SHARE",
-        "Minimum far recall of a recommended strategy, as a share of the far recall of full "
-        "history. Default: 0.95.",
+        "Minimum recall of a recommended strategy, as a share of the recall of full history. The "
+        "recommendation names the recall score that it uses. Default: 0.95.",
     )
     metrics: list[str] | None = option(
         "--metric NAME",

@@ -252,10 +252,15 @@ class Context(Ledger):
         if self._sent is None:
             return self._prefix_tokens
         sent, entries = self._sent, self.entries
-        same = list(map(is_, sent, entries))
-        count = same.index(False) if False in same else len(same)
+        length, count, size = min(len(sent), len(entries)), 0, 16
+        while count < length:  # growing parts, because the first difference often comes early
+            same = list(map(is_, sent[count : count + size], entries[count : count + size]))
+            if False in same:
+                count += same.index(False)
+                break
+            count, size = count + len(same), size * 4
         # A strategy may create new messages with the same content, so compare by value too.
-        while count < len(same) and sent[count].message == entries[count].message:
+        while count < length and sent[count].message == entries[count].message:
             count += 1
         return sum([entry.tokens for entry in entries[:count]])
 
@@ -594,6 +599,33 @@ class Context(Ledger):
             begin, end = self.entries[start].start, self.entries[start + going - 1].stop
             if not (self._is_unit_boundary(begin) and self._is_unit_boundary(end)):
                 fork.maybe_invalid = True
+        return fork
+
+    def fork_selecting(self, entries: list[Entry], tokens: int) -> Context:
+        """Return a fork of the context that contains only some of its units.
+
+        A fork is a copy for one request. This method does not look at dropped entries, so it is fast
+        enough to choose the units of each request anew from a long history.
+
+        Parameters
+        ----------
+        entries : list of Entry
+            Entries of this context to keep, in the same order. The entries of a unit, which is a tool
+            call with its results or any other message, must be kept or dropped together.
+        tokens : int
+            Number of tokens of these entries.
+
+        Returns
+        -------
+        Context
+            Fork of the context, with only these entries.
+        """
+        fork = self._make_fork(self.entries)
+        if self._sent is None:  # otherwise, the fork is compared with the previous request
+            pairs = enumerate(zip(self.entries, entries, strict=False))
+            same = (index for index, (old, new) in pairs if old is not new)
+            fork._invalidate_from(next(same, len(entries)))
+        fork.entries, fork.tokens, fork.version = entries, tokens, self.version + 1
         return fork
 
     def _make_fork(self, entries: list[Entry]) -> Context:

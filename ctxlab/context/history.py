@@ -100,7 +100,7 @@ class Entry:
 
 
 class OracleInfo(Protocol):
-    """Protocol of objects that tell the control strategy ``oracle`` what the next action will use."""
+    """Protocol of objects that tell the control ``oracle`` what the next action will use."""
 
     def needed(self, position: int) -> Sequence[tuple[int, str]]:
         """Return the paths, ids and names that a recorded action uses, with their last mentions.
@@ -117,6 +117,23 @@ class OracleInfo(Protocol):
         sequence of (int, str)
             One pair for each path, id or name: the position of the last earlier message that
             mentions it, and its text. The text is empty if the whole message is needed.
+        """
+
+    def needed_messages(self, position: int) -> Sequence[tuple[float, Sequence[int]]]:
+        """Return the messages that mention what a recorded action uses.
+
+        If the request asks a probe instead, these are the messages of the probe's evidence.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history of the recorded assistant message, which contains the action.
+
+        Returns
+        -------
+        sequence of (float, sequence of int)
+            One pair for each path, id or name: its weight, and the positions of all earlier messages
+            that mention it, in ascending order.
         """
 
     def passage(self, position: int, text: str) -> str:

@@ -59,12 +59,12 @@ def preview_question(
     --------
     >>> from ctxlab.context.context import Budget
     >>> from ctxlab.context.history import History
-    >>> from ctxlab.strategies import random_drop
+    >>> from ctxlab.strategies import random_decay
     >>> from ctxlab.tokens.counter import TokenCounter
     >>> said = [Message("user", f"line {i}") for i in range(9)]
     >>> context = Context(Budget(40), History(TokenCounter("gpt-4o"), said))
     >>> context.advance(9)
-    >>> sent = random_drop()(preview_question(context, Message("user", "Which line?")))
+    >>> sent = random_decay()(preview_question(context, Message("user", "Which line?")))
     >>> [m.content for m in sent.messages], len(context.messages), context.strategy_state
     (['line 0', 'line 1', 'line 6', 'line 7', 'Which line?'], 9, {})
     >>> len(context.history)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,8 +27,14 @@ from ctxlab.llm.base import Client
 from ctxlab.messages.content_parts import missing_calls_warning
 from ctxlab.messages.types import Message, Probe, Recording, message_text
 from ctxlab.messages.validation import find_violations, is_valid
-from ctxlab.strategies.base import Strategy
+from ctxlab.strategies.base import Strategy, seeded_strategies
 from ctxlab.tokens.billing import BilledSession, compare_counts_with_bills
+from ctxlab.tokens.cache_timeline import (
+    AS_RECORDED,
+    CacheTimeline,
+    CostSettings,
+    build_cache_timeline,
+)
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import Model, rules_provider
 from ctxlab.tokens.profiles import profile_key
@@ -78,6 +85,8 @@ class PreparedRecording:
     model : Model, optional
         Model whose prices and cache rules apply, and whose provider decides which requests are
         valid. None takes the model of ``counter``.
+    costs : CostSettings, optional
+        Assumptions about the prompt cache and the unlogged tokens, for the cost of requests.
     """
 
     def __init__(
@@ -87,7 +96,9 @@ class PreparedRecording:
         client: Client | None = None,
         format_probe: ProbeFormatter | None = probe_to_message,
         model: Model | None = None,
+        costs: CostSettings = AS_RECORDED,
     ) -> None:
+        self.costs = costs
         self.recording = recording
         self.counter = counter
         self.history = History(counter, recording.messages, model)
@@ -114,7 +125,25 @@ class PreparedRecording:
     @cached_property
     def needs(self) -> NeedIndex:
         """Index of the needs: entities that a recorded action uses and an earlier message mentioned."""
-        return NeedIndex(self.history, render_tools(list(self.recording.tools)))
+        workspace = self.recording.meta.get("cwd")
+        return NeedIndex(
+            self.history,
+            render_tools(list(self.recording.tools)),
+            workspace=workspace if isinstance(workspace, str) else None,
+        )
+
+    @cached_property
+    def invalid_requests(self) -> list[bool]:
+        """For each recorded model call: True if the provider would reject the full history before it."""
+        messages, entries = self.recording.messages, self.history.entries
+        if self.valid:
+            return [
+                not _starts_validly(entries[:position], self.provider)
+                for position in self.request_positions
+            ]
+        return [
+            not is_valid(messages[:position], self.provider) for position in self.request_positions
+        ]
 
     @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
@@ -160,6 +189,34 @@ class PreparedRecording:
             For each entity that the call uses: the position of its last mention, and its text.
         """
         return self.needs.needed(position)
+
+    def needed_messages(self, position: int) -> Sequence[tuple[float, Sequence[int]]]:
+        """Return the messages that mention what a recorded model call uses, for ``message_oracle``.
+
+        Parameters
+        ----------
+        position : int
+            Position of the recorded model call.
+
+        Returns
+        -------
+        list of (float, list of int)
+            For each need: one divided by the number of needs of its argument, and the positions of
+            its earlier mentions in ascending order.
+        """
+        needs = self.needs
+        request = bisect_left(self.request_positions, position)
+        if request == len(self.request_positions) or self.request_positions[request] != position:
+            return []
+        rows = slice(*needs.request_offsets[request : request + 2].tolist())
+        arguments = needs.argument[rows].tolist()
+        counts = Counter(arguments)
+        first = needs.mention_offsets[needs.entity[rows]].tolist()
+        stop = (needs.last_mention_row[rows] + 1).tolist()
+        return [
+            (1 / counts[argument], needs.mentions[i:j].tolist())
+            for argument, i, j in zip(arguments, first, stop, strict=True)
+        ]
 
     def passage(self, position: int, text: str) -> str:
         """Return the line of a message that contains an entity, such as a path or an id.
@@ -209,18 +266,55 @@ class PreparedRecording:
         return compare_counts_with_bills(self.recording, counts, self.counter)
 
     @property
+    def _bills_apply(self) -> bool:
+        """True if the models of the recording and the counter belong to the same family."""
+        model = self.recording.model
+        return model is not None and profile_key(model) == profile_key(self.counter.model)
+
+    @property
+    def unlogged_tokens(self) -> int | None:
+        """Number of tokens per request that were billed but are not in the recording.
+
+        It is None if it is unknown, or if the models of the recording and the counter belong to
+        different families.
+        """
+        return self.bills.fixed if self._bills_apply and self.bills else None
+
+    @property
+    def priced_fixed_tokens(self) -> int:
+        """Number of unlogged tokens that the cost of each request includes; see ``CostSettings``."""
+        given = self.costs.fixed
+        return max(self.unlogged_tokens or 0, 0) if given == "recorded" else given
+
+    @cached_property
+    def priced_reasoning_tokens(self) -> dict[int, int]:
+        """Tokens of the hidden reasoning that the cost of requests includes, by message position.
+
+        They are included where the bills contain them, which is where the bills reveal the unlogged
+        tokens; see ``CostSettings.fixed``.
+        """
+        if self.costs.fixed != "recorded" or self.unlogged_tokens is None:
+            return {}
+        found = enumerate(map(self.counter.count_reasoning, self.recording.messages))
+        return {place: tokens for place, tokens in found if tokens}
+
+    @cached_property
+    def cache_timeline(self) -> CacheTimeline:
+        """State of the prompt cache at each request; see ``CostSettings.cache_ttl``."""
+        ttl = self.costs.cache_ttl
+        if ttl == "recorded" and not self._bills_apply:
+            ttl = "5m"
+        return build_cache_timeline(self.recording, self.request_positions, self.model.cache, ttl)
+
+    @property
     def manifest_entry(self) -> dict[str, Any]:
         """Entry of the recording in a manifest: ``description``, ``unlogged`` and ``digest``.
 
-        ``unlogged`` is the number of tokens per request that were billed but are not in the
-        recording. It is None if it is unknown, or if the models of the recording and the counter
-        belong to different families.
+        ``unlogged`` is ``unlogged_tokens``.
         """
-        model = self.recording.model
-        same_family = model is not None and profile_key(model) == profile_key(self.counter.model)
         return {
             **self.description,
-            "unlogged": self.bills.fixed if same_family and self.bills else None,
+            "unlogged": self.unlogged_tokens,
             "digest": recording_digest(self.recording),
         }
 
@@ -285,6 +379,14 @@ class Trace:
     "for each probe: entries of the request that would ask the probe; the last one is the question"
     preview_ledgers: list[Ledger] = field(default_factory=list)
     "for each probe: the strategy's events and model calls while it built the request of the probe"
+    other_draws: list[Trace] = field(default_factory=list)
+    """replays of the same configuration with other seeds, if the strategy is random and has no seed;
+    metrics average over them"""
+
+    @property
+    def draws(self) -> list[Trace]:
+        """Trace itself, followed by the replays of the same configuration with other seeds."""
+        return [self, *self.other_draws]
 
 
 def replay_trace(
@@ -349,9 +451,9 @@ def replay_trace(
 
 
 class EvidenceOracleInfo:
-    """Source of information for the control ``oracle``: a probe's evidence that fits the budget.
+    """Source of information for oracles: a probe's evidence that fits the budget.
 
-    The shortest messages are chosen first, so that as many evidence messages as possible fit.
+    ``needed`` chooses the shortest messages first, so that as many evidence messages as possible fit.
 
     Parameters
     ----------
@@ -392,6 +494,22 @@ class EvidenceOracleInfo:
                 break
             found.append((place, ""))
         return sorted(found)
+
+    def needed_messages(self, position: int) -> Sequence[tuple[float, Sequence[int]]]:
+        """Return the positions of all evidence messages before the probe.
+
+        Parameters
+        ----------
+        position : int
+            Position of the request; not used.
+
+        Returns
+        -------
+        list of (float, list of int)
+            One pair for each evidence message: 1.0 and its position.
+        """
+        end = self._context.history_length
+        return [(1.0, [place]) for place in sorted(self._probe.evidence) if 0 <= place < end]
 
     def passage(self, position: int, text: str) -> str:
         """Return the whole text of a message.
@@ -465,7 +583,8 @@ def replay_traces(
     """Replay a recording through each strategy under each budget.
 
     A strategy that never reads its budget builds the same requests under all budgets. It is
-    therefore replayed only once, unless there are observers.
+    therefore replayed only once, unless there are observers. A random strategy without a seed is
+    replayed with several seeds (see ``Trace.other_draws``).
 
     Parameters
     ----------
@@ -491,7 +610,11 @@ def replay_traces(
             if number in blind:
                 trace = replace(blind[number], budget=budget)
             else:
-                trace = replay_trace(prepared, strategy, budget, observers)
+                trace, *others = (
+                    replace(replay_trace(prepared, seeded, budget, observers), strategy=strategy)
+                    for seeded in seeded_strategies(strategy)
+                )
+                trace.other_draws = others
                 if not trace.context.budget_read and not observers:
                     blind[number] = trace
             traces.append(trace)

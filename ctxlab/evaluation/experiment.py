@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.draws import average_draws, sum_draws
 from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
@@ -30,6 +31,7 @@ from ctxlab.llm.batch import add_cache_hint
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
+from ctxlab.tokens.cache_timeline import AS_RECORDED, CacheTtl, CostSettings
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.models import find_model, find_model_without_warning
 from ctxlab.tokens.prices import Prices
@@ -49,6 +51,8 @@ def evaluate(
     model: str | None = None,
     *,
     reserve: int = 0,
+    cache_ttl: CacheTtl = "recorded",
+    fixed: int | Literal["recorded"] = "recorded",
     metrics: str | Metric | Iterable[str | Metric] = tuple(METRICS),
     data: Sequence[str] = (),
     workers: int | None = None,
@@ -74,6 +78,10 @@ def evaluate(
         ``DEFAULT_MODEL`` if the recording does not name one.
     reserve : int, default 0
         Tokens of the limit kept for the reply.
+    cache_ttl : {"recorded", "5m", "1h"}, default "recorded"
+        Lifetime of cache writes; see ``ctxlab.tokens.cache_timeline.CostSettings``.
+    fixed : int or "recorded", default "recorded"
+        Unlogged tokens per request that the cost includes; see the same class.
     metrics : str, Metric or iterable of them, optional
         Metrics to compute; all built-in metrics if left out.
     data : sequence of str, optional
@@ -106,8 +114,9 @@ def evaluate(
         If a model call of a strategy fails.
     """
     check_recordings(recordings)
+    costs = CostSettings(cache_ttl, fixed)
     grid = ExperimentGrid.from_arguments(
-        strategies, limits, model, reserve, metrics, profile, project
+        strategies, limits, model, reserve, metrics, profile, project, costs
     )
     if grid.strategy_models:
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
@@ -139,6 +148,8 @@ class ExperimentGrid:
     "name of each metric"
     client: Client | None = None
     "client for the model calls of strategies"
+    costs: CostSettings = AS_RECORDED
+    "assumptions about the prompt cache and the unlogged tokens"
 
     @classmethod
     def from_arguments(
@@ -150,6 +161,7 @@ class ExperimentGrid:
         metrics: str | Metric | Iterable[str | Metric],
         profile: TokenProfile | Iterable[TokenProfile] | None = None,
         project: str | Path = "",
+        costs: CostSettings = AS_RECORDED,
     ) -> ExperimentGrid:
         """Create a grid from user input: check the values and look up strategies and metrics by name.
 
@@ -169,6 +181,8 @@ class ExperimentGrid:
             Calibrations of token counts, one per model family.
         project : str or Path, optional
             Folder of the project whose stored calibrations are used if ``profile`` is None.
+        costs : CostSettings, optional
+            Assumptions about the prompt cache and the unlogged tokens.
 
         Returns
         -------
@@ -199,7 +213,7 @@ class ExperimentGrid:
         made = tuple(map(_resolve_metric, measures))
         names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
         model_choice = ModelChoice.from_options(model, profile, project)
-        return cls(unique, bounds, reserve, model_choice, made, names)
+        return cls(unique, bounds, reserve, model_choice, made, names, costs=costs)
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
@@ -251,7 +265,7 @@ class ExperimentGrid:
         """
         ask = probe_to_message if any(m.uses_probes for m in self.metrics) else None
         counter = self.model_choice.counter_for(recording)
-        return PreparedRecording(recording, counter, self.client, ask)
+        return PreparedRecording(recording, counter, self.client, ask, costs=self.costs)
 
     def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
         """Replay a recording through every configuration.
@@ -290,10 +304,13 @@ class ExperimentGrid:
         ReplayOutcome
             Measurements of each configuration and request.
         """
-        columns = measure_metrics(self.metrics, prepared, traces) if traces else {}
+        draws = [draw for trace in traces for draw in trace.draws]
+        figures = _measure_draws(self.metrics, prepared, draws) if draws else {}
+        columns = average_draws(figures, traces)
         limits = [trace.budget.limit for trace in traces]
-        calls = collect_strategy_calls(traces)
-        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls)
+        calls = collect_strategy_calls(draws)
+        sums = sum_draws(figures, traces, self.scores)
+        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums)
 
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Create the manifest: a description from which the experiment can be run again.
@@ -324,6 +341,8 @@ class ExperimentGrid:
                 "model": self.model_choice.model,
                 "profiles": msgspec.to_builtins(self.model_choice.profiles_for(used)),
                 "reserve": self.reserve,
+                "cache_ttl": self.costs.cache_ttl,
+                "fixed": self.costs.fixed,
                 "metrics": list(self.metric_names),
             },
             "tokens": {name: self.model_choice.accuracy_note_for(name) for name in used},
@@ -354,9 +373,17 @@ def measure_metrics(
     Returns
     -------
     dict of str to numpy.ndarray of shape (traces, requests)
-        Measurements by column name.
+        Measurements by column name; of a random strategy, the means over its seeds.
     """
-    return {k: v for metric in metrics for k, v in metric.measure(prepared, traces).items()}
+    draws = [draw for trace in traces for draw in trace.draws]
+    return average_draws(_measure_draws(metrics, prepared, draws), traces)
+
+
+def _measure_draws(
+    metrics: Iterable[Metric], prepared: PreparedRecording, draws: Sequence[Trace]
+) -> dict[str, FloatArray]:
+    """Compute the columns of several metrics, with one row for each seed of each configuration."""
+    return {k: v for metric in metrics for k, v in metric.measure(prepared, draws).items()}
 
 
 def _prices_to_dict(prices: Prices) -> dict[str, Any]:

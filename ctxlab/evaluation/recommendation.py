@@ -1,30 +1,62 @@
-"""Recommend the cheapest strategy that keeps enough far recall, in one sentence.
+"""Recommend the cheapest strategy that keeps enough recall, in one paragraph.
 
-Far recall is the share of needs in view among those that were last mentioned more than 4,000 tokens
-earlier. A strategy qualifies if all of its requests fit the limit, and if the provider would reject
-its requests no more often than those of the full history. Controls never qualify. The decision uses
-the point estimates. The sentence also reports the interval of far recall.
+Recall is the headline score here (``HEADLINE_SCORE``). A strategy qualifies if all of its requests fit
+the limit, if the provider would accept each of its requests for which it would accept the full history,
+and if it can be deployed: controls and strategies that need the log of a recording never qualify. The
+decision uses the point estimates. The paragraph says what the intervals add:
+
+- If the interval of the difference between the strategy and the required recall contains 0, the
+  recordings do not settle whether the strategy has this recall on other recordings. The paragraph then
+  contains the smallest difference that they could show (see ``ctxlab.evaluation.bootstrap``).
+- The strategy is compared with chance (``random_drop``) only if chance sent equally many tokens.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
-from ctxlab.strategies.registry import CONTROLS
+from ctxlab.evaluation.bootstrap import POWER, RatioDifference, ratio_difference
+from ctxlab.evaluation.metrics.base import FloatArray
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS, HEADLINE_LABEL, HEADLINE_SCORE
+from ctxlab.strategies.registry import is_control
 
-_REQUIRED_COLUMNS = frozenset({"recall_far", "cost_usd", "overflow_rate", "invalid_rate"})
+ConfigurationKey: TypeAlias = tuple[float, str]
+"""Key of a configuration: the limit, and the strategy as a string."""
+HeadlineSums: TypeAlias = Callable[[Sequence[ConfigurationKey]], tuple[FloatArray, FloatArray]]
+"""Function that returns the numerators and denominators of the headline score for configurations, as
+arrays of shape ``(clusters, configurations)``."""
+
+_REQUIRED_COLUMNS = frozenset(
+    {
+        HEADLINE_SCORE,
+        "far_arguments",
+        "cost_usd",
+        "tokens_mean",
+        "overflow_rate",
+        "newly_invalid_rate",
+    }
+)
 _ROUNDING_TOLERANCE = 1e-12
+_EQUAL_TOKENS = 0.05
+"largest difference of the mean tokens, as a share, at which a strategy is compared with chance"
+_MAX_DIGITS = 6
 _MIN_FAR_ARGUMENTS = 10
 """minimum number of arguments of tool calls with a far need for a recommendation; far recall computed
 from fewer arguments is not reliable"""
 _MAX_FALLBACK_RATE = 0.05
 "the verdict mentions the share of fallbacks among a strategy's summaries if it exceeds this"
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"[A-Za-z_][\w.]*(?![\w.]*=)")
+"name in a strategy expression, but not the name of a parameter"
 
 
 def control_name(strategy: str) -> str:
-    """Return the name of the first control (reference strategy) in a strategy or pipeline.
+    """Return the name of the first control in a strategy, also inside a pipeline or another strategy.
 
     ``full`` is a control only if it is the whole strategy, because it changes nothing in a pipeline.
 
@@ -42,10 +74,11 @@ def control_name(strategy: str) -> str:
     --------
     >>> control_name("oracle() | panic()"), control_name("full()"), control_name("full() | panic()")
     ('oracle', 'full', '')
+    >>> control_name("hysteresis(recorded(), trigger=0.9)")
+    'recorded'
     """
-    steps = [step.split("(")[0].strip() for step in strategy.split(" | ")]
-    found = [step for step in steps if step in CONTROLS and (step != "full" or len(steps) == 1)]
-    return found[0] if found else ""
+    names = _NAME.findall(_QUOTED.sub("", strategy))
+    return next((n for n in names if is_control(n) and (n != "full" or len(names) == 1)), "")
 
 
 def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
@@ -67,42 +100,38 @@ def control_names(leaderboard: pd.DataFrame) -> pd.Series[str]:
 def usable_rows(leaderboard: pd.DataFrame) -> pd.Series[bool]:
     """Find the leaderboard rows whose requests fit the limit and would be accepted by the provider.
 
-    A row is usable if none of its requests overflows, and if the provider would reject its requests
-    no more often than those of the full history.
+    A row is usable if none of its requests overflows, and if the provider would accept each of its
+    requests for which it would accept the full history.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
-        Leaderboard of an evaluation. If it has no column ``overflow_rate`` or ``invalid_rate``,
-        the condition on this column is not checked.
+        Leaderboard of an evaluation. If it has no column ``overflow_rate`` or
+        ``newly_invalid_rate``, the condition on this column is not checked.
 
     Returns
     -------
     pandas.Series of bool
         True for each usable row.
     """
-    full = control_names(leaderboard) == "full"
     fit = pd.Series(True, index=leaderboard.index)
-    if "overflow_rate" in leaderboard:
-        fit &= leaderboard["overflow_rate"] <= 0
-    if "invalid_rate" in leaderboard:
-        accepted = leaderboard.loc[full, "invalid_rate"].max() if full.any() else 0.0
-        fit &= leaderboard["invalid_rate"] <= accepted + _ROUNDING_TOLERANCE
+    for flaw in ("overflow_rate", "newly_invalid_rate"):
+        if flaw in leaderboard:
+            fit &= leaderboard[flaw] <= 0
     return fit
 
 
 def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.DataFrame:
     """Return the leaderboard rows that qualify for a recommendation, cheapest first.
 
-    A row qualifies if it is usable (see ``usable_rows``), is not a control and keeps enough far
-    recall.
+    A row qualifies if it is usable (see ``usable_rows``), is not a control and keeps enough recall.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
         Leaderboard of an evaluation.
     min_recall : float, default 0.95
-        Minimum far recall, as a share of the far recall of full history.
+        Minimum of the headline recall score, as a share of its value for full history.
 
     Returns
     -------
@@ -112,51 +141,71 @@ def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.D
     if _no_verdict_reason(leaderboard):
         return leaderboard.iloc[:0]
     control = control_names(leaderboard)
-    full = leaderboard[control == "full"]
-    goal = min_recall * (float(full["recall_far"].max()) if len(full) else 1.0)
     usable = leaderboard[usable_rows(leaderboard) & (control == "")]
-    keeps = usable[usable["recall_far"] >= goal - _ROUNDING_TOLERANCE]
+    goal = _required_recall(leaderboard, min_recall)
+    keeps = usable[usable[HEADLINE_SCORE] >= goal - _ROUNDING_TOLERANCE]
     return keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable")
 
 
-def leaderboard_verdict(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> str:
-    """Recommend a strategy of a leaderboard in one sentence.
+def leaderboard_verdict(
+    leaderboard: pd.DataFrame, headline_sums: HeadlineSums, min_recall: float = 0.95
+) -> str:
+    """Recommend a strategy of a leaderboard in one paragraph.
 
     Parameters
     ----------
     leaderboard : pandas.DataFrame
         Leaderboard of an evaluation.
+    headline_sums : HeadlineSums
+        Function that returns the sums of the headline score, such as ``Results.headline_sums``.
     min_recall : float, default 0.95
-        Minimum far recall, as a share of the far recall of full history.
+        Minimum of the headline recall score, as a share of its value for full history.
 
     Returns
     -------
     str
-        Sentence that names the cheapest qualifying strategy. If none qualifies, it names the
-        strategy with the highest far recall or says why there is no recommendation.
+        Paragraph that names the cheapest qualifying strategy. If none qualifies, it names the
+        strategy with the highest recall or says why there is no recommendation.
     """
     if said := _no_verdict_reason(leaderboard):
         return said
-    control = control_names(leaderboard)
-    chosen = leaderboard[control == ""]
-    usable = chosen[usable_rows(leaderboard)[control == ""]]
-    goal = f"at least {min_recall:g} times the far recall of full history"
+    chosen = leaderboard[control_names(leaderboard) == ""]
+    usable = chosen[usable_rows(chosen)]
+    goal = _required_recall(leaderboard, min_recall)
     if usable.empty:
         fitting = chosen[chosen["overflow_rate"] <= 0]
         why = "every strategy exceeds its limit at some request"
         if len(fitting):
-            refused = fitting["invalid_rate"].min()
-            why = f"the provider would reject at least {refused:.0%} of the requests of each that fits"
-        return f"No strategy has {goal}: {why}."
+            refused = fitting["newly_invalid_rate"].min()
+            why = (
+                "of each strategy that fits, the provider would reject requests for which it would "
+                f"accept the full history (at least {refused:.2%})"
+            )
+        return f"No strategy has {_format_goal(goal, min_recall, goal)}: {why}."
     keeps = qualifying_rows(leaderboard, min_recall)
     if keeps.empty:
-        best, saving = usable.sort_values("recall_far", kind="stable").iloc[-1], ""
-        verdict = f"No strategy has {goal}; the nearest is"
+        best = usable.sort_values(HEADLINE_SCORE, kind="stable", na_position="first").iloc[-1]
     else:
-        best, verdict = keeps.iloc[0], f"The cheapest strategy with {goal} is"
-        saving = _format_saving(best, leaderboard[control == "full"])
-    chance = _random_drop_warning(best, leaderboard[control == "random_drop"])
-    return f"{verdict} {_format_row(best)}{saving}{chance}{_fallback_warning(best)}."
+        best = keeps.iloc[0]
+    wanted = _format_goal(goal, min_recall, best[HEADLINE_SCORE])
+    row, full = _format_row(best, goal), leaderboard[control_names(leaderboard) == "full"]
+    if keeps.empty:
+        first = f"No strategy has {wanted}; the nearest is {row}"
+    else:
+        first = f"The cheapest strategy with {wanted} is {row}{_format_saving(best, full)}"
+    sentences = [
+        first,
+        _floor_sentence(best, full, headline_sums, min_recall),
+        _chance_sentence(best, leaderboard, headline_sums),
+        _fallback_sentence(best),
+    ]
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
+
+
+def _required_recall(board: pd.DataFrame, min_recall: float) -> float:
+    """Return the recall that a strategy needs: a share of the recall of full history, or of 1."""
+    full = board[control_names(board) == "full"]
+    return min_recall * (float(full[HEADLINE_SCORE].max()) if len(full) else 1.0)
 
 
 def _no_verdict_reason(board: pd.DataFrame) -> str:
@@ -166,11 +215,12 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
     far = board["far_arguments"].max()
     if not far > 0:
         return (
-            "No tool call uses anything last mentioned more than 4,000 tokens earlier, so far recall "
-            "cannot compare the strategies."
+            f"No tool call uses anything last mentioned more than {FAR_TOKENS:,} tokens earlier, so "
+            f"{HEADLINE_LABEL} cannot compare the strategies."
         )
     if far < _MIN_FAR_ARGUMENTS:
-        return f"Far recall is based on {far:,.0f} arguments, too few to compare strategies."
+        label = f"{HEADLINE_LABEL[:1].upper()}{HEADLINE_LABEL[1:]}"
+        return f"{label} is based on {far:,.0f} arguments, too few to compare strategies."
     control = control_names(board)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."
@@ -201,12 +251,74 @@ def format_limit(limit: float) -> str:
     return f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
 
 
-def _format_row(row: Any) -> str:
-    window = format_limit(row["limit"])
-    low, high = row["recall_far_low"], row["recall_far_high"]
-    bounds = "too few clusters for an interval" if pd.isna(low) else f"{low:.2f}–{high:.2f}"
+def format_apart(value: float, other: float) -> str:
+    """Format a share with two decimal places, or with more if ``other`` would look the same.
+
+    Parameters
+    ----------
+    value : float
+        Share to format.
+    other : float
+        Share that is printed beside it.
+
+    Returns
+    -------
+    str
+        Share with as many decimal places as are needed to tell it from ``other``, at most six.
+
+    Examples
+    --------
+    >>> format_apart(0.947, 0.95), format_apart(0.95, 0.947), format_apart(0.95, 0.7)
+    ('0.947', '0.950', '0.95')
+    """
+    return f"{value:.{_digits_apart(value, other)}f}"
+
+
+def _digits_apart(value: float, other: float) -> int:
+    if np.isnan(value) or np.isnan(other) or abs(value - other) <= _ROUNDING_TOLERANCE:
+        return 2
+    places = (n for n in range(2, _MAX_DIGITS) if f"{value:.{n}f}" != f"{other:.{n}f}")
+    return next(places, _MAX_DIGITS)
+
+
+def _format_goal(goal: float, min_recall: float, beside: float) -> str:
+    required = format_apart(goal, beside)
+    return f"a {HEADLINE_LABEL} of at least {required} ({min_recall:g} times that of full history)"
+
+
+def _format_row(row: Any, goal: float) -> str:
+    digits = _digits_apart(row[HEADLINE_SCORE], goal)
+    recall = f"{HEADLINE_LABEL} {format_with_interval(row, HEADLINE_SCORE, digits)}"
     cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"
-    return f"{row['strategy']} at {window}: far recall {row['recall_far']:.2f} ({bounds}), {cost}"
+    return f"{row['strategy']} at {format_limit(row['limit'])}: {recall}, {cost}"
+
+
+def format_with_interval(row: Any, score: str, digits: int = 2) -> str:
+    """Format a share of a leaderboard row with its interval.
+
+    Parameters
+    ----------
+    row : pandas.Series or mapping
+        Row of a leaderboard.
+    score : str
+        Name of the score.
+    digits : int, default 2
+        Number of decimal places.
+
+    Returns
+    -------
+    str
+        Value with its interval in parentheses.
+
+    Examples
+    --------
+    >>> format_with_interval({"recall": 0.8, "recall_low": 0.7, "recall_high": 0.85}, "recall")
+    '0.80 (0.70–0.85)'
+    """
+    low, high = row[f"{score}_low"], row[f"{score}_high"]
+    bounds = f"{low:.{digits}f}–{high:.{digits}f}"
+    bounds = "too few clusters for an interval" if pd.isna(low) else bounds
+    return f"{row[score]:.{digits}f} ({bounds})"
 
 
 def _format_saving(row: Any, full: pd.DataFrame) -> str:
@@ -218,17 +330,79 @@ def _format_saving(row: Any, full: pd.DataFrame) -> str:
     return f", {abs(share):.0%} {more} than the full history would cost if it fitted"
 
 
-def _random_drop_warning(row: Any, random: pd.DataFrame) -> str:
-    """Return a warning if ``random_drop`` reaches the row's far recall; else an empty string."""
-    rival = random.loc[random["limit"] == row["limit"], "recall_far"].max()
-    if not rival >= row["recall_far"]:
+def _floor_sentence(
+    best: Any, full: pd.DataFrame, headline_sums: HeadlineSums, min_recall: float
+) -> str:
+    """Say if the recordings do not settle on which side of the required recall the strategy is."""
+    top, bottom = headline_sums([_key(best)])
+    if len(full):
+        other = full.iloc[int(full[HEADLINE_SCORE].to_numpy().argmax())]
+        whole, per = headline_sums([_key(other)])
+    else:
+        whole, per = bottom, bottom
+    found = ratio_difference(top[:, 0], bottom[:, 0], min_recall * whole[:, 0], per[:, 0])
+    if np.isnan(found.low) or found.low >= 0 or found.high < 0:
         return ""
-    return f"; its far recall is no better than that of random_drop at this limit ({rival:.2f})"
+    return (
+        "These recordings do not settle on which side of this minimum it would be on other recordings: "
+        f"the difference is {_format_difference(found)}, and {_power_clause(found)}"
+    )
 
 
-def _fallback_warning(row: Any) -> str:
+def _chance_sentence(best: Any, board: pd.DataFrame, headline_sums: HeadlineSums) -> str:
+    """Compare the strategy with the random control that sent equally many tokens."""
+    random = board[control_names(board) == "random_drop"]
+    apart = (random["tokens_mean"] / best["tokens_mean"] - 1).abs()
+    equal = random[apart <= _EQUAL_TOKENS + _ROUNDING_TOLERANCE]
+    if equal.empty:
+        return (
+            "It is not compared with chance, because no random_drop row sent equally many tokens "
+            f"(±{_EQUAL_TOKENS:.0%})"
+        )
+    rival = equal.iloc[int(apart[equal.index].to_numpy().argmin())]
+    mine, theirs = best[HEADLINE_SCORE], rival[HEADLINE_SCORE]
+    its = f"that of random_drop at equal tokens ({format_apart(theirs, mine)}"
+    top, bottom = headline_sums([_key(best), _key(rival)])
+    found = ratio_difference(top[:, 0], bottom[:, 0], top[:, 1], bottom[:, 1])
+    if np.isnan(found.low):
+        verb = "above" if mine > theirs + _ROUNDING_TOLERANCE else "no better than"
+        return f"Its {HEADLINE_LABEL} is {verb} {its}; no interval)"
+    its = f"{its}; difference {_format_difference(found)})"
+    if found.low > 0:
+        return f"Its {HEADLINE_LABEL} is above {its}"
+    if found.high < 0:
+        return (
+            f"Its {HEADLINE_LABEL} is below {its}, so choosing messages at random would keep more"
+        )
+    return (
+        f"These recordings do not settle whether its {HEADLINE_LABEL} differs from {its}; "
+        f"{_power_clause(found)}"
+    )
+
+
+def _key(row: Any) -> ConfigurationKey:
+    return row["limit"], row["strategy"]
+
+
+def _format_difference(found: RatioDifference) -> str:
+    """Format a difference of shares with its interval."""
+    value, low, high = (
+        f"{'−' if part < 0 else '+'}{abs(part):.3f}"
+        for part in (found.estimate, found.low, found.high)
+    )
+    return f"{value}, 95 % {low} to {high}"
+
+
+def _power_clause(found: RatioDifference) -> str:
+    return (
+        f"the smallest difference that they could show is {found.detectable:.3f} "
+        f"({POWER * 100:.0f} % power, {found.clusters} clusters)"
+    )
+
+
+def _fallback_sentence(row: Any) -> str:
     """Return a warning if too many summaries were made without the model; else an empty string."""
     share = row.get("fallback_rate", 0.0)
     if not share > _MAX_FALLBACK_RATE:
         return ""
-    return f"; {share:.0%} of its summaries are fallbacks, made without its model"
+    return f"{share:.0%} of its summaries are fallbacks, made without its model"

@@ -4,34 +4,52 @@ Entities are names and values such as paths, identifiers and numbers. The index 
 needs is built once and shared by all configurations. For each request it contains the entities that
 the recorded tool calls use, the positions of earlier mentions, and the number of tokens since the
 last mention.
+
+These are not needs, because they cannot be lost or say nothing: entities that the system prompt or a
+tool definition contains, names of tools and of their parameters, and values such as a person's name
+that the agent itself was the first to write.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context.history import History
+from ctxlab.evaluation.source_lines import (
+    Segment,
+    SourceLine,
+    find_source_lines,
+    message_segments,
+    searchable_text,
+)
 from ctxlab.messages.entities import (
     Entity,
     ascii_words,
-    contains_entity,
     find_entities,
     find_entities_in_value,
     find_entity_offset,
+    find_path_offset,
+    folder_and_name,
+    normalize_path,
 )
-from ctxlab.messages.types import Message, find_request_positions, message_text
+from ctxlab.messages.types import Message, find_request_positions
 
 _Ints = npt.NDArray[np.int64]
 _Use: TypeAlias = tuple[int, int, int]
 """Use of an entity: number of the request, index of the argument, index of the entity."""
 
-_MAX_PASSAGE_CHARS = 160
+ORIGINS = ("user", "tool", "assistant")
+"""Roles that can be the first to mention an entity. ``NeedIndex.origin`` contains indices into it."""
+
+_CHANGE_FOLDER = re.compile(r"(?:^|[\s;&|(])cd\s+(/[^\s;&|)'\"]+)")
+_KEY = re.compile(r"[\w-]+")
 
 
 class ToolArgument(NamedTuple):
@@ -67,10 +85,15 @@ class NeedIndex:
     """All needs of a recording, as arrays with one element per need.
 
     For need ``i``, ``request[i]`` is the number of the request, ``argument[i]`` is an index into
-    ``arguments``, and ``entity[i]`` is an index into ``entities``. ``gap_tokens[i]`` is the number of
-    tokens since the last mention of the entity, and ``last_mention_row[i]`` is the index of this
-    mention in ``mentions``. ``mentions`` contains the positions of all mentions, grouped by entity
-    and oldest first. The group of an entity starts at ``mention_offsets[entity]``.
+    ``arguments``, ``entity[i]`` is an index into ``entities``, and ``origin[i]`` is an index into
+    ``ORIGINS``. ``gap_tokens[i]`` is the number of tokens between the last mention and the use, and
+    ``last_mention_row[i]`` is the index of this mention in ``mentions``. ``mentions`` contains the
+    positions of all mentions, grouped by entity and oldest first. The group of an entity starts at
+    ``mention_offsets[entity]``.
+
+    A path in the workspace equals its relative form. The entities that follow the needed ones in
+    ``entities`` are the weaker form of a path: its folder and name, at the end of any longer path.
+    ``similar_row[i]`` is the index in ``mentions`` of the last mention of this form, or -1.
 
     Parameters
     ----------
@@ -82,10 +105,17 @@ class NeedIndex:
     include_text : bool, optional
         Also count entities in the assistant's text as used. None does so only if the recording has
         no tool call.
+    workspace : str, optional
+        Absolute path of the folder in which the agent works. None takes the first folder that a
+        recorded shell command changes to (``cd /folder``).
     """
 
     def __init__(
-        self, history: History, tool_definitions: str = "", include_text: bool | None = None
+        self,
+        history: History,
+        tool_definitions: str = "",
+        include_text: bool | None = None,
+        workspace: str | None = None,
     ) -> None:
         self.history = history
         messages = [entry.message for entry in history.entries]
@@ -93,54 +123,181 @@ class NeedIndex:
         self._texts = texts = [_MessageText(message) for message in messages]
         if include_text is None:
             include_text = not any(text.arguments for text in texts)
+        if workspace is None:
+            workspace = _find_workspace(texts)
+        self.workspace = workspace.rstrip("/")
+        "folder in which the agent works; empty if it is unknown"
         self.arguments: list[ToolArgument] = []
-        uses, entities = self._collect_uses(texts, include_text)
-        found = _find_mentions(texts, entities, uses, self.request_positions, tool_definitions)
-        self._build_arrays(uses, entities, found)
+        self.uses: list[_Use] = []
+        "all uses of entities, also of new ones: number of the request, argument, index of the entity"
+        self.used_entities = self._collect_uses(texts, include_text)
+        "entities that recorded model calls use, also those that no earlier message mentions"
+        self._build_arrays(*self._find_mentions(texts, tool_definitions))
 
-    def _collect_uses(
-        self, texts: Sequence[_MessageText], include_text: bool
-    ) -> tuple[list[_Use], list[Entity]]:
-        """Return each use of an entity by a recorded model call, and the distinct entities."""
+    def _collect_uses(self, texts: Sequence[_MessageText], include_text: bool) -> list[Entity]:
+        """Store each use of an entity by a recorded model call. Return the distinct entities."""
         entities: dict[str, tuple[int, Entity]] = {}
-        uses = []
+        schema = _schema_words(texts)
         for request, position in enumerate(self.request_positions):
             text = texts[position]
             actions: list[tuple[str, str, Iterable[Entity]]] = [
                 (tool, path, find_entities_in_value(leaf)) for tool, path, leaf in text.arguments
             ]
             if include_text:
-                actions.append(("", "text", find_entities(text.content)))
+                actions.append(("", "text", find_entities(text.segments[0].text)))
             for tool, path, used in actions:
-                for entity in used:
+                named = dict.fromkeys(self.normalize(entity) for entity in used)
+                for entity in named:
+                    if entity.kind == "identifier" and entity.text in schema:
+                        continue
                     number, _ = entities.setdefault(entity.text, (len(entities), entity))
-                    uses.append((request, len(self.arguments), number))
+                    self.uses.append((request, len(self.arguments), number))
                 self.arguments.append(ToolArgument(request, tool, path))
-        return uses, [entity for _, entity in entities.values()]
+        return [entity for _, entity in entities.values()]
+
+    def normalize(self, entity: Entity) -> Entity:
+        """Return the entity in the form that the index uses.
+
+        Parameters
+        ----------
+        entity : Entity
+            Entity as it was written.
+
+        Returns
+        -------
+        Entity
+            For a path, its form relative to the workspace; otherwise the entity.
+        """
+        if entity.kind != "path":
+            return entity
+        return Entity("path", normalize_path(entity.text, self.workspace) or entity.text)
+
+    def _find_mentions(
+        self, texts: Sequence[_MessageText], tool_definitions: str
+    ) -> tuple[list[list[int]], dict[str, list[int]]]:
+        """List the positions of the messages that mention an entity before its last use.
+
+        Return one list per used entity, and one list per folder with name, by its text. The list of
+        an entity that the tool definitions contain is empty, because they are never dropped.
+        """
+        ends = [0] * len(self.used_entities)
+        for request, _, number in self.uses:
+            ends[number] = self.request_positions[request]
+        short: dict[str, int] = {}
+        for entity, end in zip(self.used_entities, ends, strict=True):
+            if entity.kind == "path" and (text := folder_and_name(entity.text)):
+                short[text] = max(end, short.get(text, 0))
+        # As identifiers, they are also found at the end of a longer path.
+        added = [Entity("identifier", text) for text in short]
+        found = self._search(texts, [*self.used_entities, *added], [*ends, *short.values()])
+        if tool_definitions:
+            words = ascii_words(tool_definitions)
+            for number, entity in enumerate(self.used_entities):
+                own = ascii_words(entity.text)
+                if own <= words and self.find_offset(entity, tool_definitions) >= 0:
+                    found[number] = []
+        return found[: len(ends)], dict(zip(short, found[len(ends) :], strict=True))
+
+    def _search(
+        self, texts: Sequence[_MessageText], entities: Sequence[Entity], ends: Sequence[int]
+    ) -> list[list[int]]:
+        """For each entity, list the positions before its end of the messages that mention it."""
+        words = [ascii_words(entity.text) for entity in entities]
+        wanted = set().union(*words) if words else set()
+        postings: dict[bytes, list[int]] = {}
+        foreign = []
+        for position, text in enumerate(texts):
+            for word in wanted & ascii_words(text.full_text):
+                postings.setdefault(word, []).append(position)
+            if not text.full_text.isascii():
+                foreign.append(position)
+        found = []
+        for entity, own, end in zip(entities, words, ends, strict=True):
+            # Search by the entity's rarest word. Without ASCII words, search all non-ASCII messages.
+            places = min((postings.get(word, []) for word in own), key=len, default=foreign)
+            places = places[: bisect_left(places, end)]
+            is_word = entity.text.encode("ascii", "replace") in own
+            if entity.kind == "path" or not is_word:
+                # An indexed word is not enough: a path must not be the end of a longer one.
+                places = [p for p in places if self.find_offset(entity, texts[p].full_text) >= 0]
+            found.append(places)
+        return found
 
     def _build_arrays(
-        self, uses: Sequence[_Use], entities: Sequence[Entity], found: Sequence[list[int]]
+        self, found: Sequence[list[int]], found_short: Mapping[str, list[int]]
     ) -> None:
         roles = [entry.message.role for entry in self.history.entries]
         before, positions = self.history.tokens_before, self.request_positions
         numbers: dict[int, int] = {}  # keep only entities that are needed
+        after: dict[tuple[int, int], int] = {}
         rows = []
-        for request, argument, number in uses:
+        for request, argument, number in self.uses:
             places, here = found[number], positions[request]
             count = bisect_left(places, here)
             if not count or roles[places[0]] == "system":
                 continue  # new, or mentioned in the system prompt, which is never dropped
-            if entities[number].kind == "value" and roles[places[0]] == "assistant":
+            if self.used_entities[number].kind == "value" and roles[places[0]] == "assistant":
                 continue  # the agent introduced the value: it is wording of its own, not a needed fact
-            gap = before[here] - before[places[count - 1] + 1]
-            rows.append((request, argument, numbers.setdefault(number, len(numbers)), gap, count))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-        self.request, self.argument, self.entity, self.gap_tokens, counts = table
-        self.entities: list[Entity] = [entities[number] for number in numbers]
+            last = number, places[count - 1]
+            if last not in after:
+                after[last] = self._tokens_after_mention(self.used_entities[number], last[1])
+            gap = before[here] - before[last[1] + 1] + after[last]
+            origin = ORIGINS.index(roles[places[0]])
+            kept = numbers.setdefault(number, len(numbers))
+            rows.append((request, argument, kept, gap, count, origin))
+        table = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        self.request, self.argument, self.entity, self.gap_tokens, counts, self.origin = table
+        self.entities: list[Entity] = [self.used_entities[number] for number in numbers]
+        self.needed_entities = len(numbers)
+        "number of entities that are needed; the rest of ``entities`` are folders with names"
         mentions = [found[number] for number in numbers]
+        similar: dict[int, int] = {}
+        for number, entity in enumerate(self.entities[: self.needed_entities]):
+            short = folder_and_name(entity.text) if entity.kind == "path" else None
+            if short is not None:
+                similar[number] = len(self.entities)
+                self.entities.append(Entity("identifier", short))
+                mentions.append(found_short[short])
         self.mention_offsets: _Ints = np.cumsum([0, *map(len, mentions)])
         self.mentions: _Ints = np.array([p for places in mentions for p in places], dtype=np.int64)
         self.last_mention_row: _Ints = self.mention_offsets[self.entity] + counts - 1
+        self.similar_row: _Ints = np.full(len(rows), -1)
+        for i, number in enumerate(self.entity.tolist()):
+            if group := similar.get(number):
+                earlier = bisect_left(mentions[group], positions[self.request[i]])
+                self.similar_row[i] = self.mention_offsets[group] + earlier - 1
+
+    def _tokens_after_mention(self, entity: Entity, position: int) -> int:
+        """Estimate the number of tokens after the last mention in a message, by its characters."""
+        text = self._texts[position].full_text
+        at = text.rfind(entity.text)
+        if self.find_offset(entity, text, at) != at:
+            found = self.find_offset(entity, text)
+            while found >= 0:
+                at, found = found, self.find_offset(entity, text, found + 1)
+        rest = len(text) - at - len(entity.text)
+        return self.history.entries[position].tokens * rest // max(len(text), 1)
+
+    def find_offset(self, entity: Entity, text: str, start: int = 0) -> int:
+        """Return the offset of the next mention of an entity in a text, or -1.
+
+        Parameters
+        ----------
+        entity : Entity
+            Entity of the index.
+        text : str
+            Text to search.
+        start : int, default 0
+            Offset at which the search starts.
+
+        Returns
+        -------
+        int
+            Offset of the mention, or -1 if there is none.
+        """
+        if entity.kind == "path":
+            return find_path_offset(text, entity.text, self.workspace, start)
+        return find_entity_offset(text, entity.text, start)
 
     def __len__(self) -> int:
         """Return the number of needs."""
@@ -171,8 +328,7 @@ class NeedIndex:
         """
         entity = self.entities[self.entity[i]]
         last = int(self.mentions[self.last_mention_row[i]])
-        first = int(self.mentions[self.mention_offsets[self.entity[i]]])
-        origin = self.history[first].role
+        origin = ORIGINS[self.origin[i]]
         return Need(self.arguments[self.argument[i]], entity, origin, last, int(self.gap_tokens[i]))
 
     def find_entities(
@@ -192,13 +348,15 @@ class NeedIndex:
         frozenset of int
             Indices into ``entities`` of the entities that were found.
         """
-        body = message_text(message)
+        body = searchable_text(message_segments(message))
         if candidates is None:
             words = (*ascii_words(body), b"")
             candidates = [n for word in words for n in self._entities_by_word.get(word, ())]
-        texts = ((n, self.entities[n].text) for n in candidates)
+        entities = ((n, self.entities[n]) for n in candidates)
         # The substring test is fast and excludes most candidates.
-        return frozenset([n for n, text in texts if text in body and contains_entity(body, text)])
+        return frozenset(
+            [n for n, each in entities if each.text in body and self.find_offset(each, body) >= 0]
+        )
 
     @cached_property
     def _entities_by_word(self) -> dict[bytes, list[int]]:
@@ -242,69 +400,103 @@ class NeedIndex:
         Returns
         -------
         str
-            Line with the entity; only the characters around the entity if the line is long.
+            Line with the entity; only the characters around the entity if the line is long. A line
+            that contains little else is returned with a neighbour, or with the name of its tool.
         """
-        body = self._texts[position].full_text
-        at = find_entity_offset(body, text)
-        start = max(body.rfind("\n", 0, at) + 1, at - _MAX_PASSAGE_CHARS // 2)
-        stop = body.find("\n", at)
-        stop = len(body) if stop < 0 else stop
-        return body[start : max(at + len(text), min(stop, start + _MAX_PASSAGE_CHARS))]
+        group = self._numbers[text]
+        first, last = self.mention_offsets[group : group + 2]
+        row = int(np.searchsorted(self.mentions[first:last], position)) + int(first)
+        lines = self.source_lines(row)
+        return lines[0].quote(text) if lines else text
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {e.text: i for i, e in enumerate(self.entities[: self.needed_entities])}
+
+    def source_lines(self, row: int) -> tuple[SourceLine, ...]:
+        """Return the lines of one message that mention an entity.
+
+        Parameters
+        ----------
+        row : int
+            Index into ``mentions``.
+
+        Returns
+        -------
+        tuple of SourceLine
+            Distinct lines, in order.
+        """
+        if row not in self._source_lines:
+            entity = self.entities[self.mention_entity[row]]
+            segments = self._texts[self.mentions[row]].segments
+            lines = find_source_lines(segments, entity.text, partial(self.find_offset, entity))
+            self._source_lines[row] = tuple(dict.fromkeys(lines))
+        return self._source_lines[row]
+
+    @cached_property
+    def _source_lines(self) -> dict[int, tuple[SourceLine, ...]]:
+        return {}
+
+    def entity_lines(self, number: int) -> Mapping[SourceLine, int]:
+        """Return the distinct lines that mention an entity, with the first mention of each.
+
+        Parameters
+        ----------
+        number : int
+            Index into ``entities``.
+
+        Returns
+        -------
+        mapping of SourceLine to int
+            Index into ``mentions`` by line, in order of the mentions.
+        """
+        if number not in self._entity_lines:
+            found: dict[SourceLine, int] = {}
+            for row in range(*self.mention_offsets[number : number + 2].tolist()):
+                for line in self.source_lines(row):
+                    found.setdefault(line, row)
+            self._entity_lines[number] = found
+        return self._entity_lines[number]
+
+    @cached_property
+    def _entity_lines(self) -> dict[int, dict[SourceLine, int]]:
+        return {}
+
+    @cached_property
+    def requests_by_use(self) -> Mapping[str, Sequence[int]]:
+        """Numbers of the requests whose reply uses an entity, ascending, by text of the entity."""
+        found: dict[str, list[int]] = {}
+        for request, _, number in self.uses:
+            found.setdefault(self.used_entities[number].text, []).append(request)
+        return found
 
 
 class _MessageText:
     """Text of a message, with the arguments of its tool calls decoded once."""
 
-    __slots__ = ("arguments", "content", "full_text")
+    __slots__ = ("arguments", "full_text", "segments")
 
     def __init__(self, message: Message) -> None:
-        self.content = message.text
+        self.segments: list[Segment] = message_segments(message)
         self.arguments: list[tuple[str, str, Any]] = [
             (call.name, path, leaf)
             for call in message.tool_calls
             for path, leaf in call.argument_leaves()
         ]
-        self.full_text = self.content
-        if message.tool_calls:
-            names = (call.name for call in message.tool_calls)
-            values = (str(leaf) for _, _, leaf in self.arguments if leaf is not None)
-            self.full_text = "\n".join((self.content, *names, *values))
+        self.full_text = searchable_text(self.segments)
 
 
-def _find_mentions(
-    texts: Sequence[_MessageText],
-    entities: Sequence[Entity],
-    uses: Iterable[_Use],
-    positions: Sequence[int],
-    tool_definitions: str,
-) -> list[list[int]]:
-    """For each entity, list the positions of the messages that mention it before its last use.
+def _find_workspace(texts: Iterable[_MessageText]) -> str:
+    """Return the first absolute folder that a shell command changes to, or an empty string."""
+    for text in texts:
+        for _, _, leaf in text.arguments:
+            if isinstance(leaf, str) and (found := _CHANGE_FOLDER.search(leaf)):
+                return found[1]
+    return ""
 
-    The list of an entity that occurs in the tool definitions is empty, because tool definitions are
-    never dropped.
-    """
-    last_use = [0] * len(entities)
-    for request, _, number in uses:
-        last_use[number] = positions[request]
-    words = [ascii_words(entity.text) for entity in entities]
-    wanted = set().union(*words) if words else set()
-    postings: dict[bytes, list[int]] = {}
-    foreign = []
-    for position, text in enumerate(texts):
-        for word in wanted & ascii_words(text.full_text):
-            postings.setdefault(word, []).append(position)
-        if not text.full_text.isascii():
-            foreign.append(position)
-    tool_words = ascii_words(tool_definitions) if tool_definitions else set()
-    found = []
-    for entity, own, end in zip(entities, words, last_use, strict=True):
-        # Search by the entity's rarest word. Without ASCII words, search all non-ASCII messages.
-        places = min((postings.get(word, []) for word in own), key=len, default=foreign)
-        places = places[: bisect_left(places, end)]
-        if len(own) > 1 or entity.text.encode("ascii", "replace") not in own:
-            # The entity is not exactly one indexed word, so check that the messages contain it.
-            places = [p for p in places if contains_entity(texts[p].full_text, entity.text)]
-        if places and own <= tool_words and contains_entity(tool_definitions, entity.text):
-            places = []
-        found.append(places)
-    return found
+
+def _schema_words(texts: Iterable[_MessageText]) -> frozenset[str]:
+    """Return the names of the tools that are called and of their parameters."""
+    used = {(tool, path) for text in texts for tool, path, _ in text.arguments}
+    words = {tool for tool, _ in used}
+    return frozenset(words.union(*(_KEY.findall(path) for _, path in used)))

@@ -24,7 +24,8 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.comparison.stratified import StratifiedDifference, stratified_difference
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.messages.entities import contains_entity, find_entities
+from ctxlab.evaluation.references import NeedIndex
+from ctxlab.messages.entities import Entity, contains_entity, find_entities
 from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.tool_lookups import FetchTarget, parse_fetch_target
 from ctxlab.messages.types import (
@@ -267,7 +268,9 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
         verbatim = {entry.start for entry in sent if entry.form is Form.VERBATIM}
         for thing, results in _fetched_before(prepared, point).items():
             is_file = thing.kind == "file"
-            entities = [thing.key] if is_file else [e.text for e in find_entities(thing.key)]
+            entities = [Entity("path", thing.key)] if is_file else find_entities(thing.key)
+            entities = [prepared.needs.normalize(entity) for entity in entities]
+            name = [Entity("identifier", posixpath.basename(thing.key))] if is_file else []
             yield {
                 "recording": prepared.recording.id,
                 "cluster": prepared.recording.cluster or prepared.recording.id,
@@ -277,8 +280,8 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
                 "key": thing.key,
                 "times": len(results),
                 "gap": before[prepared.request_positions[point.request]] - before[results[-1] + 1],
-                "seen": _all_in_view(texts, entities),  # as in the metric recall
-                "named": _all_in_view(texts, [posixpath.basename(thing.key)] if is_file else []),
+                "seen": _all_in_view(prepared.needs, texts, entities),  # as in the metric recall
+                "named": _all_in_view(prepared.needs, texts, name),
                 "content": not verbatim.isdisjoint(results),
                 "span": point.until - point.request,
                 **_first_reuse(uses, point, thing),
@@ -317,10 +320,10 @@ def _fetched_before(prepared: PreparedRecording, point: _Point) -> dict[FetchTar
     return found
 
 
-def _all_in_view(texts: Sequence[str], words: Sequence[str]) -> bool | None:
-    if not words:
+def _all_in_view(needs: NeedIndex, texts: Sequence[str], entities: Sequence[Entity]) -> bool | None:
+    if not entities:
         return None
-    return all(any(contains_entity(text, word) for text in texts) for word in words)
+    return all(any(needs.find_offset(each, text) >= 0 for text in texts) for each in entities)
 
 
 def _first_reuse(uses: Sequence[_ToolUse], point: _Point, thing: FetchTarget) -> dict[str, Any]:

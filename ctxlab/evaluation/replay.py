@@ -53,15 +53,18 @@ class Replay:
     def needs(self) -> pd.DataFrame:
         """Table of needs: entities that tool calls used, their last mentions, and their visibility.
 
-        There is one row per need. ``tier`` is ``in view``, ``pointer`` (not in view, but the
-        request shows how to fetch it again) or ``lost``. ``gap`` is the number of tokens since the
-        last mention, and ``far`` is True if it exceeds 4,000.
+        There is one row per need. ``tier`` is ``held``, ``named``, ``pointer`` or ``lost`` (see
+        ``ctxlab.evaluation.metrics.recall``). ``similar`` is True if a path is not in view, but its
+        folder and name are. ``origin`` is the role of the message that mentioned the entity first.
+        ``gap`` is the number of tokens since the last mention, and ``far`` is True if it exceeds
+        4,000.
         """
         needs = self.prepared.needs
         kept = measure_need_visibility(needs, [self.trace])
         rows = [needs.get_need(i) for i in range(len(needs))]
         positions = self.prepared.request_positions
-        tier = np.select([kept.in_view[0], kept.fetchable[0]], ["in view", "pointer"], "lost")
+        tiers = [kept.held[0], kept.in_view[0], kept.fetchable[0]]
+        tier = np.select(tiers, ["held", "named", "pointer"], "lost")
         return pd.DataFrame(
             {
                 "request": [n.argument.request for n in rows],
@@ -75,6 +78,7 @@ class Replay:
                 "gap": [n.gap_tokens for n in rows],
                 "far": [n.gap_tokens > FAR_TOKENS for n in rows],
                 "tier": tier.astype(str),
+                "similar": kept.similar[0],
             }
         )
 

@@ -21,7 +21,9 @@ import pandas as pd
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.draws import DrawSums, DrawTotals, score_spread
 from ctxlab.evaluation.metrics.base import FloatArray, Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
@@ -53,6 +55,8 @@ class ReplayOutcome(NamedTuple):
     request"""
     strategy_calls: StrategyCalls
     "model calls made by the strategies"
+    draw_sums: DrawSums
+    "sums of columns for each seed of the random strategies"
 
 
 class ResultsBuilder:
@@ -70,6 +74,7 @@ class ResultsBuilder:
         self.columns, self.configurations = list(columns), list(configurations)
         self.recordings: list[dict[str, Any]] = []
         self.calls = StrategyCallTotals()
+        self.draws = DrawTotals()
         self._names: set[str] = set()
         self._token_limits: list[list[int]] = []
         self._column_arrays: list[Mapping[str, FloatArray]] = []
@@ -87,6 +92,7 @@ class ResultsBuilder:
         if outcome.columns:
             self.add_columns(outcome.token_limits, outcome.columns)
             self.calls.add(outcome.strategy_calls)
+            self.draws.add(outcome.draw_sums)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
         """Add the manifest entry of the next recording, even if the recording has no request.
@@ -198,7 +204,8 @@ class Results:
             if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
                 what = f"score {score.name} and a column of a metric have the same name"
                 raise SpecError(f"{what}; rename the score or the column")
-        whole = {**manifest, **builder.calls.manifest(), "recordings": builder.recordings}
+        totals = {**builder.calls.manifest(), **builder.draws.manifest(builder.configurations)}
+        whole = {**manifest, **totals, "recordings": builder.recordings}
         # Some scores, such as the cached share of tokens, need columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
@@ -224,7 +231,9 @@ class Results:
         Rates are ratios of sums, so long recordings have more weight. The bounds of a score's
         interval are in two columns with the suffixes ``_low`` and ``_high``. They are computed by a
         95 % cluster bootstrap, and are nan with fewer than five clusters (see
-        ``ctxlab.evaluation.bootstrap``). The result is cached.
+        ``ctxlab.evaluation.bootstrap``). If a random strategy was averaged over several seeds, the
+        suffix ``_sd`` marks the standard deviation of the score over the seeds; it is nan for all
+        other strategies. The result is cached.
 
         Parameters
         ----------
@@ -258,6 +267,11 @@ class Results:
                 parts = [self.cluster_sums(name, frame.index) for name in (score.column, score.per)]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+                if draws := self.manifest.get("draws"):
+                    spread = score_spread(
+                        score, draws, dict(zip(frame.index, frame["requests"], strict=True))
+                    )
+                    frame[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in frame.index]
         frame = frame.reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
@@ -295,6 +309,25 @@ class Results:
         keys = ["limit", "strategy"]
         sums = self.runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
         return sums[list(configurations)].to_numpy(dtype=np.float64)
+
+    def headline_sums(
+        self, configurations: Sequence[tuple[float, str]]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Sum the numerator and the denominator of the headline recall score by cluster.
+
+        Parameters
+        ----------
+        configurations : sequence of (float, str)
+            Limit and strategy (as a string) of each configuration.
+
+        Returns
+        -------
+        tuple of (numpy.ndarray, numpy.ndarray)
+            Numerators and denominators, each of shape ``(clusters, configurations)``.
+        """
+        (score,) = (score for score in self.scores if score.name == HEADLINE_SCORE)
+        top, bottom = (self.cluster_sums(name, configurations) for name in score.run_columns)
+        return top, bottom
 
     @property
     def cluster_count(self) -> int:
@@ -405,20 +438,20 @@ class Results:
         return f"{said[:1].upper()}{said[1:]}."
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """Recommend the cheapest strategy that keeps enough far recall, in one sentence.
+        """Recommend the cheapest strategy that keeps enough recall, in one paragraph.
 
         Parameters
         ----------
         min_recall : float, default 0.95
-            Minimum far recall, as a share of the far recall of full history.
+            Minimum of the headline recall score, as a share of its value for full history.
 
         Returns
         -------
         str
-            Sentence with the recommendation, or with the reason why there is none (see
-            ``ctxlab.evaluation.recommendation``).
+            Recommendation with what the recordings do not settle, or the reason why there is none
+            (see ``ctxlab.evaluation.recommendation``).
         """
-        return leaderboard_verdict(self.leaderboard(), min_recall)
+        return leaderboard_verdict(self.leaderboard(), self.headline_sums, min_recall)
 
     def _repr_html_(self) -> str:
         shown = self.leaderboard()

@@ -8,11 +8,13 @@ experiment file with the most common keys::
     limits = [8000, "16k", 0.25, "25%"]         # tokens, or shares of each recording's length
     model = "gpt-5"                             # counts and prices; default: model of each recording
     reserve = 1000                              # tokens of the limit kept for the reply
+    cache_ttl = "recorded"                      # lifetime of cache writes: recorded, 5m or 1h
+    fixed = "recorded"                          # unlogged tokens per request to pay for, or a number
     where = ["messages>=50", "model=claude*"]   # conditions on recordings
     sample = 20                                 # number of recordings to draw; default: all
     metrics = ["usage", "validity", "cost", "recall"]
     calls = "auto"                              # model calls of strategies: auto, record, replay
-    min_recall = 0.95                           # minimum far recall, relative to full history
+    min_recall = 0.95                           # minimum recall, relative to full history
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -48,7 +50,8 @@ from ctxlab.llm import CacheMode, default_client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import models_used
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.registry import DEFAULT_LINEUP, parse_strategy
+from ctxlab.strategies.registry import DEFAULT_LINEUP, METRIC_CONTROLS, parse_strategy
+from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 
@@ -89,17 +92,23 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     "seed for drawing the sample"
     strategies: tuple[str, ...] = DEFAULT_LINEUP
-    "strategies as strings; ``lineup`` is the default lineup, ``baselines`` is every baseline"
+    """strategies as strings; ``lineup`` is the default lineup, ``baselines`` is every baseline, and
+    ``metric_controls`` is every control of the metric"""
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "integers are numbers of tokens; floats up to 1 are shares of each recording's length"
     model: str | None = None
     "model whose tokenizer, prices and rules apply; None takes the model of each recording"
     reserve: int = 0
     "tokens of the limit kept for the reply"
+    cache_ttl: CacheTtl = "recorded"
+    """lifetime of cache writes: ``5m``, ``1h``, or ``recorded``: as the bills of each recording show"""
+    fixed: int | Literal["recorded"] = "recorded"
+    """unlogged tokens of each request (system prompt and tool definitions) that its cost includes;
+    ``recorded`` estimates them from the bills of each recording"""
     metrics: tuple[str, ...] = tuple(METRICS)
     "names of the metrics to compute"
     min_recall: float = 0.95
-    "minimum far recall of a recommended strategy, as a share of the far recall of full history"
+    "minimum of the headline recall score, as a share of its value for full history"
     profiles: tuple[TokenProfile, ...] | None = None
     """calibrations of token counts, one per model family; None takes those stored in the project, and
     the built-in ones for other model families"""
@@ -110,7 +119,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Expand short forms such as ``16k``, and check the values."""
-        sets = {"lineup": DEFAULT_LINEUP, "baselines": tuple(BASELINES)}
+        sets = {
+            "lineup": DEFAULT_LINEUP,
+            "baselines": tuple(BASELINES),
+            "metric_controls": METRIC_CONTROLS,
+        }
         texts = [text for name in self.strategies for text in sets.get(name, (name,))]
         put = msgspec.structs.force_setattr
         put(self, "strategies", tuple(dict.fromkeys(texts)))
@@ -139,6 +152,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             raise SpecError(f"calls: expected {' or '.join(modes)}, got {self.calls!r}")
         if self.reserve < 0:
             raise SpecError(f"reserve: expected at least 0 tokens, got {self.reserve}")
+        CostSettings(self.cache_ttl, self.fixed)  # raises SpecError if a value is invalid
         if not 0 <= self.min_recall <= 1:
             raise SpecError(f"min_recall: expected a share from 0 to 1, got {self.min_recall:g}")
 
@@ -301,6 +315,8 @@ def run_experiment(
         spec.limits,
         spec.model,
         reserve=spec.reserve,
+        cache_ttl=spec.cache_ttl,
+        fixed=spec.fixed,
         metrics=spec.metrics,
         progress=progress,
         profile=spec.profiles,

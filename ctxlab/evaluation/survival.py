@@ -281,8 +281,12 @@ def _count_cells(
     """Count requests by configuration, canary, round and distance.
 
     The round is the number of compactions since the canary. The distance is the number of tokens
-    between the canary and the end of the request.
+    between the canary and the end of the request. Counts of a random strategy are means over its
+    seeds.
     """
+    draws = np.array([len(trace.draws) for trace in traces], dtype=np.intp)
+    configuration = np.repeat(np.arange(len(traces)), draws)
+    traces = [draw for trace in traces for draw in trace.draws]
     found = measure_canary_visibility(prepared, traces)
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
@@ -293,9 +297,9 @@ def _count_cells(
     rounds = np.digitize(lost[:, None, :] - earlier[:, :, None], _ROUND_EDGES)
     distances = np.digitize(before[requests] - before[places + 1][:, None], _DISTANCE_EDGES)
     at = np.nonzero(np.broadcast_to(found.said_before, found.in_view.shape))
-    trace, canary, request = at
+    trace, canary, request = configuration[at[0]], *at[1:]
     keys = trace, canary, rounds[at], distances[canary, request]
-    sizes = *found.in_view.shape[:2], len(ROUND_LABELS), len(DISTANCE_LABELS)
+    sizes = len(labels), found.in_view.shape[1], len(ROUND_LABELS), len(DISTANCE_LABELS)
     cells, cell = np.unique(np.ravel_multi_index(keys, sizes), return_inverse=True)
     superseded = np.array([each.old is not None for each in found.canaries])
     states = {
@@ -306,9 +310,10 @@ def _count_cells(
         "both": found.both_in_view[at],
     }
     last = request == len(requests) - 1
-    counts = {name: np.bincount(cell, state) for name, state in states.items()}
+    weight = 1 / draws[trace]
+    counts = {name: np.bincount(cell, state * weight) for name, state in states.items()}
     for name, state in states.items():
-        counts[f"end_{name}".removesuffix("_requests")] = np.bincount(cell, state & last)
+        counts[f"end_{name}".removesuffix("_requests")] = np.bincount(cell, (state & last) * weight)
     trace, canary, round_group, distance_group = np.unravel_index(cells, sizes)
     planted = pd.DataFrame(map(structs.asdict, found.canaries)).rename(columns={"id": "canary"})
     frame = planted[["canary", "kind", "role", "depth", "at"]].iloc[canary].reset_index(drop=True)

@@ -24,8 +24,8 @@ model are skipped and counted.
 - pi does not record the system prompt and the tool definitions.
 - A session that was branched or forked from another session starts with a copy of the other session.
   Both sessions are in the same cluster.
-- ``meta`` contains the session id and the format version. If several models answered, it also
-  contains the number of answers of each model.
+- ``meta`` contains the session id, the format version and the agent's folder (``cwd``). If several
+  models answered, it also contains the number of answers of each model.
 
 References
 ----------
@@ -235,6 +235,8 @@ def _build_meta(header: dict[str, Any]) -> dict[str, Any]:
     meta: dict[str, Any] = {"session": header["id"]} if get_text(header, "id") else {}
     if version := get_count(header, "version"):
         meta["version"] = version
+    if folder := get_text(header, "cwd"):
+        meta["cwd"] = folder
     return meta
 
 

@@ -24,7 +24,8 @@ EntityKind: TypeAlias = Literal[
 - ``date``: a date or time stamp in digits
 - ``path``: a file or folder: a token with a slash or a file extension
 - ``hash``: a hexadecimal number of seven digits or more, or a UUID
-- ``id``: a token of letters and digits, such as HAT136 or mia_li_3668
+- ``id``: a token of letters and digits, such as HAT136 or mia_li_3668, or a quoted number of two or
+  three digits, such as "250"
 - ``identifier``: a name in code: snake_case, camelCase, dotted.name, SCREAMING_CASE
 - ``number``: a number of four digits or more, or with decimals
 - ``value``: a short argument of a tool call that contains none of the other kinds, such as a person's
@@ -44,24 +45,25 @@ class Entity(NamedTuple):
 _URL = re.compile(r"https?://[^\s\"'<>()\[\]{}`\\,;]+")
 _CHUNK = re.compile(r"[\w./@~+#:-]*[\w/]")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?\S*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d)?\S*)?|\d{1,2}[./]\d{1,2}[./]\d{4}")
 _HASH = re.compile(
     r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 )
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.{4})[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
 # A snake_case token with three consecutive digits, such as mia_li_3668, is an id; read_utf8 is not.
-_SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)+_*|__\w+__)")
-_CAMEL = re.compile(r"[A-Za-z]*[a-z0-9][A-Z][A-Za-z0-9]*")
+_SNAKE = re.compile(r"(?!.*\d{3})(_*[A-Za-z][A-Za-z0-9]*(_+[A-Za-z0-9]+)+_*|__\w+__)")
+_CAMEL = re.compile(r"[A-Za-z]*[a-z][A-Z][A-Za-z]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_FILE = re.compile(r"[\w.@+-]*[A-Za-z_][\w@+-]*\.[a-z][a-z0-9]{0,4}")
-_PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+/?")
+_FILE = re.compile(r"[\w.@+-]*\w[\w.@+-]*\.[a-z][a-z0-9]{0,4}")
+_PATH = re.compile(r"(~|\.{1,2})?/?([\w.@+-]+/)*[\w.@+-]+")
 _DOT_PATH = re.compile(r"\.{1,2}/|\.\w")
-_NUMBER = re.compile(r"\d+\.\d+|\d{4,}|\d{1,3}(,\d{3})+(\.\d+)?")
+_NUMBER = re.compile(r"\d+\.\d+|\d{4,}")
 _TOKEN_PATTERNS: tuple[tuple[EntityKind, re.Pattern[str]], ...] = (
     *(("hash", _HASH), ("number", _NUMBER), ("identifier", _SNAKE)),
     *(("id", _ID), ("identifier", _CAMEL), ("identifier", _DOTTED)),
 )
 _PART_SEPARATOR = re.compile(r"::|[:#]")
+_SHORT_NUMBER = re.compile(r"\d{2,3}")
 _FILE_EXTENSIONS = (
     "c cc cfg cpp cs css csv env go h hpp html ini ipynb java js json jsonl jsx kt lock log lua md mjs "
     "patch php pl proto py pyi rb rs rst sh sql svg swift tex toml ts tsv tsx txt vue xml yaml yml"
@@ -69,6 +71,7 @@ _FILE_EXTENSIONS = (
 _KNOWN_EXTENSIONS = frozenset(_FILE_EXTENSIONS.split())
 _MIN_CHARS = 3
 _MAX_CHARS = 200
+_MIN_INTEGER = 1000
 
 
 def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
@@ -108,7 +111,9 @@ def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
 
     A short string that contains no entity of another kind, such as a person's name, is an entity of
     the kind ``value``. A single lower-case word is not an entity, because it is usually an option of
-    the tool.
+    the tool. An integer of fewer than four digits is not an entity, because it stands in many texts
+    by chance. A string of two or three digits is usually an identifier. It is an entity together
+    with its double quotes, so that only a quoted number in JSON or code mentions it.
 
     Parameters
     ----------
@@ -118,27 +123,106 @@ def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
     Returns
     -------
     tuple of Entity
-        The distinct entities; empty for a bool, None or a number of one or two characters.
+        The distinct entities; empty for a bool or None.
 
     Examples
     --------
-    >>> find_entities_in_value("Mia Li"), find_entities_in_value(250), find_entities_in_value("economy")
-    ((Entity(kind='value', text='Mia Li'),), (Entity(kind='number', text='250'),), ())
+    >>> find_entities_in_value("Mia Li"), find_entities_in_value("economy")
+    ((Entity(kind='value', text='Mia Li'),), ())
+    >>> find_entities_in_value(250), find_entities_in_value("250")
+    ((), (Entity(kind='id', text='"250"'),))
     """
     if isinstance(value, bool) or value is None:
         return ()
-    if isinstance(value, float) and not math.isfinite(value):
-        return ()
     if isinstance(value, (int, float)):
-        text = str(value)
-        return (Entity("number", text),) if len(text) >= _MIN_CHARS else ()
+        chance = value == int(value) and abs(value) < _MIN_INTEGER if math.isfinite(value) else True
+        return () if chance else (Entity("number", str(value)),)
     text = value.strip()
+    if _SHORT_NUMBER.fullmatch(text):
+        return (Entity("id", f'"{text}"'),)
     found = find_entities(text)
     if found or not _MIN_CHARS <= len(text) <= 60 or "\n" in text or text.count(" ") > 5:
         return found
     # One lower-case word is usually an enum value of a schema ("economy", "completed"), not a fact.
     plain = text.isalpha() and text.islower()
-    return () if plain or not any(map(str.isalnum, text)) else (Entity("value", text),)
+    means = any(map(str.isalpha, text)) or sum(map(str.isdigit, text)) > 4
+    return (Entity("value", text),) if means and not plain else ()
+
+
+def normalize_path(path: str, workspace: str = "") -> str:
+    """Remove a leading ``./`` and the folder of the workspace from a path.
+
+    Parameters
+    ----------
+    path : str
+        Path as an agent wrote it.
+    workspace : str, optional
+        Absolute path of the folder in which the agent works.
+
+    Returns
+    -------
+    str
+        Path relative to the workspace if it lies in the workspace, otherwise the path.
+
+    Examples
+    --------
+    >>> normalize_path("./src/io.py"), normalize_path("/repo/src/io.py", "/repo")
+    ('src/io.py', 'src/io.py')
+    """
+    if workspace:
+        path = path.removeprefix(f"{workspace}/")
+    while path.startswith("./"):
+        path = path[2:]
+    return path
+
+
+def folder_and_name(path: str) -> str | None:
+    """Return the last two parts of a path, or None if it has only one.
+
+    Parameters
+    ----------
+    path : str
+        Path of a file or folder.
+
+    Returns
+    -------
+    str or None
+        Name of the folder and name of the file, joined by a slash.
+
+    Examples
+    --------
+    >>> folder_and_name("/repo/src/io.py"), folder_and_name("io.py")
+    ('src/io.py', None)
+    """
+    folder, slash, name = path.rpartition("/")
+    folder = folder.rpartition("/")[2]
+    return f"{folder}/{name}" if slash and any(map(str.isalnum, folder)) else None
+
+
+def count_plain_characters(text: str) -> int:
+    """Count the letters and digits of a string that belong to no entity.
+
+    A word counts only if no part of it is an entity. A list of names therefore contains none.
+
+    Parameters
+    ----------
+    text : str
+        String to search, such as a line.
+
+    Returns
+    -------
+    int
+        Number of letters and digits.
+
+    Examples
+    --------
+    >>> count_plain_characters("open src/io.py"), count_plain_characters("a_b.py, HAT136")
+    (4, 0)
+    """
+    if "://" in text:
+        text = _URL.sub(" ", text)
+    plain = [chunk for chunk in _CHUNK.findall(text) if not _classify_chunk(chunk)]
+    return sum(map(str.isalnum, "".join(plain)))
 
 
 @lru_cache(maxsize=65536)
@@ -166,6 +250,8 @@ def _classify_chunk(chunk: str) -> tuple[Entity, ...]:
 
 def _classify_token(token: str) -> EntityKind | None:
     if "/" in token and _PATH.fullmatch(token):
+        if not any(map(str.isalnum, token)):
+            return None  # "../.." names no folder
         # "and/or" is not a path. A path has a root, a second slash, a dot or an underscore.
         rooted = token[0] in "/~."
         return "path" if rooted or token.count("/") > 1 or "." in token or "_" in token else None
@@ -231,7 +317,7 @@ def contains_entity(text: str, entity: str) -> bool:
     return find_entity_offset(text, entity) >= 0
 
 
-def find_entity_offset(text: str, entity: str) -> int:
+def find_entity_offset(text: str, entity: str, start: int = 0) -> int:
     """Return the offset of the first occurrence of an entity as a whole token in a string.
 
     An occurrence is part of a longer token if an ASCII letter, a digit or ``_`` precedes or follows
@@ -243,6 +329,8 @@ def find_entity_offset(text: str, entity: str) -> int:
         String to search.
     entity : str
         Text of the entity.
+    start : int, default 0
+        Offset at which the search starts.
 
     Returns
     -------
@@ -254,7 +342,7 @@ def find_entity_offset(text: str, entity: str) -> int:
     >>> find_entity_offset("512 and 12", "12"), find_entity_offset("512", "12")
     (8, -1)
     """
-    start = text.find(entity)
+    start = text.find(entity, start)
     while start >= 0:
         stop = start + len(entity)
         if not (
@@ -263,4 +351,56 @@ def find_entity_offset(text: str, entity: str) -> int:
         ):
             return start
         start = text.find(entity, start + 1)
+    return -1
+
+
+_PATH_CHARS = _WORD_CHARS | frozenset(".~@")
+_DIFF_PREFIX = re.compile(r"(?:^|[\s\"'])[ab]/\Z")
+
+
+def find_path_offset(text: str, path: str, workspace: str = "", start: int = 0) -> int:
+    """Return the offset of the first occurrence of a path that is not part of a longer path.
+
+    A longer path that ends with ``path`` names another file, unless it only adds ``./``, the folder
+    of the workspace, or the ``a/`` and ``b/`` of a diff.
+
+    Parameters
+    ----------
+    text : str
+        String to search.
+    path : str
+        Path, without a leading ``./`` and without the folder of the workspace.
+    workspace : str, optional
+        Absolute path of the folder in which the agent works.
+    start : int, default 0
+        Offset at which the search starts.
+
+    Returns
+    -------
+    int
+        Offset in characters, or -1 if the string does not contain the path.
+
+    Examples
+    --------
+    >>> find_path_offset("see ./io.py", "io.py"), find_path_offset("see src/io.py", "io.py")
+    (6, -1)
+    >>> find_path_offset("see /repo/io.py", "io.py", workspace="/repo")
+    10
+    >>> find_path_offset("in build/tmp", "/tmp"), find_path_offset("--to=/tmp", "/tmp")
+    (-1, 5)
+    """
+    start = find_entity_offset(text, path, start)
+    while start >= 0:
+        before = text[max(start - len(workspace) - 3, 0) : start]
+        if not before.endswith("/"):
+            # Other paths begin with a letter or digit, and find_entity_offset has checked them.
+            if path[0] not in "/.~" or before[-1:] not in _PATH_CHARS:
+                return start
+        elif (
+            (before.endswith("./") and not before.endswith("../"))
+            or (workspace and before.endswith(f"{workspace}/"))
+            or _DIFF_PREFIX.search(before[-3:])
+        ):
+            return start
+        start = find_entity_offset(text, path, start + 1)
     return -1

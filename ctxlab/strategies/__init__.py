@@ -8,8 +8,16 @@ from ctxlab.strategies.base import (
     as_strategy,
     models_used,
 )
-from ctxlab.strategies.controls import full, nothing, oracle, random_drop
+from ctxlab.strategies.controls import (
+    full,
+    message_oracle,
+    nothing,
+    oracle,
+    random_decay,
+    random_drop,
+)
 from ctxlab.strategies.file_sessions import file_sessions
+from ctxlab.strategies.metric_controls import base64_text, name_list, names_in_place, word_list
 from ctxlab.strategies.middle_out import first_and_last, middle_out
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
@@ -34,4 +42,13 @@ __all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_res
 __all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
 __all__ += ["tool_result_cap", "tool_stubs"]
 __all__ += ["clear_at_least", "hysteresis", "when_it_pays"]
-__all__ += ["full", "nothing", "oracle", "random_drop", "recorded"]
+__all__ += [
+    "full",
+    "message_oracle",
+    "nothing",
+    "oracle",
+    "random_decay",
+    "random_drop",
+    "recorded",
+]
+__all__ += ["base64_text", "name_list", "names_in_place", "word_list"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
@@ -26,6 +26,9 @@ from ctxlab.messages.types import Message
 
 MODEL_PARAMETERS = ("model", "embedding")
 """Names of the parameters with which strategies name a model that they call."""
+
+SEEDS = 5
+"""Number of seeds over which an evaluation averages a random strategy without a seed."""
 
 _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
@@ -43,7 +46,9 @@ class BaseStrategy:
 
     supports_live: ClassVar[bool] = True
     """True if the strategy works in a live conversation; False if it needs data of a recording,
-    such as the next action"""
+    such as the next action, or only tests a metric"""
+    deployable: ClassVar[bool] = True
+    "False if the strategy serves only for comparison and must never be recommended"
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter has a wrong type or is negative."""
@@ -175,6 +180,46 @@ def walk_strategies(*strategies: Any) -> Iterator[BaseStrategy]:
             for field in fields(strategy):  # type: ignore[arg-type]
                 value = getattr(strategy, field.name)
                 yield from walk_strategies(*(value if isinstance(value, tuple) else (value,)))
+
+
+def seeded_strategies(strategy: Strategy) -> tuple[Strategy, ...]:
+    """Return the strategies with fixed seeds whose results an evaluation averages.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Any strategy.
+
+    Returns
+    -------
+    tuple of Strategy
+        If the strategy or one that it contains has a parameter ``seed`` that is None: copies with
+        the seeds 0 to 4. Otherwise only the strategy itself.
+
+    Examples
+    --------
+    >>> from ctxlab.strategies import parse_strategy
+    >>> seeded_strategies(parse_strategy("random_drop() | panic()"))[:2]
+    (random_drop(seed=0) | panic(), random_drop(seed=1) | panic())
+    >>> seeded_strategies(parse_strategy("panic()"))
+    (panic(),)
+    """
+    if all(getattr(each, "seed", 0) is not None for each in walk_strategies(strategy)):
+        return (strategy,)
+    return tuple(_with_seed(strategy, seed) for seed in range(SEEDS))
+
+
+def _with_seed(value: Any, seed: int) -> Any:
+    """Return a strategy, or a tuple of strategies, with ``seed`` wherever a seed is None."""
+    if isinstance(value, tuple):
+        return tuple(_with_seed(each, seed) for each in value)
+    if not isinstance(value, BaseStrategy):
+        return value
+    given = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
+    changed = {name: _with_seed(each, seed) for name, each in given.items()}
+    if "seed" in given and given["seed"] is None:
+        changed["seed"] = seed
+    return replace(value, **changed)  # type: ignore[type-var]
 
 
 def models_used(*strategies: Any) -> tuple[str, ...]:

@@ -1,24 +1,32 @@
 """Control strategies, whose scores are lower and upper bounds in a comparison.
 
-Controls are meant for evaluations, not for agents. ``random_drop`` gives a lower bound: a strategy that
-scores no higher with the same budget does not select relevant messages. ``oracle`` gives an upper
-bound, because it knows the next action of the recording.
+Controls are meant for evaluations, not for agents. ``random_drop`` is the level of chance: a strategy
+that scores no higher with the same number of tokens does not select relevant messages. ``oracle`` and
+``message_oracle`` give upper bounds, because they know the next action of the recording.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
+import numpy as np
+
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import Form, OracleInfo
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
+from ctxlab.strategies.helpers.units import Units, droppable_units
 from ctxlab.strategies.panic import panic
 
 _LAST_RESORT = panic()
+
+_MULTIPLIER = 6364136223846793005
+"multiplier of Knuth's MMIX generator of random numbers"
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,11 +75,15 @@ class nothing(BaseStrategy):
 
 @dataclass(frozen=True, repr=False)
 class random_drop(BaseStrategy):
-    """Drops randomly chosen messages until the request fits the budget.
+    """Keeps randomly chosen messages, chosen anew from the whole conversation at each request.
 
-    A tool call and its results are dropped together.
+    The system prompt, the first user message and the newest message are always kept. The others are
+    taken in random order, and each one that still fits the budget is kept, so that the budget is
+    used. A message that one request leaves out may be back in the next one. A tool call and its
+    results are kept or dropped together. Without a seed, an evaluation reports the mean of five
+    seeds and their standard deviation (columns ``…_sd``); elsewhere the seed is 0.
 
-    Source: ctxlab; a lower bound for strategies with the same budget.
+    Source: ctxlab; the level of chance for strategies that send as many tokens.
 
     Examples
     --------
@@ -81,19 +93,59 @@ class random_drop(BaseStrategy):
     8
     """
 
-    seed: int = 0
-    "seed of the random choice"
+    seed: int | None = None
+    "seed of the random choice; None: an evaluation averages the seeds 0 to 4"
+
+    def __call__(self, context: Context, /) -> Context:
+        """Return a copy of the context with a random choice of messages that fits the budget."""
+        units = droppable_units(context) if context.excess > 0 else None
+        if units is None:
+            return context
+        tokens, room = units.tokens, units.room
+        left, chosen = list(range(units.first, units.stop)), []
+        smallest = min(tokens[units.first : units.stop])
+        for index, number in enumerate(_random_numbers(self.seed or 0, context, len(left))):
+            if room < smallest:
+                break
+            other = index + int(number * (len(left) - index))
+            unit, left[other] = left[other], left[index]
+            if tokens[unit] <= room:
+                room -= tokens[unit]
+                chosen.append(unit)
+        return units.select(context, chosen)
+
+
+@dataclass(frozen=True, repr=False)
+class random_decay(BaseStrategy):
+    """Drops randomly chosen messages for good, whenever the request exceeds the budget.
+
+    A message that was dropped never returns, so the older a message is, the less likely it is still
+    there: a window with a soft edge. A tool call and its results are dropped together. Without a
+    seed, an evaluation reports the mean of five seeds, as for ``random_drop``.
+
+    Source: ctxlab; forgetting without a choice, for strategies whose edits persist.
+
+    Examples
+    --------
+    >>> from ctxlab import build_messages
+    >>> talk = [{"role": "user", "content": f"line {i}"} for i in range(100)]
+    >>> len(build_messages(None, talk, strategy=random_decay(), limit=63, reserve=0))
+    8
+    """
+
+    seed: int | None = None
+    "seed of the random choice; None: an evaluation averages the seeds 0 to 4"
 
     def __call__(self, context: Context, /) -> Context:
         """Drop random messages until the request fits the budget."""
-        state = context.strategy_state.get(self, self.seed)
+        state = context.strategy_state.get(self, self.seed or 0)
         while context.excess > 0:
             head, tail = context.first_droppable, context.last_unit_start
             if tail <= head:
                 break
             # Knuth's MMIX generator. Its state is one integer, which can be stored in the context
             # and compared.
-            state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+            state = (state * _MULTIPLIER + 1442695040888963407) % (1 << 64)
             start = head + (state >> 33) % (tail - head)
             while start > head and not context.is_safe_cut(start):
                 start -= 1
@@ -117,10 +169,10 @@ class oracle(BaseStrategy):
     --------
     >>> from ctxlab import Message, Recording, ToolCall, replay
     >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
-    >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
+    >>> said = (Message("user", "Go"), Message("assistant", "the reader is src/io.py"),
     ...         Message("user", "a long story " * 400), Message("assistant", tool_calls=(call,)))
     >>> replay(Recording("a", said), oracle(), 60).needs["tier"].tolist()
-    ['in view']
+    ['held']
     """
 
     supports_live: ClassVar[bool] = False
@@ -130,9 +182,7 @@ class oracle(BaseStrategy):
         """Return a copy of the context with a recent window and the lines that the next action uses."""
         if context.excess <= 0:
             return context
-        oracle_info = context.history.oracle_info
-        if oracle_info is None:
-            raise SpecError("oracle needs the next action of a recording; use it only in a replay")
+        oracle_info = _oracle_info(self, context)
         needed = oracle_info.needed(context.history_length)
         head, tail = context.first_droppable, context.last_unit_start
         base = context.available - sum(entry.tokens for entry in context.entries[:head])
@@ -155,6 +205,107 @@ class oracle(BaseStrategy):
         return fork
 
 
+@dataclass(frozen=True, repr=False)
+class message_oracle(BaseStrategy):
+    """Keeps the whole messages that the next action needs, and the newest messages as far as they fit.
+
+    Where ``oracle`` copies single lines, this control keeps or drops whole messages, as a strategy
+    without a model does, so its recall is within reach at the same budget. It reads from the
+    recording which earlier messages mention what the next action uses, and takes the message, with
+    its tool call or results, that adds the most weight per token, until nothing that fits adds any.
+    A need weighs one divided by the number of needs of its argument, as in recall. The rest of the
+    budget is filled with the newest messages. This is a bound in practice and not a proof: finding
+    the best set of messages is a knapsack problem, and this choice is greedy. For a probe, it keeps
+    the messages with the answer. It works only in a replay.
+
+    Source: ctxlab; greedy maximum coverage within a budget (Khuller, Moss and Naor, 1999).
+
+    Examples
+    --------
+    >>> from ctxlab import Message, Recording, ToolCall, replay
+    >>> call = ToolCall("c1", "read", '{"path": "src/io.py"}')
+    >>> said = (Message("user", "Go"), Message("assistant", "see src/io.py"),
+    ...         Message("user", "a long story " * 400), Message("user", "Well?"),
+    ...         Message("assistant", tool_calls=(call,)))
+    >>> replay(Recording("a", said), message_oracle(), 60).needs["tier"].tolist()
+    ['held']
+    """
+
+    supports_live: ClassVar[bool] = False
+    "False: the strategy needs the next action of a recording"
+
+    def __call__(self, context: Context, /) -> Context:
+        """Return a copy of the context with the messages that the next action needs."""
+        if context.excess <= 0:
+            return context
+        oracle_info, units = _oracle_info(self, context), droppable_units(context)
+        if units is None:
+            return context
+        bounds, entries = units.bounds, context.entries
+        first, last = entries[bounds[units.first]].start, entries[bounds[units.stop]].start
+        window = _newest_units(units, ())
+        oldest = entries[bounds[window[0]]].start if window else last
+        # What the head or the newest unit mentions is in every request.
+        needs = [
+            (weight, places)
+            for weight, places in oracle_info.needed_messages(context.history_length)
+            if first <= places[0] and places[-1] < last
+        ]
+        if all(places[-1] >= oldest for _, places in needs):
+            return units.select(context, window)
+        chosen = _cover_needs(units, needs, context)
+        return units.select(context, chosen + _newest_units(units, chosen))
+
+
+def _oracle_info(strategy: BaseStrategy, context: Context) -> OracleInfo:
+    """Return the source of information of an oracle; raise ``SpecError`` outside of a replay."""
+    if context.history.oracle_info is None:
+        name = type(strategy).__name__
+        raise SpecError(f"{name} needs the next action of a recording; use it only in a replay")
+    return context.history.oracle_info
+
+
+def _newest_units(units: Units, besides: Collection[int]) -> list[int]:
+    """Return the newest units that fit into the room that the units in ``besides`` leave."""
+    tokens, found = units.tokens, []
+    room = units.room - sum([tokens[unit] for unit in besides])
+    for unit in range(units.stop - 1, units.first - 1, -1):
+        if unit not in besides:
+            room -= tokens[unit]
+            if room < 0:
+                break
+            found.append(unit)
+    return found[::-1]
+
+
+def _cover_needs(
+    units: Units, needs: Sequence[tuple[float, Sequence[int]]], context: Context
+) -> list[int]:
+    """Choose units that fit and mention needs, by the weight of the needs per token of the unit.
+
+    Each need is given by its weight and the positions of the messages that mention it.
+    """
+    starts = [context.entries[index].start for index in units.bounds[units.first : units.stop]]
+    missing = np.array([weight for weight, _ in needs])
+    column = np.repeat(np.arange(len(needs)), [len(places) for _, places in needs])
+    positions = np.concatenate([places for _, places in needs])
+    found, row = np.unique(np.searchsorted(starts, positions, "right"), return_inverse=True)
+    numbers: list[int] = (found + units.first - 1).tolist()
+    covers = np.zeros((len(numbers), len(needs)))
+    covers[row, column] = 1
+    tokens, room = np.array([units.tokens[unit] for unit in numbers]), units.room
+    chosen: list[int] = []
+    while True:
+        gain = covers @ missing
+        gain[tokens > room] = 0
+        best = int((gain / tokens).argmax())
+        if gain[best] <= 0:
+            return chosen
+        chosen.append(numbers[best])
+        room -= int(tokens[best])
+        missing[covers[best] > 0] = 0
+
+
 def _window_start(context: Context, start: int, tail: int, room: int) -> int:
     """Return the start index of a window with as many of the newest entries as fit ``room`` tokens.
 
@@ -172,3 +323,28 @@ def _window_start(context: Context, start: int, tail: int, room: int) -> int:
             break
         index -= 1
     return min(context.next_safe_cut(index), tail)
+
+
+_POOL_SIZE = 1 << 15
+
+
+@cache
+def _random_pool(seed: int) -> list[float]:
+    # The stream of RandomState is the same with all versions of numpy.
+    pool: list[float] = np.random.RandomState(seed % (1 << 32)).random_sample(_POOL_SIZE).tolist()
+    return pool
+
+
+def _random_numbers(seed: int, context: Context, count: int) -> list[float]:
+    """Return random numbers between 0 and 1 that depend on the seed and on the request.
+
+    They are a part of a pool of random numbers, because a new generator for each request would be
+    slow. The part begins at a different place for each request.
+    """
+    place = (context.history_length * _MULTIPLIER + context.tokens) * _MULTIPLIER >> 32
+    place %= _POOL_SIZE
+    pool = _random_pool(seed)
+    numbers = pool[place : place + count]
+    while len(numbers) < count:
+        numbers += pool[: count - len(numbers)]
+    return numbers

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ctxlab.errors import UnknownName
 from ctxlab.strategies.base import MODEL_PARAMETERS, Pipeline
 from ctxlab.strategies.baselines import BASELINES, Baseline
-from ctxlab.strategies.registry import CONTROLS, STRATEGIES
+from ctxlab.strategies.registry import STRATEGIES, is_control
 
 _StrategyKind = Literal["strategy", "control", "baseline"]
 
@@ -114,7 +114,7 @@ def strategy_info(name: str) -> StrategyInfo:
     factory = STRATEGIES[name]
     text = inspect.getdoc(factory) or ""
     parameters = tuple(_parameters(factory))
-    kind: _StrategyKind = "control" if name in CONTROLS else "strategy"
+    kind: _StrategyKind = "control" if is_control(name) else "strategy"
     return StrategyInfo(name, kind, _first_sentence(text), parameters, _source_section(text), text)
 
 

@@ -41,6 +41,8 @@ class recorded(BaseStrategy):
 
     supports_live: ClassVar[bool] = False
     "False: the strategy needs the compactions of a recording"
+    deployable: ClassVar[bool] = False
+    "False: the strategy repeats what another product did"
 
     def __call__(self, context: Context, /) -> Context:
         """Apply the recorded compactions that took place since the last request."""

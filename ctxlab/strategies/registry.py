@@ -40,7 +40,13 @@ _MODULES = {
     "recorded": "recorded",
     "nothing": "controls",
     "random_drop": "controls",
+    "random_decay": "controls",
+    "message_oracle": "controls",
     "oracle": "controls",
+    "name_list": "metric_controls",
+    "word_list": "metric_controls",
+    "names_in_place": "metric_controls",
+    "base64_text": "metric_controls",
 }
 "Strategy name → module of ``ctxlab.strategies`` that defines the strategy."
 
@@ -49,7 +55,19 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
     for name, module in _MODULES.items()
 }
 
-CONTROLS = frozenset({"full", "recorded", "nothing", "random_drop", "oracle"})
+METRIC_CONTROLS: tuple[str, ...] = (
+    "name_list()",
+    "word_list()",
+    "names_in_place()",
+    "base64_text()",
+)
+"Controls that attack recall as a metric (``-s metric_controls``): text without knowledge."
+
+CONTROLS = frozenset(
+    name
+    for name, module in _MODULES.items()
+    if module in ("controls", "metric_controls", "recorded")
+)
 "Names of the control strategies. They are bounds in a comparison and are never recommended."
 
 DEFAULT_LINEUP: tuple[str, ...] = (
@@ -64,16 +82,47 @@ DEFAULT_LINEUP: tuple[str, ...] = (
     "when_it_pays(observation_mask(keep=10)) | sliding_window() | panic()",
     "nothing",
     "random_drop()",
+    "message_oracle()",
     "oracle",
 )
 """Strategies that an evaluation compares by default: single strategies, pipelines and controls.
 
 Requests of a single strategy that ignores the budget may overflow. The pipelines end with a window
 and with ``panic``, which shortens requests that are still too large. Strategies for special
-purposes, such as ``recorded``, ``recent_images`` and ``file_sessions``, are not included.
+purposes, such as ``recorded``, ``recent_images`` and ``file_sessions``, are not included, nor are
+``random_decay`` and the controls of the metric.
 ``retrieval`` is not included because it is slow: it takes milliseconds per request."""
 
 _PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
+
+
+def is_control(name: str) -> bool:
+    """Check if a registered strategy serves only for comparison.
+
+    Parameters
+    ----------
+    name : str
+        Name of a strategy, without parameters.
+
+    Returns
+    -------
+    bool
+        True if the name is in ``CONTROLS``, or if the class of the strategy says that it is not
+        deployable or does not work in a live conversation.
+
+    Examples
+    --------
+    >>> is_control("oracle"), is_control("sliding_window")
+    (True, False)
+    """
+    made = STRATEGIES.get(name)
+    if name in CONTROLS:
+        return True
+    return (
+        isinstance(made, type)
+        and issubclass(made, BaseStrategy)
+        and not (made.deployable and made.supports_live)
+    )
 
 
 def register_strategy(name: str, strategy: Callable[..., Strategy]) -> None:

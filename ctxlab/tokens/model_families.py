@@ -76,22 +76,22 @@ LONG_PROMPT_PRICES: tuple[tuple[str, int, float, float], ...] = (
 the higher prices, factor for input prices (cached or not), factor for output prices. Source: Google,
 "Gemini Developer API pricing"."""
 
-CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float], ...] = (
-    ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300),
-    ("claude.*(opus-4-7|3-haiku|3-5-haiku)", "explicit", 2048, 1, 300),
-    ("claude.*((opus|fable|mythos)-5|(sonnet|haiku)-5-5)", "explicit", 512, 1, 300),
-    ("claude", "explicit", 1024, 1, 300),
-    ("gemini-2-5", "automatic", 2048, 1, 300),
-    ("gemini", "automatic", 4096, 1, 300),
-    ("^deepseek ", "automatic", 64, 64, 3600),
-    ("", "automatic", 1024, 128, 300),
+CACHE_RULES: tuple[tuple[str, _CacheKind, int, int, float, float], ...] = (
+    ("claude.*(haiku-4-5|opus-4-[56])", "explicit", 4096, 1, 300, 3600),
+    ("claude.*(opus-4-7|3-haiku|3-5-haiku)", "explicit", 2048, 1, 300, 3600),
+    ("claude.*((opus|fable|mythos)-5|(sonnet|haiku)-5-5)", "explicit", 512, 1, 300, 3600),
+    ("claude", "explicit", 1024, 1, 300, 3600),
+    ("gemini-2-5", "automatic", 2048, 1, 300, 0),
+    ("gemini", "automatic", 4096, 1, 300, 0),
+    ("^deepseek ", "automatic", 64, 64, 3600, 0),
+    ("", "automatic", 1024, 128, 300, 0),
 )
 """Rules of prompt caches. Rows with: pattern, and the fields of ``CachePolicy``: kind, minimum and
-granularity in tokens, lifetime in seconds. The pattern is searched in the provider and the name of the
-model, separated by a space. Sources:
+granularity in tokens, lifetime and longer lifetime in seconds. The pattern is searched in the provider
+and the name of the model, separated by a space. Sources:
 
 - Anthropic, "Prompt caching": a request is cached up to the breakpoints that the client sets. The
-  cache is kept for five minutes after its last use.
+  cache is kept for five minutes after its last use, or for an hour if the client pays for that.
 - Google, "Context caching" of the Gemini API, implicit caching: no lifetime is published.
 - DeepSeek, "Context Caching": storage units of 64 tokens, which are deleted after hours to days.
 - OpenAI, "Prompt caching": prefixes of 1,024 tokens or more are cached in steps of 128 tokens and kept
@@ -99,3 +99,7 @@ model, separated by a space. Sources:
   this is not guaranteed and not assumed.
 - Other providers that have a price for cached tokens, and publish no rules, are assumed to work like
   OpenAI."""
+
+LONG_WRITE_FACTOR = 2.0
+"""Price of a token that the cache keeps for the longer lifetime, divided by the input price, for models
+without a listed price. Source: Anthropic, "Prompt caching"."""

@@ -20,7 +20,12 @@ import msgspec
 
 from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.images import model_family
-from ctxlab.tokens.model_families import CACHE_RULES, LONG_PROMPT_PRICES, MODEL_FAMILIES
+from ctxlab.tokens.model_families import (
+    CACHE_RULES,
+    LONG_PROMPT_PRICES,
+    LONG_WRITE_FACTOR,
+    MODEL_FAMILIES,
+)
 from ctxlab.tokens.prices import Prices, PriceTier, fill_missing_prices
 
 _Tokens = TypeVar("_Tokens", bound=Any)
@@ -51,6 +56,9 @@ class CachePolicy(msgspec.Struct, frozen=True):
     "the number of cached tokens is a multiple of this number"
     lifetime: float = 0.0
     "seconds that a prefix is kept after its last use; providers often keep it longer"
+    long_lifetime: float = 0.0
+    """seconds that a prefix is kept if the client pays ``Rates.cache_write_1h`` for it; 0 if the
+    provider does not sell a second lifetime"""
 
     def readable_prefix(self, unchanged: Any, system: Any, previous: Any, newest: Any) -> Any:
         """Return the length of the prefix that a request can read from the cache.
@@ -241,10 +249,11 @@ class _ListedCosts(msgspec.Struct):
     output_cost_per_token: float | None = None
     cache_read_input_token_cost: float | None = None
     cache_creation_input_token_cost: float | None = None
+    cache_creation_input_token_cost_above_1hr: float | None = None
     range: list[float] = []
 
 
-_COST_KEYS = _ListedCosts.__struct_fields__[:4]
+_COST_KEYS = _ListedCosts.__struct_fields__[:5]
 _THRESHOLD_KEY = re.compile(rf"({'|'.join(_COST_KEYS)})_above_(\d+)(k?)_tokens")
 
 
@@ -292,6 +301,9 @@ def _from_table(name: str, table: _PriceTable) -> Model | None:
     return None
 
 
+_FilledPrices: TypeAlias = tuple[float, float, float, float, float]
+"""Prices of input, output, cache reads, cache writes, and cache writes for an hour."""
+
 _PriceSteps: TypeAlias = list[tuple[int, list[float | None]]]
 """Ascending price steps: minimum prompt length in tokens, and prices in the order of ``_COST_KEYS``."""
 
@@ -334,10 +346,11 @@ def _get_costs(listed: _ListedCosts) -> list[float | None]:
 def _build_listed_model(name: str, listed: str, entry: _ListedModel, steps: _PriceSteps) -> Model:
     limit, maker = int(entry.max_input_tokens or 0), entry.litellm_provider
     (_, costs), *more = steps
-    tiers = (PriceTier(*fill_missing_prices(*c), start) for start, c in more if costs[0])
-    prices, cache = Prices(*fill_missing_prices(*costs), above=tuple(tiers)), CachePolicy()
+    cache = CachePolicy()
     if costs[2] is not None:
         cache = _build_cache_policy(maker, listed, entry.prompt_cache_min_tokens)
+    tiers = (PriceTier(*_fill_prices(cache, *c), start) for start, c in more if costs[0])
+    prices = Prices(*_fill_prices(cache, *costs), above=tuple(tiers))
     output = int(entry.max_output_tokens or min(_DEFAULT_MAX_OUTPUT, limit))
     warning = None if prices.known else f"litellm lists no price for {name}, so its cost is unknown"
     return Model(name, limit, output, prices, cache, maker, "litellm", listed, warning)
@@ -368,20 +381,36 @@ def _from_family(name: str) -> Model | None:
     spelling = _normalize_name(name)
     for pattern, provider, limit, output, *per_million in MODEL_FAMILIES:
         if re.search(pattern, spelling):
-            prices, cache = _family_prices(spelling, per_million), CachePolicy()
+            cache = CachePolicy()
             if per_million[2] is not None:
                 cache = _build_cache_policy(provider, name)
+            prices = _family_prices(spelling, _fill_prices(cache, *per_million))
             warning = f"{name} is not in litellm's table; the limit and prices of its family apply"
             warning += "" if prices.known else "; the family has no price, so the cost is unknown"
             return Model(name, limit, output, prices, cache, provider, "built-in", pattern, warning)
     return None
 
 
-def _family_prices(spelling: str, per_million: Sequence[float | None]) -> Prices:
-    input, output, read, write = fill_missing_prices(*per_million)
+def _fill_prices(
+    cache: CachePolicy,
+    input: float | None,
+    output: float | None,
+    read: float | None,
+    write: float | None,
+    long_write: float | None = None,
+) -> _FilledPrices:
+    """Fill in the missing prices of a model with a given cache."""
+    if long_write is None and cache.long_lifetime:
+        long_write = (input or 0.0) * LONG_WRITE_FACTOR
+    return fill_missing_prices(input, output, read, write, long_write)
 
-    def times(into: float, out: float) -> tuple[float, float, float, float]:
-        return input * into / 1e6, output * out / 1e6, read * into / 1e6, write * into / 1e6
+
+def _family_prices(spelling: str, per_million: Sequence[float]) -> Prices:
+    input, output, *caching = per_million
+
+    def times(into: float, out: float) -> _FilledPrices:
+        read, write, long_write = (price * into / 1e6 for price in caching)
+        return input * into / 1e6, output * out / 1e6, read, write, long_write
 
     dearer = [row for row in LONG_PROMPT_PRICES if input and re.search(row[0], spelling)]
     return Prices(*times(1, 1), above=tuple(PriceTier(*times(x, y), n) for _, n, x, y in dearer))
@@ -394,8 +423,8 @@ def _build_cache_policy(provider: str, name: str, minimum: float | None = None) 
     """
     maker = f"{provider} {_normalize_name(name)}"
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
-    _, kind, usual, granularity, lifetime = rule
-    return CachePolicy(kind, int(minimum or usual), granularity, lifetime)
+    _, kind, usual, granularity, *lifetimes = rule
+    return CachePolicy(kind, int(minimum or usual), granularity, *lifetimes)
 
 
 def _build_default_model(name: str, reason: str = "not in litellm's or ctxlab's table") -> Model:

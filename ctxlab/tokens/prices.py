@@ -27,6 +27,14 @@ class Rates(msgspec.Struct, frozen=True):
     separate price"""
     cache_write: float = 0.0
     "full price of a token written to the prompt cache; never below ``input``"
+    cache_write_1h: float = 0.0
+    """full price of a token that the prompt cache keeps for an hour; a lower value is raised to
+    ``cache_write``, the price at a provider that does not sell this"""
+
+    def __post_init__(self) -> None:
+        """Raise the price of a write for an hour to the price of a write."""
+        if self.cache_write_1h < self.cache_write:
+            msgspec.structs.force_setattr(self, "cache_write_1h", self.cache_write)
 
 
 class PriceTier(Rates, frozen=True):
@@ -101,19 +109,25 @@ class Prices(Rates, frozen=True):
         return (
             usage.input * rates.input
             + usage.cache_read * rates.cache_read
-            + usage.cache_write * rates.cache_write
+            + (usage.cache_write - usage.cache_write_1h) * rates.cache_write
+            + usage.cache_write_1h * rates.cache_write_1h
             + usage.output * rates.output
         )
 
 
 def fill_missing_prices(
-    input: float | None, output: float | None, read: float | None, write: float | None
-) -> tuple[float, float, float, float]:
+    input: float | None,
+    output: float | None,
+    read: float | None,
+    write: float | None,
+    long_write: float | None = None,
+) -> tuple[float, float, float, float, float]:
     """Fill in the missing prices of a model.
 
     A missing cache price is replaced by the input price, and a missing input or output price by 0.0.
     A write price below the input price is raised to the input price, because litellm's table lists
-    0.0 if writing costs nothing extra, and sometimes lists the read price as write price.
+    0.0 if writing costs nothing extra, and sometimes lists the read price as write price. In the same
+    way, the price of a write for an hour is never below the write price.
 
     Parameters
     ----------
@@ -125,16 +139,20 @@ def fill_missing_prices(
         Price of a token read from the cache.
     write : float or None
         Price of a token written to the cache.
+    long_write : float or None
+        Price of a token written to the cache for an hour.
 
     Returns
     -------
-    tuple of (float, float, float, float)
-        Prices of input tokens, output tokens, cache reads and cache writes.
+    tuple of (float, float, float, float, float)
+        Prices of input tokens, output tokens, cache reads, cache writes, and cache writes for an hour.
 
     Examples
     --------
     >>> fill_missing_prices(2e-6, 8e-6, None, 0.0)
-    (2e-06, 8e-06, 2e-06, 2e-06)
+    (2e-06, 8e-06, 2e-06, 2e-06, 2e-06)
     """
     plain = input or 0.0
-    return plain, output or 0.0, plain if read is None else read, max(write or 0.0, plain)
+    short = max(write or 0.0, plain)
+    long = max(long_write or 0.0, short)
+    return plain, output or 0.0, plain if read is None else read, short, long

@@ -28,6 +28,11 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "limit of nothing": (["eval", "logs", "-l", "0"], "(0.25, 25%), got '0'"),
     "share above all": (["eval", "logs", "-l", "150%"], "(0.25, 25%), got '150%'"),
     "reserve": (["eval", "logs", "--reserve", "-1"], "0 or more"),
+    "cache lifetime": (
+        ["eval", "logs", "--cache-ttl", "2h"],
+        "cache_ttl: expected recorded, 5m, 1h",
+    ),
+    "fixed part": (["eval", "logs", "--fixed", "10%"], "--fixed: expected recorded or 0 or more"),
     "reserve that is no number": (["eval", "logs", "--reserve", "x"], "reserve"),
     "least recall": (
         ["eval", "logs", "--min-recall", "2"],

@@ -12,6 +12,9 @@ from scipy import stats
 
 from ctxlab.evaluation.bootstrap import (
     MIN_CLUSTERS,
+    POWER,
+    RatioDifference,
+    difference_of_samples,
     holm_correction,
     ratio_difference,
     ratio_interval,
@@ -96,6 +99,57 @@ def test_five_per_cent_of_the_tests_see_a_difference_where_there_is_none(cluster
         found = ratio_difference(a, n, b, n, resamples=800, seed=int(random.integers(1 << 30)))
         alarms += found.p_value <= 0.05
     assert alarms / rounds == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.simulations
+@pytest.mark.parametrize("clusters", [9, 20, 50])
+def test_eighty_per_cent_of_the_intervals_show_the_smallest_detectable_difference(
+    clusters: int,
+) -> None:
+    random = np.random.default_rng(9)
+    rounds = 1500
+
+    def draw() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        size = np.ceil(np.exp(3.5 + 0.5 * random.normal(size=clusters)))
+        ease = 0.6 + 0.1 * random.normal(size=clusters)
+        first, second = (size * (ease + 0.05 * random.normal(size=clusters)) for _ in "ab")
+        return first, second, size
+
+    def compare(a: np.ndarray, b: np.ndarray, n: np.ndarray) -> RatioDifference:
+        return ratio_difference(a, n, b, n, resamples=800, seed=int(random.integers(1 << 30)))
+
+    detectable = float(np.mean([compare(*draw()).detectable for _ in range(300)]))
+    shown = 0
+    for _ in range(rounds):
+        a, b, n = draw()
+        shown += compare(a + detectable * n, b, n).low > 0
+    assert shown / rounds == pytest.approx(POWER, abs=0.05)
+
+
+def test_a_relative_difference_has_a_relative_smallest_difference() -> None:
+    random = np.random.default_rng(5)
+    a, b, ones = random.random(20) + 5, random.random(20) + 5, np.ones(20)
+    plain = ratio_difference(a, ones, b, ones)
+    relative = ratio_difference(a, ones, b, ones, relative=True)
+    assert plain.estimate - plain.low < plain.detectable < 2 * (plain.estimate - plain.low)
+    assert relative.detectable == pytest.approx(plain.detectable / b.mean(), rel=0.1)
+
+
+@pytest.mark.simulations
+def test_a_difference_of_samples_is_covered_at_least_as_often_as_said() -> None:
+    random = np.random.default_rng(6)
+    held, rounds = 0, 1500
+    for _ in range(rounds):
+        samples = []
+        for clusters, mean in ((12, 5.0), (25, 4.0)):
+            size = np.ceil(np.exp(2 + 0.5 * random.normal(size=clusters)))[:, None]
+            sums = size * (mean + random.normal(size=(clusters, 1)))
+            seed = int(random.integers(1 << 30))
+            bounds = ratio_interval(sums, size, resamples=300, seed=seed)
+            samples.append((sums.sum(0) / size.sum(0), *bounds))
+        _, low, high = difference_of_samples(*samples)
+        held += bool(low[0] <= 1 <= high[0])
+    assert 0.94 < held / rounds < 0.99
 
 
 def test_a_test_with_clusters_of_one_size_is_that_of_scipy() -> None:

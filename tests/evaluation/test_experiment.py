@@ -20,6 +20,7 @@ from ctxlab.evaluation.describe import describe
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import METRICS, per_request_metric
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL
 from ctxlab.evaluation.results import Results
 from ctxlab.llm import CachedClient, ScriptedClient
 from ctxlab.llm.base import Reply
@@ -154,7 +155,7 @@ def test_recordings_without_needs_are_evaluated_too() -> None:
     chat = [Recording(n, (Message("user", "hi"), Message("assistant", "hello"))) for n in "ab"]
     board = run(*chat).leaderboard()
     assert board["recall"].isna().all()
-    assert "far recall cannot compare the strategies" in run(*chat).verdict()
+    assert f"{HEADLINE_LABEL} cannot compare the strategies" in run(*chat).verdict()
 
 
 def test_recordings_may_come_from_an_iterator_of_any_length() -> None:
@@ -276,6 +277,7 @@ def test_a_model_without_prices_has_no_cost_rather_than_none_to_pay() -> None:
 def test_the_manifest_holds_dearer_prices_of_long_prompts_where_there_are_any() -> None:
     told = evaluate([trip("a")], "full", 2000, "my/gemini-9", workers=1).manifest["prices"]
     dearer = {"input": 2.5e-6, "output": 15e-6, "cache_read": 0.25e-6, "cache_write": 2.5e-6}
+    dearer["cache_write_1h"] = 2.5e-6
     assert told["my/gemini-9"]["above"] == [{**dearer, "start": 200_001}]
     plain = evaluate([trip("a")], "full", 2000, workers=1).manifest["prices"]
     assert "above" not in plain["gpt-5"]

@@ -8,12 +8,12 @@ from typing import Any
 from generated import TOOLS, conversations, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
-from replaying import mention_positions
+from replaying import mention_positions, text_of
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.messages.entities import contains_entity, find_entities, find_entities_in_value
-from ctxlab.messages.types import Message, Recording, ToolCall, message_text
+from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.tool_schemas import render_tools
@@ -74,12 +74,48 @@ def test_the_gap_is_the_tokens_between_the_last_mention_and_the_use(counter: Tok
     prepared = PreparedRecording(Recording("r", (GO, *between, reads(path="src/io.py"))), counter)
     assert prepared.needs.get_need(0).gap_tokens == sum(map(counter.count_message, between))
     assert prepared.needs.get_need(0).argument == (1, "read", "path")
-    assert (
-        PreparedRecording(Recording("r", (GO, reads(path="src/io.py"))), counter)
-        .needs.get_need(0)
-        .gap_tokens
-        == 0
+    at_start = Message("user", "src/io.py first, then " + "word " * 500)
+    long = PreparedRecording(Recording("r", (at_start, reads(path="src/io.py"))), counter)
+    assert 0.9 < long.needs.get_need(0).gap_tokens / counter.count_message(at_start) < 1
+
+
+def test_one_file_has_one_path(counter: TokenCounter) -> None:
+    at_repo = {"meta": {"cwd": "/repo"}}
+    for said in ("src/io.py", "./src/io.py", "/repo/src/io.py", "--- a/src/io.py"):
+        for used in ("src/io.py", "./src/io.py", "/repo/src/io.py"):
+            told = Message("user", f"look at {said}")
+            assert needs_of(counter, told, reads(path=used), **at_repo) == [
+                ("src/io.py", "user", 0)
+            ]
+
+
+def test_the_end_of_a_longer_path_is_another_path(counter: TokenCounter) -> None:
+    at_repo = {"meta": {"cwd": "/repo"}}
+    for longer, used in (
+        ("lib/src/io.py", "src/io.py"),
+        ("build/tmp", "/tmp"),
+        ("lib/store", "./store"),  # one word, which the index finds without a search
+        ("old.data.json", ".data.json"),
+    ):
+        assert needs_of(counter, Message("user", longer), reads(path=used), **at_repo) == []
+        told = Message("user", f"look at {used}")
+        assert len(needs_of(counter, told, reads(path=used), **at_repo)) == 1
+
+
+def test_the_first_folder_of_a_shell_is_the_workspace(counter: TokenCounter) -> None:
+    runs = Message(
+        "assistant", None, tool_calls=(ToolCall("c0", "bash", '{"c": "cd /repo && ls"}'),)
     )
+    listed = Message("tool", "src/io.py", tool_call_id="c0")
+    assert needs_of(counter, runs, listed, reads(path="/repo/src/io.py")) == [
+        ("src/io.py", "tool", 1)
+    ]
+
+
+def test_names_of_tools_and_parameters_are_no_needs(counter: TokenCounter) -> None:
+    told = Message("user", "use read_file with its file_path")
+    call = ToolCall("c1", "read_file", '{"file_path": "read_file", "mode": "file_path"}')
+    assert needs_of(counter, told, Message("assistant", None, tool_calls=(call,))) == []
 
 
 @given(conversations() | strange_conversations())
@@ -91,6 +127,10 @@ def test_the_index_is_what_a_search_through_every_text_finds(
     before = [counter.count_message(m) for m in messages]
     naive, known = [], {}
     arguments = [len(list(c.argument_leaves())) for m in messages for c in m.tool_calls]
+    calls = [call for message in messages for call in message.tool_calls]
+    schema = {call.name for call in calls} | {
+        key for call in calls for path, _ in call.argument_leaves() for key in [path.split("[")[0]]
+    }
     request = -1
     for here, message in enumerate(messages):
         if here not in prepared.request_positions:
@@ -100,15 +140,18 @@ def test_the_index_is_what_a_search_through_every_text_finds(
             (call.name, path, entity)
             for call in message.tool_calls
             for path, leaf in call.argument_leaves()
-            for entity in find_entities_in_value(leaf)
+            for entity in dict.fromkeys(map(needs.normalize, find_entities_in_value(leaf)))
         ]
         if message.role == "assistant" and not sum(arguments):
-            uses = [("", "text", e) for e in dict.fromkeys(find_entities(message.text))]
+            written = map(needs.normalize, find_entities(message.text))
+            uses = [("", "text", e) for e in dict.fromkeys(written)]
         for tool, path, used in uses:
+            if used.kind == "identifier" and used.text in schema:
+                continue
             # A text has one kind, that of its first use.
             entity = known.setdefault(used.text, used)
             places = [
-                i for i in range(here) if contains_entity(message_text(messages[i]), entity.text)
+                i for i in range(here) if needs.find_offset(entity, text_of(messages[i])) >= 0
             ]
             if (
                 not places
@@ -118,7 +161,10 @@ def test_the_index_is_what_a_search_through_every_text_finds(
                 continue
             if entity.kind == "value" and messages[places[0]].role == "assistant":
                 continue
-            gap = sum(before[places[-1] + 1 : here])
+            last = text_of(messages[places[-1]])
+            mentions = [k for k in range(len(last)) if needs.find_offset(entity, last, k) == k]
+            rest = len(last) - mentions[-1] - len(entity.text)
+            gap = sum(before[places[-1] + 1 : here]) + before[places[-1]] * rest // len(last)
             naive.append((request, tool, path, entity.text, messages[places[0]].role, places, gap))
     found = []
     for i in range(len(needs)):
@@ -136,7 +182,7 @@ def test_the_index_is_what_a_search_through_every_text_finds(
 
 
 @given(conversations())
-def test_a_passage_holds_what_is_needed_and_is_a_line_of_what_was_said(
+def test_a_passage_shows_what_is_needed_in_its_line(
     counter: TokenCounter, messages: tuple[Message, ...]
 ) -> None:
     needs = prepare_messages(messages, counter).needs
@@ -146,9 +192,8 @@ def test_a_passage_holds_what_is_needed_and_is_a_line_of_what_was_said(
             passage = needs.passage(last, text)
             assert last < position
             assert contains_entity(passage, text)
-            assert passage in message_text(messages[last])
-            assert "\n" not in passage or "\n" in text
-            assert len(passage) <= 160 + len(text)
+            assert passage in text_of(messages[last])
+            assert len(passage) <= 2 * 160 + len(text) + 1
             seen += 1
     assert seen == len(needs)
 

@@ -61,13 +61,13 @@ def test_needs_say_who_used_what_and_whether_it_was_there() -> None:
     shown = replay(Recording("trip", TALK), "observation_mask(keep=0)", 10_000, "gpt-4o")
     needs = shown.needs
     assert needs["entity"].tolist() == ["src/io.py", "HAT136"]
-    assert needs["tier"].tolist() == ["in view", "pointer"]
+    assert needs["tier"].tolist() == ["held", "pointer"]
     assert needs["origin"].tolist() == ["user", "tool"]
     assert needs[["request", "position", "last"]].to_numpy().tolist() == [[0, 1, 0], [1, 4, 2]]
     assert needs[["tool", "argument"]].to_numpy().tolist() == [["read", "path"], ["book", "flight"]]
     assert not needs["far"].any()
     assert replay(Recording("trip", TALK), "nothing", 10_000).needs["tier"].tolist() == [
-        "in view",
+        "held",
         "lost",
     ]
     assert "trip through observation_mask(keep=0): 2 requests" in repr(shown)

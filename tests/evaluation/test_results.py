@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
+from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results, ResultsBuilder
 from ctxlab.messages.types import Message, Recording, ToolCall
+from ctxlab.strategies import sliding_window
+from ctxlab.strategies.registry import STRATEGIES, register_strategy
 
 SCORES = (
     Score("overflow_rate", "too large", "share", "ratio", "overflow"),
-    Score("invalid_rate", "refused", "share", "ratio", "invalid"),
+    Score("newly_invalid_rate", "refused", "share", "ratio", "newly_invalid"),
     Score("cost_usd", "cost", "USD", "sum", "cost_usd"),
-    Score("recall_far", "far", "share", "ratio", "far_seen", "far_arguments", interval=True),
+    Score(HEADLINE_SCORE, "far", "share", "ratio", "far_seen", "far_arguments", interval=True),
     Score("far_arguments", "behind it", "arguments", "sum", "far_arguments"),
     Score("tokens_mean", "mean", "tokens", "ratio", "tokens"),
     Score("tokens_peak", "largest", "tokens", "max", "tokens"),
 )
 
 
-def results(*rows: dict[str, Any]) -> Results:
-    """Return results of two recordings in which all requests of a strategy have equal values."""
+def results(*rows: dict[str, Any], clusters: int = 2) -> Results:
+    """Return results of recordings in which the requests of a strategy have the given values.
+
+    A value is a number, or a list with a number for each recording.
+    """
+    names = "abcdefgh"[:clusters]
     frame = pd.DataFrame(
-        [{**row, "recording": name, "cluster": name} for row in rows for name in "ab"]
+        [
+            {key: value[i] if isinstance(value, list) else value for key, value in row.items()}
+            | {"recording": name, "cluster": name}
+            for row in rows
+            for i, name in enumerate(names)
+        ]
     )
-    usual = {"limit": 0.5, "budget": 500, "request": 0, "tokens": 9.0, "overflow": 0, "invalid": 0,
+    usual = {"limit": 0.5, "budget": 500, "request": 0, "tokens": 9.0, "overflow": 0, "newly_invalid": 0,
              "cost_usd": 1.0, "far_arguments": 10.0, "far_seen": 10.0}  # fmt: skip
     for name, value in usual.items():
         frame[name] = frame[name].fillna(value) if name in frame else value
@@ -41,17 +57,22 @@ def results(*rows: dict[str, Any]) -> Results:
 FULL = {"strategy": "full()", "cost_usd": 10.0, "overflow": 1}
 
 
+NO_CHANCE = (
+    " It is not compared with chance, because no random_drop row sent equally many tokens (±5%)."
+)
+
+
 def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
     found = results(
         FULL,
         {"strategy": "cheap()", "far_seen": 5.0, "cost_usd": 1.0},
-        {"strategy": "good()", "far_seen": 9.6, "cost_usd": 4.0},
+        {"strategy": "good()", "far_seen": 9.8, "cost_usd": 4.0},
         {"strategy": "dear()", "far_seen": 10.0, "cost_usd": 6.0},
     )
     assert found.verdict() == (
-        "The cheapest strategy with at least 0.95 times the far recall of full history is good() at "
-        "50% of the recording: far recall 0.96 (too few clusters for an interval), $8.00, 60% less "
-        "than the full history would cost if it fitted."
+        f"The cheapest strategy with a {HEADLINE_LABEL} of at least 0.95 (0.95 times that of full "
+        f"history) is good() at 50% of the recording: {HEADLINE_LABEL} 0.98 (too few clusters for an "
+        f"interval), $8.00, 60% less than the full history would cost if it fitted.{NO_CHANCE}"
     )
     assert "is dear() at 50%" in found.verdict(min_recall=0.99)
     assert "is cheap() at 50%" in found.verdict(min_recall=0.5)
@@ -61,7 +82,7 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
     ("flaw", "why"),
     [
         ({"overflow": 1}, "every strategy exceeds its limit at some request."),
-        ({"invalid": 1}, "would reject at least 100% of the requests of each that fits."),
+        ({"newly_invalid": 1}, "it would accept the full history (at least 100.00%)."),
         ({"strategy": "nothing()"}, "Only controls were compared, which are never recommended."),
         ({"strategy": "recorded()"}, "Only controls were compared, which are never recommended."),
     ],
@@ -80,19 +101,101 @@ def test_a_recall_that_rests_on_a_handful_of_arguments_recommends_nothing() -> N
     assert "based on 4 arguments, too few" in results(*few).verdict()
 
 
-def test_a_pipeline_built_on_a_control_is_a_control() -> None:
-    found = results(
-        FULL, {"strategy": "oracle() | panic()", "cost_usd": 1.0}, {"strategy": "good()"}
-    )
-    assert "is good() at" in found.verdict()
+@pytest.mark.parametrize(
+    "strategy", ["oracle() | panic()", "hysteresis(recorded(), trigger=0.9)", "my_control()"]
+)
+def test_a_strategy_that_contains_a_control_is_a_control(strategy: str) -> None:
+    register_strategy("my_control", my_control)
+    try:
+        found = results(FULL, {"strategy": strategy, "cost_usd": 1.0}, {"strategy": "good()"})
+        assert "is good() at" in found.verdict()
+    finally:
+        del STRATEGIES["my_control"]
 
 
-def test_what_chance_recalls_as_well_is_said_to_be_no_better() -> None:
-    chance = {"strategy": "random_drop()", "far_seen": 9.7}
-    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.6})
-    assert found.verdict().endswith("no better than that of random_drop at this limit (0.97).")
-    found = results(FULL, chance, {"strategy": "good()", "far_seen": 9.8})
-    assert "random_drop" not in found.verdict()
+class my_control(sliding_window):
+    deployable = False
+
+
+CHANCE = {"strategy": "random_drop()", "far_seen": 9.7}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"), [(9.4, True), (8.6, True), (9.5, False), (18.0, False)]
+)
+def test_chance_is_named_only_at_equal_tokens(tokens: float, said: bool) -> None:
+    found = results(FULL, {**CHANCE, "tokens": tokens}, {"strategy": "good()", "far_seen": 9.6})
+    equal = f"Its {HEADLINE_LABEL} is no better than that of random_drop at equal tokens (0.97; no"
+    assert (equal in found.verdict()) == said
+    assert (NO_CHANCE in found.verdict()) == (not said)
+
+
+def test_chance_at_another_limit_is_compared_if_it_sent_equal_tokens() -> None:
+    rows = ({**CHANCE, "tokens": 20.0}, {**CHANCE, "limit": 0.9, "far_seen": 2.0})
+    said = results(FULL, *rows, {"strategy": "good()", "far_seen": 9.6}).verdict()
+    assert f"Its {HEADLINE_LABEL} is above that of random_drop at equal tokens (0.20; no" in said
+
+
+NOISE = [0.0, 0.5, -0.5, 0.3, -0.3, 0.2, -0.2, 0.1]
+
+
+def test_what_the_recordings_do_not_settle_is_said_with_what_they_could_show() -> None:
+    good = {"strategy": "good()", "far_seen": [9.45 + each for each in NOISE]}
+    chance = {**CHANCE, "far_seen": [9.4 - each for each in NOISE]}
+    said = results({**FULL, "far_seen": 9.9}, chance, good, clusters=8).verdict()
+    assert f"do not settle whether its {HEADLINE_LABEL} differs from that of random_drop at" in said
+    assert "do not settle on which side of this minimum it would be on other recordings" in said
+    powers = re.findall(r"could show is (0\.\d{3}) \(80 % power, 8 clusters\)", said)
+    assert len(powers) == 2
+    assert 0 < float(powers[0]) < float(powers[1]) < 0.2
+
+
+def test_what_they_settle_has_its_interval() -> None:
+    good = {"strategy": "good()", "far_seen": [9.4 + each for each in NOISE]}
+    for level, words in ((5.0, "is above"), (9.95, "is below")):
+        chance = {**CHANCE, "far_seen": [level - each / 20 for each in NOISE]}
+        said = results(FULL, chance, good, clusters=8).verdict(0.7)
+        assert f"Its {HEADLINE_LABEL} {words} that of random_drop at equal tokens (" in said
+        assert "do not settle" not in said
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a()", "b() | panic()", "oracle()", "recorded()", "random_drop()"]),
+            st.sampled_from([0.25, 0.5]),
+            st.integers(0, 1000),
+            st.integers(0, 1),
+            st.integers(0, 1),
+            st.integers(1, 9),
+        ),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda row: row[:2],
+    ),
+    st.sampled_from([0.5, 0.945, 0.95, 0.99]),
+)
+def test_no_flawed_row_is_recommended_and_both_sides_of_the_minimum_differ(
+    rows: list[tuple[str, float, int, int, int, int]], least: float
+) -> None:
+    names = ("strategy", "limit", "far_seen", "overflow", "newly_invalid", "cost_usd")
+    made = [dict(zip(names, row, strict=True)) for row in rows]
+    for row in made:
+        row["far_seen"] /= 100
+    board = results(FULL, *made)
+    said = board.verdict(least)
+    named = re.search(r" is (.+) at (25|50)% of the recording: [a-z ]+ ([\d.]+) ", said)
+    if not named:
+        return
+    strategy, limit, value = named[1], int(named[2]) / 100, named[3]
+    (row,) = [row for row in made if (row["strategy"], row["limit"]) == (strategy, limit)]
+    assert not row["overflow"]
+    assert not row["newly_invalid"]
+    assert not control_name(strategy)
+    required = re.search(r"of at least ([\d.]+) ", said)
+    assert required
+    assert (required[1] == value) == (row["far_seen"] / 10 == pytest.approx(least, abs=1e-12))
+    assert said.startswith("The cheapest") == (row["far_seen"] / 10 >= least - 1e-12)
 
 
 def test_where_full_history_fits_nothing_need_be_left_out() -> None:
@@ -105,26 +208,25 @@ def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
         FULL, {"strategy": "a()", "far_seen": 5.0}, {"strategy": "b()", "far_seen": 7.0}
     )
     assert found.verdict() == (
-        "No strategy has at least 0.95 times the far recall of full history; the nearest is b() at 50% "
-        "of the recording: far recall 0.70 (too few clusters for an interval), $2.00."
+        f"No strategy has a {HEADLINE_LABEL} of at least 0.95 (0.95 times that of full history); the "
+        f"nearest is b() at 50% of the recording: {HEADLINE_LABEL} 0.70 (too few clusters for an "
+        f"interval), $2.00.{NO_CHANCE}"
     )
-
-
-def test_recordings_that_are_invalid_themselves_bar_no_strategy() -> None:
-    found = results({**FULL, "invalid": 1}, {"strategy": "good()", "invalid": 1})
-    assert "is good() at" in found.verdict()
+    near = results(FULL, {"strategy": "a()", "far_seen": 9.47}).verdict()
+    assert "of at least 0.950 (" in near
+    assert f"{HEADLINE_LABEL} 0.947 (" in near
 
 
 def test_without_far_needs_or_measures_nothing_is_recommended() -> None:
     found = results({**FULL, "far_arguments": 0.0, "far_seen": 0.0})
-    assert "far recall cannot compare the strategies" in found.verdict()
+    assert f"{HEADLINE_LABEL} cannot compare the strategies" in found.verdict()
     unmeasured = Results(found.requests, SCORES[:1], {})
     assert "No recommendation: it needs the metrics" in unmeasured.verdict()
 
 
 def test_a_free_model_gives_no_share_of_nothing() -> None:
     found = results({**FULL, "cost_usd": 0.0}, {"strategy": "good()", "cost_usd": 0.0})
-    assert found.verdict().endswith("at no known price.")
+    assert ", at no known price. It is" in found.verdict()
 
 
 def test_money_of_which_a_part_is_unknown_is_unknown() -> None:
@@ -139,7 +241,7 @@ def test_money_of_which_a_part_is_unknown_is_unknown() -> None:
     assert found.runs["cost_usd"].isna().sum() == 1
     assert "is good() at" in found.verdict()
     requests.loc[requests["strategy"] == "good()", "far_seen"] = 0.0
-    assert Results(requests, SCORES, {}).verdict().endswith("at no known price.")
+    assert Results(requests, SCORES, {}).verdict().endswith(f"at no known price.{NO_CHANCE}")
 
 
 def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
@@ -150,8 +252,8 @@ def test_figures_that_are_no_money_are_summed_over_what_is_known() -> None:
 
 def test_a_row_that_its_model_did_not_write_is_not_recommended_without_a_word() -> None:
     score = Score("fallback_rate", "without", "share", "ratio", "fallbacks", "written")
-    for fallbacks, said in ((1.0, "; 50% of its summaries are fallbacks, made without its model."),
-                            (0.1, "if it fitted.")):  # fmt: skip
+    for fallbacks, said in ((1.0, " 50% of its summaries are fallbacks, made without its model."),
+                            (0.1, NO_CHANCE)):  # fmt: skip
         good = {"strategy": "good()", "written": 2.0, "fallbacks": fallbacks}
         found = results({**FULL, "written": 0.0, "fallbacks": 0.0}, good)
         assert Results(found.requests, (*SCORES, score), {}).verdict().endswith(said)
@@ -167,7 +269,7 @@ def test_an_interval_has_the_score_between_its_bounds() -> None:
         "tokens": 1.0,
         "overflow": 0,
     }
-    usual |= {"invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0}
+    usual |= {"newly_invalid": 0, "cost_usd": 1.0, "far_arguments": 4.0}
     rows = [
         {
             **usual,
@@ -178,7 +280,8 @@ def test_an_interval_has_the_score_between_its_bounds() -> None:
         for i in range(30)
     ]
     line = Results(pd.DataFrame(rows), SCORES, {}).leaderboard(resamples=300).iloc[0]
-    assert 0 < line["recall_far_low"] < line["recall_far"] < line["recall_far_high"] < 1
+    low, high = line[f"{HEADLINE_SCORE}_low"], line[f"{HEADLINE_SCORE}_high"]
+    assert 0 < low < line[HEADLINE_SCORE] < high < 1
 
 
 def made() -> Results:

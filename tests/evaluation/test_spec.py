@@ -19,7 +19,7 @@ from ctxlab.formats import write
 from ctxlab.formats.io.datasets import bundled_path
 from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies.baselines import BASELINES
-from ctxlab.strategies.registry import DEFAULT_LINEUP
+from ctxlab.strategies.registry import CONTROLS, DEFAULT_LINEUP, METRIC_CONTROLS
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -53,6 +53,12 @@ def test_one_value_stands_for_a_list_of_one(tmp_path: Path) -> None:
 def test_all_baselines_are_named_at_once() -> None:
     spec = Spec(data=("a",), strategies=("full", "baselines"))
     assert spec.strategies == ("full", *BASELINES)
+
+
+def test_the_controls_of_the_metric_are_named_at_once() -> None:
+    spec = Spec(data=("a",), strategies=("nothing", "metric_controls"))
+    assert spec.strategies == ("nothing", *METRIC_CONTROLS)
+    assert {text.split("(")[0] for text in METRIC_CONTROLS} < CONTROLS
 
 
 def test_the_lineup_can_be_added_to() -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import Entry
+from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.references import NeedIndex
-from ctxlab.messages.entities import contains_entity
+from ctxlab.evaluation.source_lines import (
+    SourceLine,
+    find_source_lines,
+    message_segments,
+    searchable_text,
+)
+from ctxlab.messages.entities import Entity, folder_and_name
 from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
@@ -44,7 +51,10 @@ SPECS: tuple[str, ...] = tuple(
                 "panic(protect=1)",
                 "panic(protect=0, large=100, begin=30, end=20)",
                 "random_drop(3)",
+                "random_decay(3)",
             ),
+            *("name_list()", "word_list(separator='\\n')", "base64_text()"),
+            *("names_in_place()", "names_in_place(keep=3)", "tool_stubs(keep=2) | random_drop()"),
             "tool_result_cap(chars=60) | tool_stubs(keep=2)",
             "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",
             "rolling_summary(trigger=0.5, target=0.2, keep_recent=3) | panic(protect=2)",
@@ -76,7 +86,7 @@ SPECS: tuple[str, ...] = tuple(
             "first_and_last(first=4, last=3) | panic()",
             "tool_stubs(keep=1) | middle_out() | panic()",
             "recorded",
-            "oracle | panic()",
+            *("oracle | panic()", "tool_stubs(keep=2) | message_oracle()"),
             "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",
         )
     )
@@ -119,6 +129,10 @@ def run(
     return trace, trace.observations["sent"]
 
 
+def text_of(message: Message) -> str:
+    return searchable_text(message_segments(message))
+
+
 def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
     """Find the needs that are in view by searching every text of the request for every need.
 
@@ -126,17 +140,67 @@ def seen_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray
     stub "[output left out: 4567 lines]" does not show a need "4567".
     """
     needs = prepared.needs
+    entities = [needs.get_need(i).entity for i in range(len(needs))]
+    return np.array(
+        [_shown(prepared, sent, i, each) for i, each in enumerate(entities)], dtype=bool
+    )
+
+
+def similar_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+    """Find the paths whose folder and name are in view, by searching every text of the request."""
     found = []
+    for i in range(len(prepared.needs)):
+        entity = prepared.needs.get_need(i).entity
+        short = folder_and_name(entity.text) if entity.kind == "path" else None
+        found.append(short is not None and _shown(prepared, sent, i, Entity("identifier", short)))
+    return np.array(found, dtype=bool)
+
+
+def _shown(prepared: PreparedRecording, sent: Sequence[Sent], i: int, entity: Entity) -> bool:
+    needs, request = prepared.needs, sent[prepared.needs.request[i]]
+    return any(
+        needs.find_offset(entity, text_of(message)) >= 0
+        and (
+            entry.is_aggregate
+            or needs.find_offset(entity, text_of(prepared.history[entry.start])) >= 0
+        )
+        for message, entry in zip(request.messages, request.entries, strict=True)
+    )
+
+
+def held_by_eye(prepared: PreparedRecording, sent: Sequence[Sent]) -> np.ndarray[Any, Any]:
+    """Find the needs whose message stands unchanged, or of which a text quotes a line.
+
+    An edited version of a single message is compared with the lines of this message only.
+    """
+    needs, found = prepared.needs, []
     for i in range(len(needs)):
-        entity, request = needs.get_need(i).entity.text, sent[needs.request[i]]
+        entity, places = needs.get_need(i).entity, mention_positions(needs, i)
+        find = partial(needs.find_offset, entity)
+        lines = {
+            place: list(
+                find_source_lines(message_segments(prepared.history[place]), entity.text, find)
+            )
+            for place in places
+        }
+
+        def quotes(text: str, sources: Sequence[SourceLine], find: Any, entity: Entity) -> bool:
+            at = [k for k in range(len(text)) if find(text, k) == k]
+            return any(line.held_in(text, k, entity.text) for line in sources for k in at)
+
         found.append(
             any(
-                contains_entity(text, entity)
-                and (
-                    entry.stop - entry.start != 1
-                    or contains_entity(message_text(prepared.history[entry.start]), entity)
+                entry.start in places
+                if entry.form is Form.VERBATIM
+                else quotes(
+                    text_of(entry.message),
+                    [line for found in lines.values() for line in found]
+                    if entry.is_aggregate
+                    else lines.get(entry.start, []),
+                    find,
+                    entity,
                 )
-                for text, entry in zip(request.texts, request.entries, strict=True)
+                for entry in sent[needs.request[i]].entries
             )
         )
     return np.array(found, dtype=bool)

@@ -45,6 +45,10 @@ from ctxlab.messages.entities import (
         ("HAT136", [("id", "HAT136")]),
         ("mia_li_3668", [("id", "mia_li_3668")]),
         ("parse_args", [("identifier", "parse_args")]),
+        ("book__title__in", [("identifier", "book__title__in")]),
+        ("E2E", []),
+        ("01.md", [("path", "01.md")]),
+        ("sed s/GLIBC_//", []),
         ("__init__", [("identifier", "__init__")]),
         ("readFile", [("identifier", "readFile")]),
         ("os.path.join", [("identifier", "os.path.join")]),
@@ -64,7 +68,8 @@ def test_typed_tokens_are_told_apart(text: str, found: list[tuple[str, str]]) ->
 @pytest.mark.parametrize(
     ("leaf", "found"),
     [
-        (None, []), (True, []), (12, []), (250, [("number", "250")]), (1.5, [("number", "1.5")]),
+        (None, []), (True, []), (12, []), (250, []), (2500, [("number", "2500")]),
+            (2.0, []), ("250", [("id", '"250"')]), (1.5, [("number", "1.5")]),
         ("Mia Li", [("value", "Mia Li")]), ("economy", []), ("Economy", [("value", "Economy")]),
         ("  Mia Li ", [("value", "Mia Li")]), ("!!!", []), ("", []), ("ab", []),
         ("one two three four five six seven", []), ("a\nb c", []),

@@ -29,7 +29,7 @@ from ctxlab.strategies import (
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.introspection import strategy_info
-from ctxlab.strategies.registry import CONTROLS, DEFAULT_LINEUP
+from ctxlab.strategies.registry import CONTROLS, DEFAULT_LINEUP, METRIC_CONTROLS
 
 SIZES = st.integers(0, 10**9)
 SHARES = st.floats(0, 2)
@@ -66,10 +66,12 @@ def test_every_name_and_the_lineup_can_be_written(text: str) -> None:
     assert parse_strategy(repr(strategy)) == strategy
 
 
-def test_the_lineup_holds_known_strategies_once_and_every_control_but_what_was_recorded() -> None:
+def test_the_lineup_holds_known_strategies_once_and_the_controls_that_bound_a_comparison() -> None:
     named = {name for text in DEFAULT_LINEUP for name in re.findall(r"[a-z_]+(?=\(|$)", text)}
     # Most recordings have no compactions; where some do, describe names the strategy.
-    assert set(STRATEGIES) > named > CONTROLS - {"recorded"}
+    asked_for = {"recorded", "random_decay", *(text.split("(")[0] for text in METRIC_CONTROLS)}
+    assert set(STRATEGIES) > named
+    assert named & CONTROLS == CONTROLS - asked_for
     assert set(STRATEGIES) >= CONTROLS
     assert len(set(map(parse_strategy, DEFAULT_LINEUP))) == len(DEFAULT_LINEUP)
     assert not any(models_used(parse_strategy(text)) for text in DEFAULT_LINEUP)

@@ -108,7 +108,7 @@ def listed(tmp_path: Path) -> Callable[[str], Model]:
             **read,
             "input_cost_per_token_above_128k_tokens": 3e-6,
             "output_cost_per_token_above_256k_tokens": 9e-6,
-            "cache_creation_input_token_cost_above_1hr_above_128k_tokens": 9.0,
+            "cache_creation_input_token_cost_above_1hr_above_128k_tokens": 7e-6,
             "input_cost_per_token_above_128k_tokens_priority": 9.0,
         },
         "inclusive": {
@@ -194,8 +194,8 @@ def test_what_a_price_for_long_prompts_leaves_out_is_that_of_shorter_ones(
     listed: Callable[[str], Model],
 ) -> None:
     assert listed("stepped").prices.above == (
-        PriceTier(3e-6, 4e-6, 1e-6, 3e-6, start=128_001),
-        PriceTier(3e-6, 9e-6, 1e-6, 3e-6, start=256_001),
+        PriceTier(3e-6, 4e-6, 1e-6, 3e-6, 7e-6, start=128_001),
+        PriceTier(3e-6, 9e-6, 1e-6, 3e-6, 7e-6, start=256_001),
     )
     assert [tier.start for tier in listed("inclusive").prices.above] == [200_000]
 
@@ -287,10 +287,10 @@ def test_a_known_name_does_not_warn() -> None:
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        ("claude-sonnet-4-5", CachePolicy("explicit", 1024, 1, 300)),
-        ("claude-opus-4-5", CachePolicy("explicit", 4096, 1, 300)),
-        ("claude-haiku-4-5", CachePolicy("explicit", 4096, 1, 300)),
-        ("claude-3-haiku-20240307", CachePolicy("explicit", 2048, 1, 300)),
+        ("claude-sonnet-4-5", CachePolicy("explicit", 1024, 1, 300, 3600)),
+        ("claude-opus-4-5", CachePolicy("explicit", 4096, 1, 300, 3600)),
+        ("claude-haiku-4-5", CachePolicy("explicit", 4096, 1, 300, 3600)),
+        ("claude-3-haiku-20240307", CachePolicy("explicit", 2048, 1, 300, 3600)),
         ("gpt-4o", CachePolicy("automatic", 1024, 128, 300)),
         ("deepseek-chat", CachePolicy("automatic", 64, 64, 3600)),
         ("gemini-2.5-flash", CachePolicy("automatic", 2048, 1, 300)),
@@ -303,10 +303,32 @@ def test_a_prompt_cache_works_as_its_provider_publishes(name: str, policy: Cache
     assert find_model(name).cache == policy
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude-opus-4-5",
+        "claude-haiku-4-5",
+        "claude-next",  # a family
+        "vercel_ai_gateway/anthropic/claude-opus-4",  # listed without this price
+    ],
+)
+def test_claude_keeps_a_prefix_for_an_hour_at_twice_the_input_price(name: str) -> None:
+    model = find_model(name)
+    assert model.cache.long_lifetime == 3600
+    assert model.prices.cache_write_1h == pytest.approx(2 * model.prices.input)
+
+
+@needs_litellm
+def test_a_provider_without_a_second_lifetime_has_one_write_price() -> None:
+    model = find_model("gpt-4o")
+    assert model.cache.long_lifetime == 0
+    assert model.prices.cache_write_1h == model.prices.cache_write
+
+
 @given(st.integers(0, 10**7))
 def test_a_cache_serves_whole_units_of_a_long_enough_prefix(prefix: int) -> None:
-    for _, kind, minimum, granularity, lifetime in CACHE_RULES:
-        served = CachePolicy(kind, minimum, granularity, lifetime).cached_tokens(prefix)
+    for _, kind, minimum, granularity, *lifetimes in CACHE_RULES:
+        served = CachePolicy(kind, minimum, granularity, *lifetimes).cached_tokens(prefix)
         assert served % granularity == 0
         assert (served == 0) if prefix < minimum else (prefix - granularity < served <= prefix)
     assert CachePolicy().cached_tokens(prefix) == 0

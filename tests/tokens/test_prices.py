@@ -19,7 +19,8 @@ STEPS = Prices(
     8.0,
     0.5,
     1.0,
-    above=(PriceTier(2.0, 16.0, 1.0, 2.0, 100), PriceTier(3.0, 9.0, 0.75, 4.0, 200)),
+    2.0,
+    above=(PriceTier(2.0, 16.0, 1.0, 2.0, 3.5, 100), PriceTier(3.0, 9.0, 0.75, 4.0, 6.0, 200)),
 )
 
 
@@ -64,18 +65,20 @@ def test_a_request_costs_what_litellm_says_below_at_and_above_each_size(
                 assert found == pytest.approx(sum(told), rel=1e-9), (size, read)
 
 
-@given(*[st.integers(0, 150)] * 4)
+@given(*[st.integers(0, 150)] * 5)
 def test_all_tokens_of_a_request_have_the_prices_of_its_prompt(
-    plain: int, read: int, written: int, output: int
+    plain: int, read: int, written: int, for_an_hour: int, output: int
 ) -> None:
-    prompt = plain + read + written
+    prompt = plain + read + written + for_an_hour
     held: Rates = STEPS
     for tier in STEPS.above:
         held = tier if prompt >= tier.start else held
     assert STEPS.rates_for(prompt) is held
-    assert STEPS.cost(Usage(plain, read, written, output)) == pytest.approx(
+    usage = Usage(plain, read, written + for_an_hour, output, cache_write_1h=for_an_hour)
+    assert STEPS.cost(usage) == pytest.approx(
         plain * held.input
         + read * held.cache_read
         + written * held.cache_write
+        + for_an_hour * held.cache_write_1h
         + output * held.output
     )

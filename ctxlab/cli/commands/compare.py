@@ -37,7 +37,7 @@ _MIN_RESAMPLES = 1000
 
 
 @with_options(
-    "limits model reserve" + READING + " on_error out json no_progress",
+    "limits model reserve cache_ttl fixed" + READING + " on_error out json no_progress",
     out="Save the replay as a run in this folder.",
 )
 def command(
@@ -69,7 +69,7 @@ def command(
     margin: list[str] | None = option(
         "--margin NAME=MARGIN",
         "Non-inferiority margin of a score: how much worse the first strategy of a pair may be "
-        "without counting as worse, such as recall_far=0.02 or cost_usd=5%. May be repeated.",
+        "without counting as worse, such as recall_far_held=0.02 or cost_usd=5%. May be repeated.",
     ),
     by: str | None = option(
         "--by FIELD", "Compare recordings separately for each format, model or source."
@@ -86,7 +86,7 @@ def command(
     Examples
     --------
     ctxlab compare runs/a rolling_summary 'tool_stubs | panic'
-    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --score recall_far --margin recall_far=0.02
+    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin recall_far_held=0.02
     ctxlab compare logs/ observation_mask sliding_window -l 200k --equal-tokens
     ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
     ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex

@@ -16,11 +16,14 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
 
 
 @with_options(
-    "strategies limits model reserve min_recall metrics calls" + READING + " on_error out json "
+    "strategies limits model reserve min_recall cache_ttl fixed metrics calls"
+    + READING
+    + " on_error out json "
     "no_progress",
     strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup evaluates the "
-    "default lineup, and baselines the default strategies of products. May be repeated. ctxlab "
-    "strategies lists all names. Default: lineup, unless an experiment file sets strategies.",
+    "default lineup, baselines the default strategies of products, and metric_controls the controls "
+    "of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, unless an "
+    "experiment file sets strategies.",
     out="Save the run to this folder, as Parquet files and a manifest. A saved run in the folder is "
     "replaced if it has the same recordings and model.",
 )

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @with_options(
-    "data strategies limits model reserve min_recall" + READING + " on_error out json no_progress",
+    "data strategies limits model reserve min_recall cache_ttl fixed"
+    + READING
+    + " on_error out json no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
     "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', or "
     "the name of a default space, such as rolling_summary. May be repeated. Default: all of them.",
@@ -38,10 +40,10 @@ def command(
     trials: int | None = option(
         "--trials N", "Number of configurations to draw at random. Default: all configurations."
     ),
-    objective: str = option(
+    objective: str | None = option(
         "--objective COST,GAIN",
-        "A score to minimize and a score to maximize, such as tokens_mean,recall.",
-        default="cost_usd,recall_far",
+        "A score to minimize and a score to maximize, such as tokens_mean,recall. Default: cost_usd, "
+        "and the recall score that the recommendation uses.",
     ),
 ) -> None:
     """Search for strategy parameters with low cost and high recall.
@@ -63,11 +65,12 @@ def command(
     when_it_pays, tool_result_cap, rolling_summary, contents. None of them calls a model.
     """
     from ctxlab.cli.render.frontier import frontier_json, frontier_text
+    from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
     from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
     from ctxlab.evaluation.tuning.tune import tune
 
     spec = replace(options, strategies=None).spec()  # search spaces are not strategies
-    cost, _, gain = map(str.strip, objective.partition(","))
+    cost, _, gain = map(str.strip, (objective or f"cost_usd,{HEADLINE_SCORE}").partition(","))
     if not gain or "," in gain:
         raise SpecError(f"--objective: expected two scores (cost_usd,recall), got {objective!r}")
     with report_skipped(spec.on_error) as skipped:
@@ -85,6 +88,8 @@ def command(
             trials=trials,
             seed=spec.seed,
             reserve=spec.reserve,
+            cache_ttl=spec.cache_ttl,
+            fixed=spec.fixed,
             data=spec.data,
             progress=options.progress,
             profile=spec.profiles,

@@ -14,6 +14,7 @@ from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.table import Column, Table, wrap_name
 from ctxlab.evaluation.comparison.report import Configuration
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _DROP = {"effect": 4, "clusters": 3, "w/t/l": 2, "p (Holm)": 1}
 _MAX_PAIRS, _MAX_ROWS, _MAX_RECORDINGS = 6, 8, 5
-_MAIN_SCORE = "recall_far"
 
 
 def comparison_text(
@@ -55,10 +55,10 @@ def comparison_text(
     brief = pairs > _MAX_PAIRS and not show_all
     table = _summary_table(comparison) if brief else _pairs_table(comparison)
     notes = [_drop_hidden_legend(note, table.hidden) for note in comparison.notes]
-    score = _MAIN_SCORE if _MAIN_SCORE in set(frame["score"]) else str(frame["score"].iloc[0])
+    score = HEADLINE_SCORE if HEADLINE_SCORE in set(frame["score"]) else str(frame["score"].iloc[0])
     text = table.render(*_recording_sentences(frame, runs, score), *notes, counting_note)
     if not brief:
-        sentences = comparison.sentences([score] if score == _MAIN_SCORE else [])
+        sentences = comparison.sentences([score] if score == HEADLINE_SCORE else [])
         return show.with_conclusion(text, "\n".join(sentences))
     counts = frame.loc[frame["score"] == score, "finding"].str.partition(";")[0].value_counts()
     found = ", ".join(f"{count:,} {finding}" for finding, count in counts.items())

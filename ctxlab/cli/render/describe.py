@@ -15,6 +15,7 @@ from ctxlab.cli.output import one_line
 from ctxlab.cli.render.format import format_count, format_percent, to_sentence
 from ctxlab.cli.render.table import Column, Table
 from ctxlab.evaluation.describe import RecordingDescription
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL
 from ctxlab.formats import LoadReport
 from ctxlab.messages.validation import RULES
 
@@ -268,9 +269,9 @@ def _need_sentences(all_facts: Sequence[RecordingDescription]) -> Iterator[str]:
     if not any(facts["requests"] for facts in all_facts):
         return
     if not far:
-        yield "There are no far needs, so far recall cannot be measured."
+        yield f"There are no far needs, so {HEADLINE_LABEL} cannot be measured."
     elif far < 100:
-        yield f"There are only {far} far needs, so the intervals of far recall will be wide."
+        yield f"There are only {far} far needs, so the intervals of {HEADLINE_LABEL} will be wide."
     if probes := sum(facts["probes"] for facts in all_facts):
         yield f"The recordings contain {pluralize(probes, 'probe')} (questions about a recording)."
 

@@ -13,15 +13,10 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import short_strategy
 from ctxlab.cli.render.table import Column, Table
-from ctxlab.evaluation.metrics import FAR_TOKENS
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.tuning.results import TuningResults
-
-_FAR_RECALL = (
-    "far recall: share of the names and values used in the agent's next action that the request still "
-    f"contains, if last mentioned more than {FAR_TOKENS:,} tokens earlier (availability: an upper bound)"
-)
 
 
 def frontier_json(tuning: TuningResults) -> str:
@@ -49,7 +44,8 @@ def frontier_text(tuning: TuningResults, min_recall: float) -> str:
     tuning : TuningResults
         Results of the search.
     min_recall : float
-        Minimum far recall of a recommended strategy, as a share of the far recall of full history.
+        Minimum of the headline recall score of a recommended strategy, as a share of its value for full
+        history.
 
     Returns
     -------
@@ -67,7 +63,7 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
     frame = tuning.frontier
     cost, kept = tuning.results.manifest["tuning"]["objective"]
     in_usd = cost == "cost_usd"
-    meaning = next(score.meaning for score in tuning.results.scores if score.name == kept)
+    score = next(score for score in tuning.results.scores if score.name == kept)
     yield Column("strategy", [short_strategy(row["strategy"]) for row in rows], left=True)
     yield Column("limit", [_format_limit(row["limit"]) for row in rows])
     head = "cost\n$" if in_usd else cost.replace("_", "\n")
@@ -76,7 +72,8 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
     what = "input cost" if in_usd else cost
     legend = f"vs full: {what} in percent of the {what} of full history on the same requests"
     yield Column("vs full\n% (95 %)", cells, legend, drop=2, left=True)
-    legend = _FAR_RECALL if kept == "recall_far" else f"{kept}: {meaning}"
+    legend = score.legend or f"{kept}: {score.meaning}"
+    legend += " (availability: an upper bound)" if kept.startswith("recall") else ""
     cells = show.format_values(frame, kept, "interval")
     yield Column(f"{_gain_name(kept)}\n(95 %)", cells, legend, left=True)
     if tuning.heldout_clusters:
@@ -115,7 +112,7 @@ def _notes(tuning: TuningResults, legend: str) -> Iterator[str]:
 
 
 def _gain_name(name: str) -> str:
-    return "far recall" if name == "recall_far" else name
+    return HEADLINE_LABEL if name == HEADLINE_SCORE else name
 
 
 def _optimism_sentence(tuning: TuningResults) -> str:

@@ -17,13 +17,13 @@ _HEADS = ("", "budget", "score", "baseline", "current", "difference (95 %)", "bo
 _DROP = {"baseline": 3, "difference (95 %)": 2, "score": 1}
 """columns that may be left out on a narrow terminal, highest number first; the sentences below the
 table contain their values"""
-_STYLES = {"BREACH": "bold red", "UNCLEAR": "bold red", "unclear": "yellow", "ok": ""}
+_STYLES = {"BREACH": "bold red", "unclear": "yellow", "ok": ""}
 
 
 def findings_text(gate: GateResults) -> str:
     """Return a table with one row per bound, a sentence per violated or unclear one, and a summary.
 
-    A bound is unclear if it is not certain whether it is met.
+    A bound is unclear if the logs do not settle whether it is met.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def findings_text(gate: GateResults) -> str:
     for name in _experiments(gate):
         drawn.append((name, "bold"))
         places = (i for i, f in enumerate(found) if f.budget.experiment == name)
-        drawn += [(i, _STYLES[_outcome_label(gate, found[i])]) for i in places]
+        drawn += [(i, _STYLES[found[i].label]) for i in places]
     text = Table(columns, drawn, wrap=1).render()
     said = "\n".join(f"{label}: {sentence}." for label, sentence in _unmet(gate))
     return "\n\n".join(filter(None, [text, said, _summary_line(gate)]))
@@ -73,8 +73,8 @@ def findings_markdown(gate: GateResults) -> str:
 def findings_junit_xml(gate: GateResults) -> str:
     """Convert the findings to JUnit XML, with one suite per experiment and one test case per bound.
 
-    Findings with the outcome ``unclear`` (it is not certain whether the bound is met) are reported
-    as skipped tests, or as failures if the gate is strict.
+    Findings with the outcome ``unclear`` (the logs do not settle whether the bound is met) are
+    reported as skipped tests.
 
     Parameters
     ----------
@@ -86,21 +86,20 @@ def findings_junit_xml(gate: GateResults) -> str:
     str
         XML document.
     """
-    counts = _junit_counts(gate, gate.findings)
+    counts = _junit_counts(gate.findings)
     root = ElementTree.Element("testsuites", {"name": "ctxlab gate", **counts})
     for name in _experiments(gate):
         findings = [f for f in gate.findings if f.budget.experiment == name]
-        about = {"name": one_line(name), **_junit_counts(gate, findings)}
+        about = {"name": one_line(name), **_junit_counts(findings)}
         suite = ElementTree.SubElement(root, "testsuite", about)
         for f in findings:
-            key = one_line(f"{name}.{f.budget.baseline_key}")
+            key = one_line(".".join(filter(None, (name, f.budget.baseline_key))))
             of = {"classname": key, "name": f"{f.score.name} {f.bound_text}"}
             case = ElementTree.SubElement(suite, "testcase", of)
             unclear = "unclear: " if f.outcome == "unclear" else ""
             said = {"message": one_line(f"{unclear}{f.sentence}")}
-            if gate.is_breach(f):
-                label = _outcome_label(gate, f)
-                failure = ElementTree.SubElement(case, "failure", {**said, "type": label})
+            if f.outcome == "worse":
+                failure = ElementTree.SubElement(case, "failure", {**said, "type": f.label})
                 failure.text = said["message"]
             elif f.outcome != "ok":
                 ElementTree.SubElement(case, "skipped", said)
@@ -121,7 +120,7 @@ def findings_json(gate: GateResults) -> str:
     -------
     str
         JSON array as text. Violated bounds come first, then bounds with the outcome ``unclear``,
-        for which it is not certain whether they are met.
+        for which the logs do not settle whether they are met.
     """
     return show.to_json_array(
         {
@@ -138,7 +137,7 @@ def findings_json(gate: GateResults) -> str:
             "low": f.low,
             "high": f.high,
             "outcome": f.outcome,
-            "fails": gate.is_breach(f),
+            "fails": f.outcome == "worse",
             "sentence": f.sentence,
         }
         for f in gate.sorted_findings
@@ -172,14 +171,14 @@ def _rows(gate: GateResults, full_label: bool = True) -> Iterator[list[str]]:
         label = f.budget.label
         if not full_label:
             label = label.removeprefix(f"{f.budget.experiment} / ")
-        yield [_outcome_label(gate, f), label, f.score.name, *f.cells, f.bound_text]
+        yield [f.label, label, f.score.name, *f.cells, f.bound_text]
 
 
 def _unmet(gate: GateResults) -> Iterator[tuple[str, str]]:
     """Yield the outcome label and the sentence of each finding that is violated or unclear."""
     for f in gate.sorted_findings:
         if f.outcome != "ok":
-            yield _outcome_label(gate, f), f.sentence
+            yield f.label, f.sentence
 
 
 def _change_line(change: BaselineChange) -> str:
@@ -194,12 +193,11 @@ def _change_line(change: BaselineChange) -> str:
     return f"{change.label}: {score_label(change.score)} {was} → {now}"
 
 
-def _junit_counts(gate: GateResults, findings: Sequence[Finding]) -> dict[str, str]:
+def _junit_counts(findings: Sequence[Finding]) -> dict[str, str]:
     """Return the numbers of tests, failures, errors and skipped tests as XML attributes."""
-    failed = [gate.is_breach(f) for f in findings]
-    unclear = [f.outcome == "unclear" for f in findings]
-    skipped = sum(unclear) if not gate.strict else 0
-    counts = {"tests": len(failed), "failures": sum(failed), "errors": 0, "skipped": skipped}
+    found = [f.outcome for f in findings]
+    failures, skipped = found.count("worse"), found.count("unclear")
+    counts = {"tests": len(found), "failures": failures, "errors": 0, "skipped": skipped}
     return {key: str(count) for key, count in counts.items()}
 
 
@@ -207,18 +205,11 @@ def _experiments(gate: GateResults) -> list[str]:
     return list(dict.fromkeys(finding.budget.experiment for finding in gate.findings))
 
 
-def _outcome_label(gate: GateResults, finding: Finding) -> str:
-    """Return ``BREACH`` or ``UNCLEAR`` if the finding fails the gate, and its outcome otherwise."""
-    if gate.is_breach(finding):
-        return "BREACH" if finding.outcome == "worse" else "UNCLEAR"
-    return finding.outcome
-
-
 def _summary_line(gate: GateResults) -> str:
     broken, unclear = len(gate.breaches), sum(f.outcome == "unclear" for f in gate.findings)
     said = f"{broken} violated" if broken else "none violated" if unclear else "all met"
     if unclear:
-        said += f", {unclear} unclear{' (a failure because strict = true)' if gate.strict else ''}"
+        said += f", {unclear} unclear"
     return f"{pluralize(len(gate.findings), 'bound')}: {said}."
 
 

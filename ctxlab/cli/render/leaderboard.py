@@ -15,6 +15,7 @@ from ctxlab.cli.render.table import Column, Figure, Table, frame_columns, legend
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
+from ctxlab.strategies.base import SEEDS
 
 _DROP_ORDER = (
     *("question_overflow_rate", "question_tokens_mean", "answer_chance"),
@@ -58,7 +59,8 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
     results : Results
         Results of the evaluation.
     min_recall : float
-        Minimum far recall of a recommended strategy, as a share of the far recall of full history.
+        Minimum of the headline recall score of a recommended strategy, as a share of its value for full
+        history.
 
     Returns
     -------
@@ -82,10 +84,14 @@ def leaderboard_markdown(results: Results) -> str:
     Returns
     -------
     str
-        Markdown text. Each table has all columns, and its last rows are the controls.
+        Markdown text. Each table has all columns, also the spread of random controls over seeds, and
+        its last rows are the controls.
     """
     board = results.leaderboard()
-    columns = _score_columns(results, board)
+    columns = [
+        *_score_columns(results, board),
+        *frame_columns(board, _spread_figures(results, board)),
+    ]
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
     names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
@@ -188,6 +194,20 @@ def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
     return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
 
 
+def _spread_figures(results: Results, board: pd.DataFrame) -> list[Figure]:
+    """Return columns with the spread of scores with intervals over the seeds of random controls."""
+    legend = (
+        f"sd: standard deviation over {SEEDS} seeds of a random control, whose row has the means"
+    )
+    found = []
+    for score in results.scores:
+        if f"{score.name}_sd" in board and "(95 %)" in score.heading:
+            head = f"{score.heading.removesuffix('(95 %)').strip()}\nsd"
+            found.append(Figure(head, f"{score.name}_sd", "share", legend, hide="nan"))
+            legend = ""
+    return found
+
+
 def _figure(score: Score) -> Figure:
     """Return the print settings of a score's column, which depend on the score's unit and heading."""
     drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
@@ -210,6 +230,9 @@ def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
         rests = f" Far recall is based on {arguments} of tool calls in {pluralize(far, 'cluster')}."
     else:
         rests = ""
+    cold = int(board["cold_rate"].max() * requests + 0.5) if "cold_rate" in board else 0
+    if cold:
+        rests += f" {pluralize(cold, 'request')} found the prompt cache expired."
     yield (
         f"{pluralize(n_recordings, 'recording')} in {pluralize(results.cluster_count, 'cluster')}, "
         f"{pluralize(requests, 'request')}, replayed off-policy: the agent acts as recorded, whatever "

@@ -23,6 +23,7 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, holm_correction, ratio_dif
 from ctxlab.evaluation.comparison.report import Comparison, Configuration, format_difference
 from ctxlab.evaluation.experiment import StrategyLike
 from ctxlab.evaluation.metrics.base import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.strategies import as_strategy, parse_strategy
 
@@ -31,7 +32,7 @@ DEFAULT_SCORES: tuple[str, ...] = (
     "cost_usd",
     "overflow_rate",
     "recall",
-    "recall_far",
+    HEADLINE_SCORE,
     "evidence_recall",
     "answer_containment",
     "survival_end",
@@ -231,7 +232,8 @@ def _compare_score(
         "high": found.high if relative else float(np.minimum(found.high, 1)),
         "p": found.p_value, "p_holm": np.nan, "effect": found.effect_size,
         "wins": wins, "ties": ties, "losses": losses, "recordings": wins + ties + losses,
-        "clusters": found.clusters, "left_out": int((either & ~both).sum()),
+        "clusters": found.clusters, "detectable": found.detectable,
+        "left_out": int((either & ~both).sum()),
     }  # fmt: skip
 
 

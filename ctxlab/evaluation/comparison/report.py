@@ -54,7 +54,8 @@ class Comparison:
     after Holm's correction), ``effect`` (difference divided by its standard deviation between
     clusters), ``wins``, ``ties``, ``losses`` (numbers of recordings in which a is better, equal,
     worse), ``recordings`` and ``clusters`` (numbers of those compared), ``left_out`` (number of
-    requests with a value for only one of the strategies), ``margin`` and ``finding``"""
+    requests with a value for only one of the strategies), ``detectable`` (smallest difference that the
+    interval would show with 80 % probability), ``margin`` and ``finding``"""
     level: float
     "coverage of the intervals, such as 0.95"
 
@@ -103,7 +104,8 @@ class Comparison:
             "difference divided by its standard deviation between clusters. w/t/l: recordings in "
             "which a is better, equal, worse. A finding is 'better' or 'worse' only if test and "
             "interval agree. 'Too few': the test cannot reach significance with so few clusters. "
-            "'Equal here': no cluster shows a difference."
+            "'Equal here': no cluster shows a difference. The difference that recordings could show is "
+            "the smallest whose interval excludes 0 with a probability of 80 %, for one comparison."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(
@@ -215,4 +217,7 @@ def _row_sentence(row: Any, level: float) -> str:
         f"{kind}{row.score}: {a} {verb} {b}: {values}, {format_difference(row, row.difference)} "
         f"({bounds}; p {_format_p(row.p_holm)}; {clusters})"
     )
+    if word == "unclear" and not np.isnan(row.detectable):
+        smallest = format_difference(row, row.detectable)[1:]
+        rest.append(f"these recordings could show a difference of {smallest}")
     return f"{'; '.join([said, *rest])}."

@@ -1,4 +1,4 @@
-"""Regression gate: check scores, in CI or in tests, against fixed bounds and a committed baseline."""
+"""Regression gate: check scores against bounds and a committed baseline, or new logs against old."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ctxlab.evaluation.gate.config import (
     read_gate_config,
 )
 from ctxlab.evaluation.gate.findings import Finding
+from ctxlab.evaluation.gate.logs import compare_logs
 
 __all__ = [
     "BaselineUpdate",
@@ -27,6 +28,7 @@ __all__ = [
     "GateExperiment",
     "GateResults",
     "check_results",
+    "compare_logs",
     "read_gate_config",
     "run_gate",
     "update_baseline",

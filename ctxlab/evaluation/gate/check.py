@@ -1,22 +1,16 @@
 """Run the experiments of a gate file and check their bounds.
 
-A fixed bound (``max``, ``min``) is checked without an interval: the score of these recordings either
-meets it or not. A margin limits how much worse a strategy may become, on these and on other
-recordings. The current score is compared with the score in the committed baseline, recording by
-recording. There are three outcomes:
+A fixed bound (``max``, ``min``) is either met or not. A margin limits how much worse a score may become
+than in the committed baseline: a score that is worse by more than the margin fails the gate.
 
-- *ok*: the score is the same or better, or the worse end of the 95 % interval of the difference is
-  still within the margin.
-- *worse*: the score is worse by more than the margin, and the whole interval lies on the worse side
-  of 0. This fails the gate. If there is no interval (too few clusters, all clusters have the same
-  difference, or the score is a maximum), the difference alone decides, and the finding says so.
-- *unclear*: all other cases. The finding is reported with its interval. It fails the gate only in
-  ``strict`` mode.
+A replay without model calls is deterministic. With unchanged code the difference is exactly 0, so a
+difference beyond the margin is a fact about these recordings, and no chance is involved. Only the
+difference decides. A larger loss can therefore never pass where a smaller one fails. The 95 % interval
+says what the difference may be on other recordings: the scores are compared recording by recording, and
+clusters of recordings are resampled. Use a fixed bound for events that must never happen, such as an
+overflow.
 
-A replay without model calls is deterministic. With unchanged code the difference is exactly 0, and
-repeated runs have the same findings, so the gate is not flaky. The interval shows how much the
-difference depends on the choice of recordings: a change in a single task says little about other
-recordings. Use a fixed bound for events that must never happen, such as an overflow.
+New logs of an agent are compared with old ones by ``ctxlab.evaluation.gate.logs``.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ from ctxlab.evaluation.gate.config import (
     GateExperiment,
     read_gate_config,
 )
-from ctxlab.evaluation.gate.findings import Finding, FindingOutcome, score_label
+from ctxlab.evaluation.gate.findings import Finding, score_label
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import run_experiment
@@ -62,42 +56,22 @@ class GateResults:
 
     findings: tuple[Finding, ...]
     "one finding per bound"
-    strict: bool = False
-    "True if unclear findings fail the gate as well"
 
     @property
     def breaches(self) -> tuple[Finding, ...]:
         """Findings that fail the gate."""
-        return tuple(f for f in self.findings if self.is_breach(f))
+        return tuple(f for f in self.findings if f.outcome == "worse")
 
     @property
     def passed(self) -> bool:
         """True if no finding fails the gate."""
         return not self.breaches
 
-    def is_breach(self, finding: Finding) -> bool:
-        """Check if a finding fails the gate.
-
-        Parameters
-        ----------
-        finding : Finding
-            Finding to check.
-
-        Returns
-        -------
-        bool
-            True if the outcome is ``worse``, or if it is ``unclear`` and the gate is strict.
-        """
-        return finding.outcome == "worse" or (self.strict and finding.outcome == "unclear")
-
     @property
     def sorted_findings(self) -> tuple[Finding, ...]:
         """Findings ordered by outcome: worse, unclear, ok."""
         rank = {"worse": 0, "unclear": 1, "ok": 2}
         return tuple(sorted(self.findings, key=lambda finding: rank[finding.outcome]))
-
-    def _label(self, finding: Finding) -> str:
-        return "BREACH" if self.is_breach(finding) else finding.outcome
 
     def __repr__(self) -> str:
         """Return a short description with the number of bounds and of breaches."""
@@ -106,7 +80,7 @@ class GateResults:
     def _repr_html_(self) -> str:
         heads = ["", "budget", "score", "baseline", "now", "difference (95 %)", "bound"]
         rows = [
-            (self._label(f), f.budget.label, f.score.name, *f.cells, f.bound_text)
+            (f.label, f.budget.label, f.score.name, *f.cells, f.bound_text)
             for f in self.sorted_findings
         ]
         said = "".join(f"<p>{escape(f.sentence)}</p>" for f in self.breaches)
@@ -183,7 +157,7 @@ def run_gate(
         _require_baseline_scores(then, budgets, config.baseline, renew)
         results = run_experiment(experiment.spec, progress, on_skip)
         found += check_results(results, budgets, then, config.baseline, renew)
-    return GateResults(tuple(found), config.strict)
+    return GateResults(tuple(found))
 
 
 def check_results(
@@ -251,21 +225,8 @@ def _check_bound(
         times = len(sums) if score.how == "sum" else 1
         low, high = times * found.low, times * found.high
         finding = replace(finding, low=low, high=high, clusters=found.clusters)
-    return replace(finding, outcome=_judge_margin(finding))
-
-
-def _judge_margin(finding: Finding) -> FindingOutcome:
-    """Decide the outcome of a margin from the difference to the baseline and its interval."""
-    lower, margin = finding.score.better == "lower", finding.margin
-    worse = finding.difference * (1 if lower else -1)
-    beyond = worse > margin + _TOLERANCE * abs(finding.baseline_value)
-    if math.isnan(finding.low):
-        return "worse" if beyond else "ok"
-    best, worst = (finding.low, finding.high) if lower else (-finding.high, -finding.low)
-    if beyond and best > 0:
-        return "worse"
-    # A score that did not become worse is ok, even if the interval is wide.
-    return "ok" if worse <= 0 or worst <= margin else "unclear"
+    beyond = finding.loss > finding.margin + _TOLERANCE * abs(old)
+    return replace(finding, outcome="worse" if beyond else "ok")
 
 
 def update_baseline(

@@ -10,7 +10,7 @@ in the table of an experiment apply to all budgets of the experiment::
 
     [logs]                            # runs logs.toml in the same folder
     max = { overflow_rate = 0, invalid_rate = 0 }
-    margin = { recall_far = 0.02 }
+    margin = { recall_far_held = 0.02 }
 
     [logs.masking]
     strategy = "observation_mask(keep=10) | sliding_window | panic"
@@ -41,7 +41,7 @@ BoundKind: TypeAlias = Literal["max", "min", "margin"]
 BOUND_KINDS: tuple[BoundKind, ...] = ("max", "min", "margin")
 """Kinds of bounds: maximum, minimum, and amount by which a score may be worse than in the baseline."""
 
-_FILE_KEYS = ("baseline", "strict")
+_FILE_KEYS = ("baseline",)
 _EXPERIMENT_KEYS = ("file", "limits", *BOUND_KINDS)
 _BUDGET_KEYS = ("strategy", "limits", *BOUND_KINDS)
 
@@ -85,8 +85,8 @@ class GateBudget:
     "name of the budget"
     strategy: str
     "``repr`` of the strategy"
-    limit: int | float
-    "limit in tokens, or as a fraction of each recording's length"
+    limit: int | float | None
+    "limit in tokens, or as a fraction of each recording's length; None if the strategy has no limit"
     bounds: tuple[Bound, ...]
     "bounds of the scores"
 
@@ -99,7 +99,7 @@ class GateBudget:
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).baseline_key
         'masking at 8000'
         """
-        return f"{self.name} at {self.limit}".strip()
+        return self.name if self.limit is None else f"{self.name} at {self.limit}".strip()
 
     @property
     def label(self) -> str:
@@ -108,9 +108,12 @@ class GateBudget:
         >>> GateBudget("logs", "masking", "observation_mask(keep=3)", 8000, ()).label
         'logs / masking at 8,000'
         """
+        name = " / ".join(filter(None, (self.experiment, self.name)))
+        if self.limit is None:
+            return name
         share = isinstance(self.limit, float) and self.limit <= 1
         limit = f"{self.limit * 100:.3g} %" if share else f"{self.limit:,.0f}"
-        return f"{' / '.join(filter(None, (self.experiment, self.name)))} at {limit}"
+        return f"{name} at {limit}"
 
     @property
     def margins(self) -> tuple[Bound, ...]:
@@ -146,8 +149,6 @@ class GateConfig:
     "path of the gate file"
     baseline: Path
     "path of the baseline file"
-    strict: bool
-    "True if unclear findings fail the gate as well"
     experiments: tuple[GateExperiment, ...]
     "experiments in the order of the file"
 
@@ -203,8 +204,7 @@ def read_gate_config(path: str | Path) -> GateConfig:
     with prefix_errors(path):
         experiments = tuple(_parse_experiments(path, table))
         baseline = _get_value(table, "baseline", "baseline.json")
-        strict = _get_value(table, "strict", False)
-    return GateConfig(path, path.parent / Path(baseline).expanduser(), strict, experiments)
+    return GateConfig(path, path.parent / Path(baseline).expanduser(), experiments)
 
 
 def parse_bounds(tables: Mapping[str, Any], scores: Iterable[Score]) -> tuple[Bound, ...]:
@@ -335,6 +335,6 @@ def _get_value(table: Mapping[str, Any], key: str, default: Any) -> Any:
     """
     value = table.get(key, default)
     if not isinstance(value, type(default)):
-        words = {str: "a string", bool: "true or false", dict: "a table of scores"}
-        raise SpecError(f"{key}: expected {words[type(default)]}, got {value!r}")
+        expected = "a string" if isinstance(default, str) else "a table of scores"
+        raise SpecError(f"{key}: expected {expected}, got {value!r}")
     return value

@@ -9,13 +9,16 @@ from typing import Literal, TypeAlias
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.gate.config import Bound, GateBudget
 from ctxlab.evaluation.metrics.base import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 
 FindingOutcome: TypeAlias = Literal["worse", "unclear", "ok"]
-"""Outcome of a bound: *ok* if it is met, *worse* if it is violated, *unclear* if neither is certain."""
+"""Outcome of a bound: *ok* if it is met, *worse* if it is violated. *unclear* is possible only for a
+comparison of logs: the interval of the difference contains the margin."""
 
 _SCORE_LABELS = {
     "recall_far": "far recall",
     "recall_near": "near recall",
+    HEADLINE_SCORE: HEADLINE_LABEL,
     "tokens_mean": "token mean",
     "tokens_peak": "token peak",
     "tokens_total": "token total",
@@ -25,6 +28,12 @@ _SCORE_LABELS = {
     "strategy_tokens": "token total of own calls",
     "strategy_calls": "number of own calls",
     "fallbacks": "number of fallbacks",
+    "calls_per_recording": "number of model calls per recording",
+    "tool_calls_per_recording": "number of tool calls per recording",
+    "tokens_per_recording": "token total per recording",
+    "output_per_recording": "number of billed output tokens per recording",
+    "billed_per_recording": "price of the billed tokens per recording",
+    "cost_per_recording": "input cost per recording",
 }
 
 
@@ -50,6 +59,8 @@ class Finding:
     "upper bound of the interval; nan if there is no interval"
     clusters: int = 0
     "number of clusters with data, even if they are too few for an interval"
+    of_logs: bool = False
+    "True if the score of new logs is compared with that of old logs, and not two replays of the same"
 
     @property
     def score(self) -> Score:
@@ -60,6 +71,16 @@ class Finding:
     def difference(self) -> float:
         """Current score minus the score in the baseline."""
         return self.value - self.baseline_value
+
+    @property
+    def loss(self) -> float:
+        """Difference to the baseline in the direction in which the score becomes worse."""
+        return self.difference if self.score.better == "lower" else -self.difference
+
+    @property
+    def label(self) -> str:
+        """Outcome in a table: ``BREACH`` if the finding fails the gate."""
+        return "BREACH" if self.outcome == "worse" else self.outcome
 
     @property
     def margin(self) -> float:
@@ -112,23 +133,26 @@ class Finding:
         if self.bound.relative:
             margin = f"{margin}, which is {self._format(self.margin)}"
         if self.value == self.baseline_value:
-            return f"{words} is {before}, as before ({margin})"
+            note = f"; {self._interval_note}" if self.of_logs else ""
+            return f"{words} is {before}, as before ({margin}{note})"
         verb = "fell" if self.value < self.baseline_value else "rose"
-        by = f"{self._format(self.difference, sign=True)}{self._interval_note}"
-        return f"{words} {verb} from {before} to {now} ({by}; {margin})"
+        by = self._format(self.difference, sign=True)
+        return f"{words} {verb} from {before} to {now} ({by}; {margin}; {self._interval_note})"
 
     @property
     def _interval_note(self) -> str:
         """Last words of the sentence: the interval, or the reason why there is no interval."""
         if not math.isnan(self.low):
-            return f", 95 % {self._interval}"
+            said = f"{self._interval} (95 %)"
+            if self.of_logs:
+                return f"interval {said}"
+            return f"on other recordings, the difference may be {said}"
         if self.score.how == "max":
-            why = "a maximum has no interval"
-        elif self.clusters >= MIN_CLUSTERS:
-            why = f"all {self.clusters} clusters have the same difference"
-        else:
-            why = f"too few clusters for an interval ({self.clusters})"
-        return f"; {why}, so the difference alone decides"
+            return "a maximum has no interval"
+        if self.clusters >= MIN_CLUSTERS:
+            same = "value" if self.of_logs else "difference"
+            return f"no interval, because all {self.clusters} clusters have the same {same}"
+        return f"too few clusters for an interval ({self.clusters})"
 
     @property
     def _interval(self) -> str:

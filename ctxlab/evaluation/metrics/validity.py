@@ -22,17 +22,31 @@ class ValidityMetric(Metric):
     columns = (
         Column("faults", "violations of the provider's API rules in the request", "faults"),
         Column("invalid", "1 if the provider would reject the request", "0 or 1"),
+        Column(
+            "newly_invalid",
+            "1 if the provider would reject the request, but would accept the full history",
+            "0 or 1",
+        ),
     )
     scores = (
         Score.rate(
             "invalid_rate", "share of requests that the provider would reject", "invalid"
         ).printed("invalid\n%", "invalid: share of requests that the provider would reject"),
+        Score.rate(
+            "newly_invalid_rate",
+            "share of requests that the provider would reject, but not the full history",
+            "newly_invalid",
+        ),
     )
 
     @override
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         faults = np.array([trace.violation_counts for trace in traces], dtype=np.float64)
-        return {"faults": faults, "invalid": (faults > 0).astype(np.float64)}
+        invalid = faults > 0
+        # A recording may be invalid itself. This is no fault of a strategy.
+        new = invalid & ~np.array(prepared.invalid_requests) if invalid.any() else invalid
+        flags = {"invalid": invalid, "newly_invalid": new}
+        return {"faults": faults, **{key: flag.astype(np.float64) for key, flag in flags.items()}}
 
 
 validity = ValidityMetric()

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE, LIGHT_GRAY, TEXT_COLOR
 from ctxlab.evaluation.plots.label_placement import Label, place_labels
 from ctxlab.evaluation.recommendation import control_names, usable_rows
@@ -30,11 +31,19 @@ _AXIS_LABELS = {
     "recall": "recall (availability)",
     "recall_near": "near recall (availability)",
     "recall_far": "far recall (availability)",
+    HEADLINE_SCORE: f"{HEADLINE_LABEL} (availability)",
 }
 _WIDE_NAME_CHARS = 56
 "the key has one column instead of two if a strategy has at least this many characters"
 
-_CONTROL_MARKERS = {"full": "D", "oracle": "^", "nothing": "v", "random_drop": "s"}
+_CONTROL_MARKERS = {
+    "full": "D",
+    "oracle": "^",
+    "message_oracle": "P",
+    "nothing": "v",
+    "random_drop": "s",
+    "random_decay": "p",
+}
 
 
 def plot_frontier(
@@ -42,13 +51,13 @@ def plot_frontier(
     *,
     limit: float | Iterable[float] | None = None,
     x: str = "tokens_mean",
-    y: str = "recall_far",
+    y: str = HEADLINE_SCORE,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the leaderboard with cost on the x-axis and recall on the y-axis.
 
-    A hollow point is a strategy that cannot be used as it is: some of its requests overflow, or more
-    of its requests are invalid than with full history. The step line ignores these strategies.
+    A hollow point is a strategy that cannot be used as it is: some of its requests overflow, or are
+    invalid where the full history is valid. The step line ignores these strategies.
     Controls are grey. The key with the names of the strategies is below the axes. If you pass
     ``ax``, create its figure with ``layout="constrained"``, so that the key is not cut off.
 
@@ -60,7 +69,7 @@ def plot_frontier(
         Limits to show. None shows all limits.
     x : str, default "tokens_mean"
         Column of the leaderboard on the x-axis.
-    y : str, default "recall_far"
+    y : str, default HEADLINE_SCORE
         Column of the leaderboard on the y-axis. If the column has an interval, the interval is drawn.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.

@@ -16,11 +16,13 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import (
     control_names,
     format_limit,
+    format_with_interval,
     leaderboard_verdict,
     qualifying_rows,
     usable_rows,
@@ -72,7 +74,7 @@ class TuningResults:
 
         ``cost_share`` is the cost divided by the cost of full history on the same requests. In the
         following column names, ``SCORE`` is ``cost_share`` or the name of the score that the search
-        maximises (the gain), such as ``recall_far``:
+        maximises (the gain), such as ``recall``:
 
         - ``SCORE``, ``SCORE_low``, ``SCORE_high``: held-out score and its 95 % interval over clusters
         - ``tuned_SCORE``: score on the tuning set
@@ -129,41 +131,42 @@ class TuningResults:
         Parameters
         ----------
         min_recall : float, default 0.95
-            Minimum far recall, as a share of the far recall of full history.
+            Minimum of the headline recall score, as a share of its value for full history.
 
         Returns
         -------
         (str, float) or None
             Strategy and limit; None if the verdict recommends no configuration.
         """
-        if not self._uses_far_recall:
+        if not self._uses_headline:
             return None
         best = qualifying_rows(self.heldout_leaderboard, min_recall)
         return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
 
     def verdict(self, min_recall: float = 0.95) -> str:
-        """Recommend the cheapest configuration of the frontier that keeps enough far recall.
+        """Recommend the cheapest configuration of the frontier that keeps enough recall.
 
         The choice is based on the held-out set. If the tuning set alone would have led to another
-        configuration, a second sentence names it with its far recall on the held-out set. This far
-        recall is unbiased, because the held-out set had no influence on the choice of this
-        configuration.
+        configuration, a last sentence names it with its recall on the held-out set. This recall is
+        unbiased, because the held-out set had no influence on the choice of this configuration.
 
         Parameters
         ----------
         min_recall : float, default 0.95
-            Minimum far recall, as a share of the far recall of full history.
+            Minimum of the headline recall score, as a share of its value for full history.
 
         Returns
         -------
         str
-            One or two sentences. If no configuration keeps enough far recall, or if far recall was
-            not part of the objective, they say so.
+            One paragraph. If no configuration keeps enough recall, or if the headline recall score
+            was not part of the objective, it says so.
         """
-        if not self._uses_far_recall:
+        if not self._uses_headline:
             cost, kept = (score.name for score in self.trial_sums.scorer.scores[:2])
-            return f"A verdict needs far recall, but this is the frontier of {cost} and {kept}."
-        said = leaderboard_verdict(self.heldout_leaderboard, min_recall)
+            return (
+                f"A verdict needs {HEADLINE_LABEL}, but this is the frontier of {cost} and {kept}."
+            )
+        said = leaderboard_verdict(self.heldout_leaderboard, self.results.headline_sums, min_recall)
         if not self.heldout_clusters:
             return f"Nothing was held out, so these figures are optimistic. {said}"
         said = f"On {len(self.heldout_clusters)} held-out clusters: {said[:1].lower()}{said[1:]}"
@@ -175,12 +178,10 @@ class TuningResults:
         if (strategy, limit) == self.winner(min_recall):
             return said
         row = self.heldout_leaderboard.set_index(["strategy", "limit"]).loc[(strategy, limit)]
-        low, high = row["recall_far_low"], row["recall_far_high"]
-        bounds = "" if np.isnan(low) else f" ({low:.2f}–{high:.2f})"
         return (
             f"{said} The tuning set alone would have chosen {strategy} at "
-            f"{format_limit(limit)}; the held-out far recall of that configuration is "
-            f"{row['recall_far']:.2f}{bounds}."
+            f"{format_limit(limit)}; the held-out {HEADLINE_LABEL} of that configuration is "
+            f"{format_with_interval(row, HEADLINE_SCORE)}."
         )
 
     def save(self, folder: str | Path) -> Path:
@@ -210,8 +211,8 @@ class TuningResults:
         return f"{table}<p>{note}{self.results.model_note}</p>"
 
     @property
-    def _uses_far_recall(self) -> bool:
-        return self.trial_sums.scorer.scores[1].name == "recall_far"
+    def _uses_headline(self) -> bool:
+        return self.trial_sums.scorer.scores[1].name == HEADLINE_SCORE
 
     def _iter_objective_sums(
         self, keys: Sequence[_ConfigurationKey]
@@ -241,15 +242,13 @@ class TuningResults:
 
         ``now`` has the sums of the held-out set, and ``before`` those of the tuning set. The two
         sets have no cluster in common, so the interval of the optimism can be computed from the
-        intervals on both sets (Zou and Donner, Statistics in Medicine 27, 2008).
+        intervals on both sets.
         """
         if not self.heldout_clusters:
             before = np.full_like(before[0], np.nan), np.full_like(before[1], np.nan)
-        held, low, high = _ratios_with_intervals(*now)
-        tuned, tuned_low, tuned_high = _ratios_with_intervals(*before)
-        gap = tuned - held
-        down = gap - np.hypot(tuned - tuned_low, high - held)
-        up = gap + np.hypot(tuned_high - tuned, held - low)
+        held, low, high = here = _ratios_with_intervals(*now)
+        tuned, *_ = there = _ratios_with_intervals(*before)
+        gap, down, up = difference_of_samples(there, here)
         return {
             name: held,
             f"{name}_low": low,

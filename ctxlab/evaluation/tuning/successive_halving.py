@@ -3,7 +3,7 @@
 Each round replays the remaining configurations on more clusters and ranks them by Pareto fronts in
 cost and gain (see ``ctxlab.evaluation.tuning.pareto``). It keeps whole fronts, best first, until at
 least one in ``eta`` configurations is kept. A configuration is removed at once if one of its
-requests exceeds the limit, or if more of its requests are invalid than with full history. The sums
+requests exceeds the limit, or is invalid where the full history is valid. The sums
 of each score are stored by cluster, so that no configuration is replayed twice over a recording.
 
 References
@@ -28,6 +28,7 @@ from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.engine import replay_traces
 from ctxlab.evaluation.experiment import ExperimentGrid, measure_metrics
 from ctxlab.evaluation.metrics.base import FloatArray, Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.recommendation import usable_rows
 from ctxlab.evaluation.tuning.holdout import cluster_name
@@ -41,11 +42,11 @@ REFERENCE_NOTE = "full history, for comparison only"
 
 _EXTRA_SCORES = (
     "cost_usd",
-    "recall_far",
+    HEADLINE_SCORE,
     "far_arguments",
     "tokens_mean",
     "overflow_rate",
-    "invalid_rate",
+    "newly_invalid_rate",
 )
 """scores measured in addition to the objective, to check if a configuration fits its limit, and to
 write the verdict"""
@@ -262,22 +263,22 @@ def _cluster_counts(clusters: int, trials: int, eta: float, rounds: int | None) 
 def _drop_unusable(trials: TrialSums, alive: _Rows, number: int) -> _Rows:
     """Return the rows of the usable configurations, and record why the others are removed.
 
-    A configuration is usable if no request exceeds its limit and if the provider would reject its
-    requests no more often than those of full history.
+    A configuration is usable if no request exceeds its limit and if the provider would accept each
+    request for which it would accept the full history.
     """
     frame = trials.frame
     fit = usable_rows(frame).to_numpy()
     for row in alive[~fit[alive]]:
-        why = "overflows" if frame["overflow_rate"][row] > 0 else "too many invalid requests"
+        why = "overflows" if frame["overflow_rate"][row] > 0 else "makes requests invalid"
         trials.exclusion_reasons[row] = f"round {number}: {why}"
     kept = alive[fit[alive]]
     if not len(kept):
-        rates = ["overflow_rate", "invalid_rate"]
+        rates = ["overflow_rate", "newly_invalid_rate"]
         best = frame.loc[alive].sort_values(rates, kind="stable").iloc[0]
         raise SpecError(
             f"no configuration fits its limit in every request; the best one, {best['strategy']} at "
             f"{best['limit']:g}, exceeds it in {best['overflow_rate']:.1%} of its requests, and "
-            f"{best['invalid_rate']:.1%} are invalid; add '| panic', or set a larger limit"
+            f"makes {best['newly_invalid_rate']:.1%} of them invalid; add '| panic', or raise the limit"
         )
     return kept
 

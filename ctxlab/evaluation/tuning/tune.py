@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, evaluate
 from ctxlab.evaluation.fingerprint import identify_recordings
 from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.tuning.holdout import cluster_name, split_holdout
 from ctxlab.evaluation.tuning.results import TuningResults
@@ -27,6 +29,7 @@ from ctxlab.evaluation.tuning.successive_halving import make_trial_scorer, run_s
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
+from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.profiles import TokenProfile
 
 _REPORTED_CONTROLS = ("full", "random_drop()")
@@ -39,12 +42,14 @@ def tune(
     model: str | None = None,
     *,
     holdout: float = 0.5,
-    objective: tuple[str, str] = ("cost_usd", "recall_far"),
+    objective: tuple[str, str] = ("cost_usd", HEADLINE_SCORE),
     trials: int | None = None,
     eta: float = 2,
     rounds: int | None = None,
     seed: int = 0,
     reserve: int = 0,
+    cache_ttl: CacheTtl = "recorded",
+    fixed: int | Literal["recorded"] = "recorded",
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
@@ -71,7 +76,7 @@ def tune(
     holdout : float, default 0.5
         Share of the clusters that the search does not use, so that the frontier can be evaluated on
         them. With 0, the frontier is evaluated on the recordings that were used to find it.
-    objective : (str, str), default ("cost_usd", "recall_far")
+    objective : (str, str), default ("cost_usd", HEADLINE_SCORE)
         Names of two scores: a cost (lower is better) and a gain (higher is better).
     trials : int, optional
         Number of configurations to draw at random. None searches all of them.
@@ -83,6 +88,10 @@ def tune(
         Seed of the split into two sets, of the order of the recordings and of the random draw.
     reserve : int, default 0
         Number of tokens of each limit that are kept free for the reply.
+    cache_ttl : {"recorded", "5m", "1h"}, default "recorded"
+        Lifetime of cache writes; see ``ctxlab.tokens.cache_timeline.CostSettings``.
+    fixed : int or "recorded", default "recorded"
+        Unlogged tokens per request that the cost includes; see the same class.
     data : sequence of str, optional
         Sources of the recordings, such as their paths, to store in the manifest.
     workers : int, optional
@@ -111,7 +120,10 @@ def tune(
     telling = [recording for recording in recordings if recording.request_positions]
     if not telling:
         raise SpecError("no recording contains a model call to replay; use other recordings")
-    grid = ExperimentGrid.from_arguments("full", limits, model, reserve, tuple(METRICS), profile)
+    grid = ExperimentGrid.from_arguments(
+        *("full", limits, model, reserve, tuple(METRICS), profile),
+        costs=CostSettings(cache_ttl, fixed),
+    )
     searched = parse_spaces(spaces)
     configurations = sample_configurations(searched, grid.limits, trials, seed)
     asked = _check_strategies(configurations, client)
@@ -128,6 +140,8 @@ def tune(
         [limit for limit in grid.limits if limit in used],
         model,
         reserve=reserve,
+        cache_ttl=cache_ttl,
+        fixed=fixed,
         data=data,
         workers=workers,
         progress=progress,

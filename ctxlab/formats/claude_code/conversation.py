@@ -115,7 +115,7 @@ class ConversationBuilder:
             finer = subtype or get_in(row, "data", "type") or get_in(row, "attachment", "type")
             self.skip(f"row of type {kind}/{finer}" if get_text(finer) else f"row of type {kind}")
             return
-        for key in ("sessionId", "version", "gitBranch", "agentId"):
+        for key in ("sessionId", "version", "gitBranch", "agentId", "cwd"):
             if get_text(row, key):
                 self.meta.setdefault(key, row[key])
 

@@ -50,7 +50,7 @@ from ctxlab.formats.io.related_files import recording_prefix
 from ctxlab.messages.types import Compaction, Message, Recording
 
 _LINE_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-_META_KEYS = ("cli_version", "originator", "model_provider")
+_META_KEYS = ("cli_version", "originator", "model_provider", "cwd")
 
 
 def sniff(head: FileHead) -> bool:

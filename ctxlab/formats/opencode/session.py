@@ -78,7 +78,7 @@ _META_KEYS = {
     "session": "id",
     "version": "version",
     "title": "title",
-    "directory": "directory",
+    "cwd": "directory",
     "agent": "agent",
     "parent": "parentID",
 }

@@ -23,7 +23,9 @@ class clear_tool_uses(BaseStrategy):
 
     The client sends the whole conversation to the API with each request, and the API clears results
     before it calls the model. Once the conversation exceeds ``trigger``, each new tool result
-    therefore causes an older one to be cleared, which invalidates the prompt cache.
+    therefore causes an older one to be cleared, which invalidates the prompt cache. With ``sticky``,
+    the API is assumed to remember what it cleared instead, and to clear again only when the edited
+    request exceeds ``trigger``.
 
     Examples
     --------
@@ -47,12 +49,15 @@ class clear_tool_uses(BaseStrategy):
     "names of tools whose results are never cleared"
     clear_tool_inputs: bool = False
     "also clear the arguments of the tool calls whose results are cleared"
+    sticky: bool = False
+    """compare ``trigger`` with the request after earlier edits, so that results are cleared seldom and
+    the prompt cache stays valid in between; False: compare it with the unedited request"""
 
     def __call__(self, context: Context, /) -> Context:
         """Clear all but the newest tool results if the unedited request exceeds ``trigger`` tokens."""
         looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
         limit = self.trigger if self.trigger > 1 else self.trigger * window_tokens(context)
-        if prompt_tokens(context) + cleared <= limit:
+        if prompt_tokens(context) + (0 if self.sticky else cleared) <= limit:
             return context
         results = tool_result_positions(context)
         upto = max(looked, bisect_left(results, context.history_length) - self.keep)
@@ -108,7 +113,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Above 100,000 input tokens, the oldest tool results are cleared and the newest 3 are kept. "
         "The placeholder that the server inserts is not documented. It is also not documented "
         "whether the server remembers which results it cleared; ctxlab computes each request from "
-        "the whole conversation. ctxlab never sends thinking blocks.",
+        "the whole conversation, unless sticky=True. ctxlab never sends thinking blocks.",
     ),
     Baseline(
         "anthropic.compaction",

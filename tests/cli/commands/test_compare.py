@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from running import Run, a_recording, on_a_terminal
 
 from ctxlab.evaluation.comparison import compare_strategies
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
 
@@ -38,7 +39,7 @@ def test_a_saved_run_is_compared_without_its_data(run: Run, logs: Path, tmp_path
     *lines, last = said.out.rstrip("\n").split("\n")
     assert max(map(len, lines)) <= 100
     assert "a  panic() @ 4,000" in said.out
-    assert last.startswith("recall_far: panic() @ 4,000 ")
+    assert last.startswith(f"{HEADLINE_SCORE}: panic() @ 4,000 ")
     assert "clusters)" in last
 
 
@@ -76,7 +77,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
         ((folder, *PAIR, *LIMIT), "so limits cannot be set"),
         ((logs, "panic", *LIMIT), "or one strategy and two limits"),
         ((logs, *PAIR, *LIMIT, "-l", "3k", "--equal-tokens"), "one limit"),
-        ((folder, *PAIR, "--margin", "recall_far"), "--margin"),
+        ((folder, *PAIR, "--margin", HEADLINE_SCORE), "--margin"),
         ((folder, *PAIR, "--margin", "recall=-0.02"), "0 or more for recall, got -0.02"),
         ((folder, *PAIR, "--out", tmp_path / "again"), "so out cannot be set"),
         ((folder, *PAIR, "--resamples", "999"), "--resamples: expected 1,000 or more, got 999"),
@@ -99,14 +100,14 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
 @pytest.mark.e2e
 def test_many_pairs_are_summarized_against_the_first_strategy(run: Run, logs: Path) -> None:
     many = ("full", "nothing", *PAIR, "tool_stubs")
-    options = (*LIMIT, "--resamples", "1000", "--score", "recall_far")
+    options = (*LIMIT, "--resamples", "1000", "--score", HEADLINE_SCORE)
     said = run("compare", logs, *many, *options)
-    assert "recall_far: a = full() @ 4,000" in said.out
+    assert f"{HEADLINE_SCORE}: a = full() @ 4,000" in said.out
     assert "a  panic() @ 4,000" not in said.out
     assert said.out.rstrip().endswith("--all shows every pair.")
     whole = run("compare", logs, *many, *options, "--all").out
     assert whole.count("\na  ") == 10
-    assert "Recordings that differ most in recall_far" in whole
+    assert f"Recordings that differ most in {HEADLINE_SCORE}" in whole
 
 
 LONG = "observation_mask(keep=3) | rolling_summary(keep_recent=4) | sliding_window | panic"
@@ -122,14 +123,16 @@ def test_names_take_no_room_from_figures_and_no_figure_is_cut(
         write([replace(a_recording(number), cluster=None)], logs / f"{number}.jsonl")
     out = tmp_path / "run"
     run("eval", logs, *LIMIT, "-s", LONG, "-s", f"tool_stubs | {LONG}", "--out", out)
-    margins = ("--margin", "recall_far=0.02", "--margin", "tokens_mean=5%")
+    margins = ("--margin", f"{HEADLINE_SCORE}=0.02", "--margin", "tokens_mean=5%")
     lines = on_a_terminal(columns, "compare", str(out), *margins)
     assert max(map(len, lines)) <= columns
     table = lines[: lines.index("")]
     names = [line for line in table if line[:3] in ("a  ", "b  ")]
     assert len(names) == 2
     words = " ".join(" ".join(table).split())
-    shown = compare_strategies(Results.load(out), margins={"recall_far": 0.02, "tokens_mean": 0.05})
+    shown = compare_strategies(
+        Results.load(out), margins={HEADLINE_SCORE: 0.02, "tokens_mean": 0.05}
+    )
     for cells in shown.rows():
         figures = cells[2:7]
         assert all(word in words for figure in figures for word in figure.split())

@@ -82,7 +82,7 @@ def test_a_run_whose_summaries_are_not_the_models_says_so(
     )
     assert "(the summary repeats itself)." in " ".join(said.out.split())
     assert said.out.rstrip().endswith(
-        "; 100% of its summaries are fallbacks, made without its model."
+        " 100% of its summaries are fallbacks, made without its model."
     )
     assert row["fallback_rate"] == 1
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from running import Run, on_a_terminal
+from msgspec.structs import replace
+from running import Run, a_recording, on_a_terminal
+
+from ctxlab.formats import write
 
 BUDGETS = """
 [logs]
@@ -56,8 +59,8 @@ def test_it_leaves_with_1_where_one_is_broken_and_says_the_sentence(run: Run, ga
     said = run("gate", "budgets.toml")
     assert said.code == 1
     assert re.search(
-        r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; too few "
-        r"clusters for an interval \(3\), so the difference alone decides; margin 1 %, which is \d+\); "
+        r"BREACH: logs / all at 8,000: token mean rose from [\d,]+ to [\d,]+ \(\+[\d,]+; margin 1 %, "
+        r"which is \d+; too few clusters for an interval \(3\)\); "
         r"all is now full\(\) and was tool_stubs\(keep=1\)\.\n",
         said.out,
     )
@@ -205,3 +208,59 @@ def test_files_that_were_left_out_are_said(run: Run, gate: Path) -> None:
     run("gate", "budgets.toml", "--update")
     (gate / "logs" / "notes.txt").write_text("nothing of use")
     assert "skipped 1 file" in run("gate", "budgets.toml").err
+
+
+LOGS = ("gate", "--old", "old", "--new", "new", "-m", "gpt-5")
+
+
+@pytest.fixture
+def grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with old logs, and with new logs of an agent that makes more calls."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for folder, turns in (("old", 14), ("new", 24)):
+        (tmp_path / folder).mkdir()
+        for number in range(8):
+            recording = replace(a_recording(number, turns + number % 3), cluster=f"task-{number}")
+            write([recording], tmp_path / folder / f"{number}.jsonl")
+    return tmp_path
+
+
+def test_new_logs_that_grew_beyond_the_margin_leave_with_1(run: Run, grown: Path) -> None:
+    said = run(*LOGS)
+    assert said.code == 1
+    assert re.search(r"\nBREACH: new logs: token total per recording rose from [\d,]+ to", said.out)
+    rows = {row["score"]: row for row in json.loads(run(*LOGS, "--json").out)}
+    row = rows["calls_per_recording"]
+    assert (row["fails"], row["limit"], row["strategy"]) == (True, None, "recorded()")
+    assert (
+        row["bound"] < row["low"] < row["difference"] == row["now"] - row["baseline"] < row["high"]
+    )
+    wide = [f"--margin={name}=900%" for name in rows if not name.startswith("recall")]
+    assert run(*LOGS, *wide).code == 0
+    assert run("gate", "--old", "new", "--new", "old", "-m", "gpt-5", "--junit", "a.xml").code == 0
+    assert ElementTree.parse(grown / "a.xml").getroot().get("failures") == "0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gate", "--old", "old"], "expected both --old and --new"),
+        ([*LOGS, "budgets.toml"], "take no FILE"),
+        ([*LOGS, "--update"], "take no FILE, --update"),
+        (["gate", "--margin", "recall=0.1"], "need --old and --new"),
+        (
+            [*LOGS, "--margin", "recall"],
+            "expected NAME=MARGIN, such as tokens_mean=10%, got 'recall'",
+        ),
+        ([*LOGS, "--margin", "recal=0.1"], "did you mean recall"),
+        ([*LOGS, "-s", "full", "-s", "nothing"], "at most one --strategy"),
+        (["gate", "--old", "nowhere", "--new", "new"], "nowhere: no such file"),
+    ],
+)
+def test_wrong_options_for_logs_leave_with_2(
+    run: Run, grown: Path, arguments: list[str], words: str
+) -> None:
+    said = run(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err

@@ -15,12 +15,13 @@ from ctxlab.evaluation.comparison.paired import compare_strategies
 from ctxlab.evaluation.comparison.report import Comparison
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import load
 from ctxlab.strategies import parse_strategy
 
 SCORES = (
-    Score("recall_far", "far", "share", "ratio", "far_seen", "far_arguments", True, "higher"),
+    Score(HEADLINE_SCORE, "far", "share", "ratio", "far_seen", "far_arguments", True, "higher"),
     Score("cost_usd", "cost", "USD", "sum", "cost_usd", better="lower"),
     Score("tokens_mean", "mean", "tokens", "ratio", "tokens", better="lower"),
     Score("tokens_peak", "largest", "tokens", "max", "tokens", better="lower"),
@@ -82,7 +83,7 @@ def test_a_clear_difference_is_found_and_chance_is_not() -> None:
     clear, chance = [], []
     for seed in range(30):
         found = compare_strategies(results(seed=seed), "full @ 8k", "panic @ 8k", "tool_stubs @ 8k",
-                        scores=["recall_far"], resamples=1000)  # fmt: skip
+                        scores=[HEADLINE_SCORE], resamples=1000)  # fmt: skip
         findings = list(found.table["finding"])
         clear += findings[:2]
         chance += findings[2:]
@@ -91,20 +92,25 @@ def test_a_clear_difference_is_found_and_chance_is_not() -> None:
 
 
 def test_a_strategy_that_does_the_same_is_equal() -> None:
-    same = one(compare_strategies(results(), "panic @ 8k", "panic @ 25%"), "recall_far")
+    same = one(compare_strategies(results(), "panic @ 8k", "panic @ 25%"), HEADLINE_SCORE)
     assert (same.finding, same.difference, same.p) == ("equal here", 0, 1)
     assert np.isnan([same.low, same.high]).all()
-    margin = compare_strategies(results(), "panic @ 8k", "panic @ 25%", margins={"recall_far": 0.1})
-    assert one(margin, "recall_far").finding == "equal here"  # of other recordings nothing is known
+    margin = compare_strategies(
+        results(), "panic @ 8k", "panic @ 25%", margins={HEADLINE_SCORE: 0.1}
+    )
+    assert (
+        one(margin, HEADLINE_SCORE).finding == "equal here"
+    )  # of other recordings nothing is known
 
 
 def test_few_clusters_cannot_tell_however_clear_it_looks() -> None:
     found = results(clusters=5)
     assert (
-        one(compare_strategies(found, "full @ 8k", "panic @ 8k"), "recall_far").finding == "too few"
+        one(compare_strategies(found, "full @ 8k", "panic @ 8k"), HEADLINE_SCORE).finding
+        == "too few"
     )
     assert (
-        one(compare_strategies(found, "panic @ 8k", "panic @ 25%"), "recall_far").finding
+        one(compare_strategies(found, "panic @ 8k", "panic @ 25%"), HEADLINE_SCORE).finding
         == "equal here"
     )
 
@@ -115,11 +121,11 @@ def test_a_question_without_an_answer_counts_for_neither_side() -> None:
     gone = (frame["strategy"] == "full()") & (frame["recording"].cat.codes % 2 == 0)
     frame.loc[gone, ["far_seen", "far_arguments"]] = 0
     some = compare_strategies(
-        Results(frame, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores="recall_far"
+        Results(frame, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores=HEADLINE_SCORE
     )
     rest = found.requests[found.requests["recording"].cat.codes % 2 == 1]
     only = compare_strategies(
-        Results(rest, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores="recall_far"
+        Results(rest, SCORES, found.manifest), "full @ 8k", "panic @ 8k", scores=HEADLINE_SCORE
     )
     assert some.table["left_out"].tolist() == [6]
     assert any("a value for only one of the two strategies" in note for note in some.notes)
@@ -129,7 +135,7 @@ def test_a_question_without_an_answer_counts_for_neither_side() -> None:
 
 def test_wins_count_recordings_in_the_direction_that_is_better() -> None:
     table = compare_strategies(results(), "panic @ 8k", "full @ 8k").table.set_index("score")
-    cheap, recall = table.loc["cost_usd"], table.loc["recall_far"]
+    cheap, recall = table.loc["cost_usd"], table.loc[HEADLINE_SCORE]
     assert tuple(cheap[["wins", "ties", "losses"]]) == (0, 0, 12)  # its name is the longer
     assert recall["losses"] > recall["wins"]
     assert tuple(table.loc["tokens_mean"][["wins", "ties", "losses"]]) == (0, 12, 0)
@@ -137,8 +143,8 @@ def test_wins_count_recordings_in_the_direction_that_is_better() -> None:
 
 def test_p_values_of_a_score_are_corrected_together() -> None:
     found = results()
-    pair = one(compare_strategies(found, "full @ 8k", "panic @ 8k"), "recall_far")
-    every = compare_strategies(found, scores=["recall_far"]).table
+    pair = one(compare_strategies(found, "full @ 8k", "panic @ 8k"), HEADLINE_SCORE)
+    every = compare_strategies(found, scores=[HEADLINE_SCORE]).table
     assert len(every) == 6  # three strategies at two limits
     among = every[(every["a"] == "full()") & (every["b"] == "panic()")].iloc[0]
     assert pair.p == pair.p_holm == among["p"]
@@ -151,22 +157,34 @@ def test_p_values_of_a_score_are_corrected_together() -> None:
 )
 def test_a_margin_says_whether_the_first_is_no_worse(margin: float, said: str) -> None:
     row = one(
-        compare_strategies(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin}),
-        "recall_far",
+        compare_strategies(results(), "panic @ 8k", "full @ 8k", margins={HEADLINE_SCORE: margin}),
+        HEADLINE_SCORE,
     )
     assert row.finding == said
 
 
 def test_what_lies_across_the_margin_is_not_shown_to_be_no_worse() -> None:
-    row = one(compare_strategies(results(), "panic @ 8k", "full @ 8k"), "recall_far")
+    row = one(compare_strategies(results(), "panic @ 8k", "full @ 8k"), HEADLINE_SCORE)
     margin = -row.difference
-    again = compare_strategies(results(), "panic @ 8k", "full @ 8k", margins={"recall_far": margin})
-    assert "may be worse by" in one(again, "recall_far").finding
+    again = compare_strategies(
+        results(), "panic @ 8k", "full @ 8k", margins={HEADLINE_SCORE: margin}
+    )
+    assert "may be worse by" in one(again, HEADLINE_SCORE).finding
+
+
+def test_what_is_unclear_is_said_with_the_difference_that_could_be_shown() -> None:
+    pair = ("panic @ 8k", "tool_stubs @ 8k")
+    found = compare_strategies(results(seed=1), *pair, scores=HEADLINE_SCORE)
+    (row,) = found.table.itertuples()
+    assert row.finding == "unclear"
+    assert row.high - row.difference < row.detectable < row.high - row.low
+    (said,) = found.sentences()
+    assert said.endswith(f"; these recordings could show a difference of {row.detectable:.3f}.")
 
 
 def test_recordings_of_a_kind_can_be_compared_apart() -> None:
     found = compare_strategies(
-        results(), "full @ 8k", "panic @ 8k", by="format", scores=["recall_far"]
+        results(), "full @ 8k", "panic @ 8k", by="format", scores=[HEADLINE_SCORE]
     )
     assert list(found.table["kind"]) == ["code", "chat"]
     assert list(found.table["clusters"]) == [6, 6]
@@ -192,8 +210,8 @@ def test_an_unknown_price_is_no_difference() -> None:
         (("full",), {}, "two strategies"),
         (("full", "panic"), {"scores": ["recal_far"]}, "did you mean recall_far"),
         (("full", "panic"), {"scores": ["tokens_peak"]}, "tokens_peak"),
-        (("full", "panic"), {"margins": {"recall_far": -1}}, "0 or more"),
-        (("full", "panic"), {"margins": {"recall_far": "much"}}, "0 or more"),
+        (("full", "panic"), {"margins": {HEADLINE_SCORE: -1}}, "0 or more"),
+        (("full", "panic"), {"margins": {HEADLINE_SCORE: "much"}}, "0 or more"),
         (("full", "panic"), {"margins": {"recall": 0.1}}, "did you mean recall_far"),
         (("full", "panic"), {"level": 95}, "0 < level < 1"),
         (("full", "panic"), {"resamples": 10}, "resamples >= 1000"),
@@ -211,14 +229,14 @@ def test_strategies_may_be_given_as_they_are_and_a_margin_as_it_is_written() -> 
         results(),
         parse_strategy("full"),
         parse_strategy("panic"),
-        scores="recall_far",
-        margins={"recall_far": "2 %"},
+        scores=HEADLINE_SCORE,
+        margins={HEADLINE_SCORE: "2 %"},
     )
     assert found.table["margin"].tolist() == [0.02, 0.02]
     more = compare_strategies(
-        results(), "full", "panic", scores="recall_far", margins={"cost_usd": 0.05}
+        results(), "full", "panic", scores=HEADLINE_SCORE, margins={"cost_usd": 0.05}
     )
-    assert set(more.table["score"]) == {"recall_far", "cost_usd"}
+    assert set(more.table["score"]) == {HEADLINE_SCORE, "cost_usd"}
 
 
 def test_only_results_are_compared() -> None:
@@ -236,10 +254,10 @@ def test_it_is_written_as_text_markdown_latex_and_html() -> None:
     assert "panic() @ 25%" in lines[2]
     latex = found.to_latex()
     assert latex.count(r"\\") == len(rows) + 1
-    assert r"recall\_far" in latex
+    assert HEADLINE_SCORE.replace("_", r"\_") in latex
     assert found._repr_html_().count("<tr>") == len(rows) + 1
-    assert found.sentences(["recall_far"])[0].startswith(
-        "recall_far: full() @ 8,000 is better than panic() @ 25%: 0."
+    assert found.sentences([HEADLINE_SCORE])[0].startswith(
+        f"{HEADLINE_SCORE}: full() @ 8,000 is better than panic() @ 25%: 0."
     )
     assert json.loads(found.table.to_json(orient="records"))[0]["a"] == "full()"
 

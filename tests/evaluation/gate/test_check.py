@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from running import a_recording
 
 from ctxlab.cli.render.gate import (
@@ -26,10 +28,11 @@ from ctxlab.evaluation.gate.baseline import (
     make_experiment_baseline,
     read_baseline,
 )
-from ctxlab.evaluation.gate.check import GateResults, check_results, run_gate, update_baseline
+from ctxlab.evaluation.gate.check import check_results, run_gate, update_baseline
 from ctxlab.evaluation.gate.config import Bound, GateBudget, parse_bounds, read_gate_config
 from ctxlab.evaluation.gate.findings import Finding
 from ctxlab.evaluation.metrics import Score
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write
 from ctxlab.messages.types import Message, Recording, ToolCall
@@ -39,7 +42,7 @@ MASKING = "observation_mask(keep=14) | panic"
 BUDGETS = """
 [logs]
 max = { overflow_rate = 0, invalid_rate = 0 }
-margin = { recall_far = 0.02, tokens_mean = "1 %" }
+margin = { recall_far_held = 0.02, tokens_mean = "1 %" }
 
 [logs.masking]
 strategy = "observation_mask(keep=14) | panic"
@@ -97,7 +100,7 @@ def test_what_is_as_it_was_holds(project: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
-        (MASKING, "observation_mask(keep=7) | panic", "far recall fell from 1.00 to 0.55 (−0.45"),
+        (MASKING, "observation_mask(keep=7) | panic", f"{HEADLINE_LABEL} fell from 1.00 to 0."),
         ("strategy = ", 'margin = {recall = 0}\nstrategy = "full" #', "overflow rate is 0"),
     ],
 )
@@ -116,12 +119,15 @@ def test_a_planted_regression_fails_with_a_sentence(
 def test_the_sentence_names_strategy_score_baseline_now_interval_and_margin(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=14", "keep=7"))
-    told = [f for f in gate.breaches if f.score.name == "recall_far" and f.budget.limit == 12000]
-    assert [f.sentence for f in told] == [
-        "logs / masking at 12,000: far recall fell from 1.00 to 0.55 (−0.45, 95 % −0.53 to −0.38; "
-        "margin 0.02); masking is now observation_mask(keep=7) | panic() and was "
-        "observation_mask(keep=14) | panic()"
-    ]
+    told = [f for f in gate.breaches if f.score.name == HEADLINE_SCORE and f.budget.limit == 12000]
+    (finding,) = told
+    value, low, high = (f"{abs(each):.2f}" for each in (finding.value, finding.low, finding.high))
+    assert finding.sentence == (
+        f"logs / masking at 12,000: {HEADLINE_LABEL} fell from 1.00 to {value} "
+        f"(−{1 - finding.value:.2f}; margin 0.02; on other recordings, the difference may "
+        f"be −{low} to −{high} (95 %)); masking is "
+        "now observation_mask(keep=7) | panic() and was observation_mask(keep=14) | panic()"
+    )
 
 
 def test_a_window_that_is_halved_fails(project: Path) -> None:
@@ -129,7 +135,7 @@ def test_a_window_that_is_halved_fails(project: Path) -> None:
     change(project, "[logs]", "[logs]\nlimits = 16000")
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "8000", "4000"))
-    assert {f.score.name for f in gate.breaches} == {"recall_far"}
+    assert {f.score.name for f in gate.breaches} == {"recall_far_held"}
     assert "sliding_window(tokens=4000) and was sliding_window(tokens=8000)" in (
         gate.breaches[0].sentence
     )
@@ -140,7 +146,7 @@ def test_what_became_better_holds(project: Path) -> None:
     update_baseline(project / "budgets.toml")
     gate = run_gate(change(project, "keep=7", "keep=14"))
     assert [f.score.name for f in gate.breaches] == ["tokens_mean"] * 2
-    assert all(f.outcome == "ok" for f in gate.findings if f.score.name == "recall_far")
+    assert all(f.outcome == "ok" for f in gate.findings if f.score.name == "recall_far_held")
 
 
 @pytest.mark.e2e
@@ -163,13 +169,13 @@ def test_twenty_runs_give_the_same_reports(project: Path) -> None:
 
 def test_without_a_baseline_the_file_names_the_way_to_one(project: Path) -> None:
     with pytest.raises(
-        SpecError, match=r"no far recall in the baseline yet; run ctxlab gate .*--update"
+        SpecError, match=r"no held far recall in the baseline yet; run ctxlab gate .*--update"
     ):
         run_gate(project / "budgets.toml")
 
 
 def test_bounds_by_themselves_need_no_baseline(project: Path) -> None:
-    change(project, 'margin = { recall_far = 0.02, tokens_mean = "1 %" }', "")
+    change(project, 'margin = { recall_far_held = 0.02, tokens_mean = "1 %" }', "")
     assert run_gate(project / "budgets.toml").passed
     assert not update_baseline(project / "budgets.toml").changes
 
@@ -211,7 +217,7 @@ def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) ->
     baseline = project / "baseline.json"
     update_baseline(project / "budgets.toml")
     assert "prices" not in json.loads(baseline.read_text())["experiments"]["logs"]
-    change(project, "recall_far = 0.02", 'cost_usd = "1 %"')
+    change(project, "recall_far_held = 0.02", 'cost_usd = "1 %"')
     update_baseline(project / "budgets.toml")
     assert run_gate(project / "budgets.toml").passed
     held = json.loads(baseline.read_text())
@@ -248,7 +254,7 @@ def test_an_update_says_what_changed_and_then_nothing(project: Path) -> None:
     change(project, "[logs.masking]", "[logs.masking]\nlimits = 12000")
     again = update_baseline(project / "budgets.toml")
     assert [(c.label, c.score and c.score.name) for c in again.changes] == [
-        ("logs / masking at 12,000", "recall_far"),
+        ("logs / masking at 12,000", "recall_far_held"),
         ("logs / masking at 12,000", "tokens_mean"),
         ("logs / masking at 16000", None),
     ]
@@ -424,17 +430,6 @@ def noise(seed: int, size: float = 1.0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).normal(0, size, RECORDINGS)
 
 
-@pytest.mark.e2e
-def test_a_change_within_noise_seldom_fails() -> None:
-    """With no true change, a margin of nothing at all fails as seldom as its interval allows."""
-    breaches = 0
-    for seed in range(100):
-        before, now = 7 + noise(2 * seed), 7 + noise(2 * seed + 1)
-        (finding,) = found(made(before), made(now), rate=0)
-        breaches += finding.outcome == "worse"
-    assert breaches <= 100 * 0.025 + 1
-
-
 def test_within_a_margin_noise_holds() -> None:
     for seed in range(10):
         before, now = 7 + noise(seed, 0.2), 7 + noise(1000 + seed, 0.2)
@@ -450,37 +445,64 @@ def test_a_change_beyond_noise_and_margin_fails() -> None:
         assert finding.low < finding.difference < finding.high < 0
 
 
-def test_the_outcome_follows_figure_margin_and_interval() -> None:
+def test_the_figure_and_the_margin_decide_and_the_interval_words_it() -> None:
     before = made(np.full(RECORDINGS, 7.0))
-    falls = {"by a lot": 2.0, "a little": 0.1}
-    for what, by in falls.items():
+    for by, outcome in ((2.0, "worse"), (0.1, "ok")):
         (finding,) = found(before, made(7.0 - by + noise(1, 0.01)), rate=0.05)
-        assert finding.outcome == ("worse" if what == "by a lot" else "ok")
+        assert finding.outcome == outcome
     one = np.full(RECORDINGS, 7.0)
     one[0] = 0  # one task of many is lost whole
     (finding,) = found(before, made(one), rate=0.02)
-    assert finding.outcome == "unclear"
-    assert finding.high > 0
+    assert finding.outcome == "worse"
+    assert finding.low < -0.02 < 0 < finding.high
+    assert "on other recordings, the difference may be −0." in finding.sentence
     assert "fell from 0.700 to 0.671" in finding.sentence
     (finding,) = found(made(one), before, rate=0)
     assert finding.outcome == "ok"  # what is better is no breach, however few show it
 
 
-def test_what_is_unclear_fails_only_where_that_is_asked_for() -> None:
-    one = np.full(RECORDINGS, 7.0)
-    one[0] = 0
-    unclear = tuple(found(made(7.0), made(one), rate=0.02))
-    assert GateResults(unclear).passed
-    assert not GateResults(unclear, strict=True).passed
-    assert "1 unclear" in findings_text(GateResults(unclear))
-    assert "UNCLEAR" in findings_text(GateResults(unclear, strict=True))
+HITS = st.lists(st.integers(0, 100), min_size=RECORDINGS, max_size=RECORDINGS)
+
+
+@given(HITS, st.lists(HITS, min_size=2, max_size=4), st.sampled_from([0, 0.02, 0.2, "5 %"]))
+def test_a_larger_loss_never_passes_where_a_smaller_one_fails(
+    before: list[int], changed: list[list[int]], margin: float | str
+) -> None:
+    old = made(np.array(before) / 10)
+    findings = [found(old, made(np.array(hits) / 10), rate=margin)[0] for hits in changed]
+    outcomes = [finding.outcome for finding in sorted(findings, key=lambda f: f.loss)]
+    assert outcomes == sorted(outcomes)  # "ok" comes before "worse"
+    for finding in findings:
+        excess = finding.loss - finding.margin
+        assert abs(excess) < 1e-8 or (finding.outcome == "worse") == (excess > 0)
+
+
+def test_fewer_kept_results_never_pass_after_a_breach(tmp_path: Path) -> None:
+    if not list((Path(__file__).parents[3] / "datasets" / "coding-agent").glob("*.jsonl")):
+        pytest.skip("the bundled data sets are not built: python -m datasets.make")
+    data = 'data = ["bundled:coding-agent"]\nlimits = [8000]\nmetrics = ["usage", "recall"]\n'
+    (tmp_path / "logs.toml").write_text(data)
+    budgets = tmp_path / "budgets.toml"
+    budgets.write_text(
+        f"[logs]\nmargin = {{ recall = 0.02, {HEADLINE_SCORE} = 0.034 }}\n"
+        '[logs.mask]\nstrategy = "observation_mask(keep=10)"\n'
+    )
+    update_baseline(budgets, progress=False)
+    rows = []
+    for keep in range(10, 0, -1):
+        rows.append(run_gate(budgets, progress=False).findings)
+        budgets.write_text(budgets.read_text().replace(f"keep={keep}", f"keep={keep - 1}"))
+    for findings in zip(*rows, strict=True):
+        outcomes = [finding.outcome for finding in findings]
+        assert outcomes == sorted(outcomes)  # "ok" comes before "worse"
+        assert set(outcomes) == {"ok", "worse"}
 
 
 def test_with_few_clusters_the_figure_decides_and_that_is_said() -> None:
     rows = [found(made(7.0, clusters=3), made(hit, clusters=3), rate=0.05) for hit in (6.0, 6.9)]
     (bad,), (good,) = rows
     assert (bad.outcome, good.outcome) == ("worse", "ok")
-    assert "too few clusters for an interval (3), so the difference alone decides" in bad.sentence
+    assert "margin 0.05; too few clusters for an interval (3))" in bad.sentence
 
 
 def test_a_sum_is_compared_as_the_mean_of_a_recording_and_told_as_a_sum() -> None:
@@ -496,7 +518,7 @@ def test_a_change_that_is_the_same_everywhere_is_decided_by_the_figure() -> None
     rows = [found(made(7.0), made(hit), rate=0.05) for hit in (6.0, 6.9)]
     (bad,), (good,) = rows
     assert (bad.outcome, good.outcome) == ("worse", "ok")
-    assert "all 24 clusters have the same difference, so" in bad.sentence
+    assert "no interval, because all 24 clusters have the same difference" in bad.sentence
 
 
 def test_a_baseline_that_a_merge_has_torn_is_a_fault(project: Path) -> None:

@@ -10,7 +10,15 @@ import pytest
 from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import example, given
 from hypothesis import strategies as st
-from replaying import SPECS, fetchable_by_eye, run, seen_by_eye, strategies
+from replaying import (
+    SPECS,
+    fetchable_by_eye,
+    held_by_eye,
+    run,
+    seen_by_eye,
+    similar_by_eye,
+    strategies,
+)
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
@@ -32,6 +40,9 @@ def check(prepared: PreparedRecording, strategy: Strategy, limit: int) -> None:
     seen, fetchable = seen_by_eye(prepared, sent), fetchable_by_eye(prepared, sent)
     assert found.in_view[0].tolist() == seen.tolist()
     assert found.fetchable[0].tolist() == (fetchable & ~seen).tolist()
+    assert found.held[0].tolist() == held_by_eye(prepared, sent).tolist()
+    assert (found.held <= found.in_view).all()
+    assert found.similar[0].tolist() == (similar_by_eye(prepared, sent) & ~seen).tolist()
 
 
 @pytest.mark.properties(smoke=True)
@@ -147,26 +158,35 @@ def test_an_argument_is_averaged_first(
     columns = RecallMetric(far).measure(prepared, traces)
     for row in range(len(traces)):
         naive: dict[str, dict[int, float]] = {name: defaultdict(float) for name in columns}
-        for suffix, wanted in (("", None), ("far_", True), ("near_", False)):
+        roles = np.array([needs.get_need(i).origin_role for i in range(len(needs))])
+        gap = needs.gap_tokens > far
+        groups = {
+            ("", ""): gap | ~gap,
+            ("near_", ""): ~gap,
+            ("far_", ""): gap & (roles != "assistant"),
+            ("far_", "_user"): gap & (roles == "user"),
+            ("far_", "_tool"): gap & (roles == "tool"),
+            ("far_", "_agent"): gap & (roles == "assistant"),
+        }
+        states = {
+            "arguments": np.ones(len(needs)),
+            "seen": found.in_view[row],
+            "held": found.held[row],
+            "pointed": found.fetchable[row],
+            "lost": ~found.in_view[row] & ~found.fetchable[row],
+            "similar": found.similar[row],
+        }
+        for (prefix, suffix), chosen in groups.items():
             by_argument: dict[int, list[int]] = defaultdict(list)
-            for i in range(len(needs)):
-                if wanted is None or (needs.gap_tokens[i] > far) is np.bool_(wanted):
-                    by_argument[needs.argument[i]].append(i)
+            for i in np.flatnonzero(chosen):
+                by_argument[needs.argument[i]].append(int(i))
             for argument, members in by_argument.items():
                 request = needs.arguments[argument].request
-                seen = np.mean([found.in_view[row, i] for i in members])
-                pointed = np.mean([found.fetchable[row, i] for i in members])
-                parts = {
-                    "arguments": 1.0,
-                    "seen": seen,
-                    "pointed": pointed,
-                    "lost": 1 - seen - pointed,
-                }
-                for name, value in parts.items():
-                    if suffix + name in naive:
-                        naive[suffix + name][request] += value
-        for name, values in naive.items():
-            expected = [values[r] for r in range(len(prepared.request_positions))]
+                for name, state in states.items():
+                    if (column := f"{prefix}{name}{suffix}") in naive:
+                        naive[column][request] += np.mean(state[members])
+        for name in set(columns) - {"names_written", "names_used"}:
+            expected = [naive[name][r] for r in range(len(prepared.request_positions))]
             np.testing.assert_allclose(columns[name][row], expected, atol=1e-9)
 
 
@@ -185,9 +205,10 @@ def test_full_history_recalls_everything_and_nothing_recalls_least_of_the_cuts(
     traces = [
         replay_trace(prepared, parse_strategy(spec), prepared.make_budget(limit)) for spec in specs
     ]
-    seen = measure_need_visibility(prepared.needs, traces).in_view
-    assert seen[-1].all()
-    assert all((seen[0] <= row).all() for row in seen)
+    found = measure_need_visibility(prepared.needs, traces)
+    for shown in (found.in_view, found.held):
+        assert shown[-1].all()
+        assert all((shown[0] <= row).all() for row in shown)
 
 
 LESS_TO_MORE = (
@@ -206,9 +227,10 @@ def test_keeping_more_never_recalls_less(
     specs: list[str], messages: tuple[Message, ...], counter: TokenCounter
 ) -> None:
     prepared = prepare_messages(messages, counter)
-    seen = measure_need_visibility(
+    found = measure_need_visibility(
         prepared.needs,
         [replay_trace(prepared, parse_strategy(s), prepared.make_budget(10**6)) for s in specs],
-    ).in_view
-    for less, more in pairwise(seen):
-        assert (less <= more).all()
+    )
+    for shown in (found.in_view, found.held):
+        for less, more in pairwise(shown):
+            assert (less <= more).all()

@@ -54,6 +54,8 @@ def test_every_request_is_measured_as_it_was_sent_and_by_the_rules_of_its_provid
         assert usage["panicked"][0, i] == ((i, "panic") in trace.context.events)
         assert validity["faults"][0, i] == len(find_violations(sent.messages, prepared.provider))
         assert validity["invalid"][0, i] == bool(validity["faults"][0, i])
+        whole = find_violations(messages[: prepared.request_positions[i]], prepared.provider)
+        assert validity["newly_invalid"][0, i] == (bool(validity["faults"][0, i]) and not whole)
 
 
 def test_a_strategy_that_parts_pairs_is_counted_for_as_long_as_they_are_parted(

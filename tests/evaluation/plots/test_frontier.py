@@ -14,6 +14,7 @@ from matplotlib.legend import Legend
 
 from ctxlab.errors import SpecError, UnknownName
 from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.plots import plot_frontier
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.survival import measure_survival
@@ -57,7 +58,7 @@ def test_every_configuration_is_one_point_where_the_leaderboard_has_it(results: 
     ax = plot_frontier(results)
     board = results.leaderboard()
     expected = {
-        f"{row.strategy} @ {row.limit:g}": (row.tokens_mean, row.recall_far)
+        f"{row.strategy} @ {row.limit:g}": (row.tokens_mean, getattr(row, HEADLINE_SCORE))
         for row in board.itertuples()
     }
     assert len(expected) == 2 * len(STRATEGIES)
@@ -70,7 +71,7 @@ def test_the_intervals_drawn_are_those_of_the_leaderboard(recordings: list[Recor
     ax = plot_frontier(results)
     bars = [c for c in ax.collections if isinstance(c, LineCollection)]
     drawn = sorted(tuple(bar.get_segments()[0].ravel().round(9)) for bar in bars)
-    columns = ["tokens_mean", "recall_far_low", "tokens_mean", "recall_far_high"]
+    columns = ["tokens_mean", f"{HEADLINE_SCORE}_low", "tokens_mean", f"{HEADLINE_SCORE}_high"]
     board = results.leaderboard()[columns].dropna()
     assert drawn
     assert drawn == sorted(map(tuple, board.to_numpy().round(9)))
@@ -109,7 +110,7 @@ def test_where_nothing_was_said_long_before_there_is_nothing_to_draw(
     recordings: list[Recording],
 ) -> None:
     short = Recording("short", recordings[0].messages[:6])
-    with pytest.raises(SpecError, match="recall_far"):
+    with pytest.raises(SpecError, match=HEADLINE_SCORE):
         plot_frontier(evaluate([short], ("full", "panic"), (0.5,)))
 
 
@@ -122,8 +123,8 @@ def test_the_steps_hold_no_control_no_overflow_and_nothing_that_another_beats(
     assert len(corners)
     board = results.leaderboard()
     controls = board["strategy"].isin(["full()", "nothing()", "oracle()"])
-    usable = board[~controls & (board["overflow_rate"] == 0) & (board["invalid_rate"] == 0)]
-    every = usable[["tokens_mean", "recall_far"]].to_numpy()
+    usable = board[~controls & (board["overflow_rate"] == 0) & (board["newly_invalid_rate"] == 0)]
+    every = usable[["tokens_mean", HEADLINE_SCORE]].to_numpy()
     for tokens, recall in corners:
         assert [tokens, recall] in every.tolist()
         assert not ((every[:, 0] < tokens) & (every[:, 1] >= recall)).any()

@@ -15,6 +15,7 @@ from trips import hypervolume, trip, trips
 
 from ctxlab.errors import CtxlabError, SpecError
 from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.holdout import cluster_name
 from ctxlab.evaluation.tuning.results import TuningResults
@@ -32,7 +33,7 @@ SPACES = (
     "rolling_summary(target=[0.3, 0.5, 0.7], keep_recent=[2, 5, 10]) | panic",
 )
 LIMITS = (4000, 8000)
-FIGURES = ["cost_usd", "recall_far", "overflow_rate", "invalid_rate", "tokens_mean"]
+FIGURES = ["cost_usd", HEADLINE_SCORE, "overflow_rate", "newly_invalid_rate", "tokens_mean"]
 
 
 def tuned(recordings: list[Recording], **options: Any) -> TuningResults:
@@ -51,7 +52,7 @@ def pairs(found: TuningResults) -> list[tuple[str, float]]:
 
 def points(found: TuningResults) -> list[tuple[float, float]]:
     best = found.trials[found.trials["left"] == ""]
-    return list(zip(best["cost_usd"], best["recall_far"], strict=True))
+    return list(zip(best["cost_usd"], best[HEADLINE_SCORE], strict=True))
 
 
 @pytest.mark.simulations
@@ -76,7 +77,7 @@ def test_what_is_held_out_has_no_part_in_what_is_chosen() -> None:
     assert again.heldout_clusters == found.heldout_clusters
     assert pairs(again) == pairs(found)
     pd.testing.assert_frame_equal(again.trials, found.trials)
-    assert not again.frontier["recall_far"].equals(found.frontier["recall_far"])
+    assert not again.frontier[HEADLINE_SCORE].equals(found.frontier[HEADLINE_SCORE])
     # And what was seen has one: with other recordings to tune on, others are chosen.
     assert pairs(tuned(seen, holdout=0)) == pairs(found)
     assert any(pairs(usual(seed=seed)) != pairs(found) for seed in (1, 2, 3))
@@ -99,22 +100,22 @@ def test_the_figures_are_those_of_an_evaluation() -> None:
     frontier = found.frontier.set_index(["strategy", "limit"]).loc[keys]
     whole = [board.loc[("full()", limit), "cost_usd"] for _, limit in keys]
     assert np.allclose(frontier["cost_share"], board.loc[keys, "cost_usd"] / whole)
-    for name in ("recall_far_low", "recall_far_high"):
+    for name in (f"{HEADLINE_SCORE}_low", f"{HEADLINE_SCORE}_high"):
         assert np.allclose(frontier[name], board.loc[keys, name])
-    assert np.allclose(frontier["tuned_recall_far"], best["recall_far"])
+    assert np.allclose(frontier[f"tuned_{HEADLINE_SCORE}"], best[HEADLINE_SCORE])
 
 
 @pytest.mark.simulations
 def test_the_frontier_is_what_no_other_trial_that_fits_beats() -> None:
     trials = usual(rounds=1).trials
     trials = trials[trials["left"] != "full history, for comparison only"]
-    fit = trials[(trials["overflow_rate"] == 0) & (trials["invalid_rate"] == 0)]
+    fit = trials[(trials["overflow_rate"] == 0) & (trials["newly_invalid_rate"] == 0)]
     beaten = [
-        ((fit["cost_usd"] <= row.cost_usd) & (fit["recall_far"] >= row.recall_far)
-         & ((fit["cost_usd"] < row.cost_usd) | (fit["recall_far"] > row.recall_far))).any()
-        for row in fit.itertuples()
+        ((fit["cost_usd"] <= cost) & (fit[HEADLINE_SCORE] >= gain)
+         & ((fit["cost_usd"] < cost) | (fit[HEADLINE_SCORE] > gain))).any()
+        for cost, gain in zip(fit["cost_usd"], fit[HEADLINE_SCORE], strict=True)
     ]  # fmt: skip
-    expected = fit[~np.array(beaten)].drop_duplicates(["cost_usd", "recall_far"])
+    expected = fit[~np.array(beaten)].drop_duplicates(["cost_usd", HEADLINE_SCORE])
     assert trials[trials["left"] == ""].equals(expected)
     assert len(expected) > 2
     assert (trials.loc[trials["overflow_rate"] > 0, "left"] == "round 1: overflows").all()
@@ -166,7 +167,7 @@ def test_fewer_trials_are_drawn_of_the_same_configurations() -> None:
 
 def test_optimism_is_what_it_lost_where_it_had_not_been_seen() -> None:
     frame = usual().frontier
-    for name in ("cost_share", "recall_far"):
+    for name in ("cost_share", HEADLINE_SCORE):
         gap = frame[f"tuned_{name}"] - frame[name]
         known = frame[f"{name}_optimism"].notna()
         assert known.any()
@@ -174,9 +175,9 @@ def test_optimism_is_what_it_lost_where_it_had_not_been_seen() -> None:
         low, high = frame[f"{name}_optimism_low"][known], frame[f"{name}_optimism_high"][known]
         assert (low <= gap[known]).all()
         assert (gap[known] <= high).all()
-    both = usual().optimism.loc["recall_far"]
-    assert both["tuned"] == pytest.approx(frame["tuned_recall_far"].mean())
-    assert both["held_out"] == pytest.approx(frame["recall_far"].mean())
+    both = usual().optimism.loc[HEADLINE_SCORE]
+    assert both["tuned"] == pytest.approx(frame[f"tuned_{HEADLINE_SCORE}"].mean())
+    assert both["held_out"] == pytest.approx(frame[HEADLINE_SCORE].mean())
     assert both["low"] <= both["tuned"] - both["held_out"] <= both["high"]
 
 
@@ -184,10 +185,10 @@ def test_optimism_is_what_it_lost_where_it_had_not_been_seen() -> None:
 def test_a_difference_without_an_interval_is_not_shown() -> None:
     found = tuned(trips(9), holdout=0.6)  # five are held out, and four are too few for an interval
     assert len(found.tuning_clusters) == 4
-    assert found.frontier["recall_far_low"].notna().any()
-    assert found.frontier["tuned_recall_far"].notna().all()
-    assert found.frontier["recall_far_optimism"].isna().all()
-    assert isnan(found.optimism.loc["recall_far", "optimism"])
+    assert found.frontier[f"{HEADLINE_SCORE}_low"].notna().any()
+    assert found.frontier[f"tuned_{HEADLINE_SCORE}"].notna().all()
+    assert found.frontier[f"{HEADLINE_SCORE}_optimism"].isna().all()
+    assert isnan(found.optimism.loc[HEADLINE_SCORE, "optimism"])
 
 
 def test_the_frontier_is_in_order_of_cost_and_says_what_is_beaten_there() -> None:
@@ -195,21 +196,21 @@ def test_the_frontier_is_in_order_of_cost_and_says_what_is_beaten_there() -> Non
     assert frame["cost_usd"].is_monotonic_increasing
     for row in frame[frame["dominated"] & frame["fits"]].itertuples():
         better = frame[frame["fits"] & (frame["cost_usd"] <= row.cost_usd)]
-        assert (better["recall_far"] >= row.recall_far).sum() > 1
-    kept = frame.loc[~frame["dominated"], "recall_far"]
+        assert (better[HEADLINE_SCORE] >= getattr(row, HEADLINE_SCORE)).sum() > 1
+    kept = frame.loc[~frame["dominated"], HEADLINE_SCORE]
     assert kept.is_monotonic_increasing
 
 
 def test_the_verdict_goes_by_what_was_held_out() -> None:
     found, floor = usual(), 0.3
     said = found.verdict(floor)
-    assert said.startswith("On 8 held-out clusters: the cheapest strategy with at least 0.3 times")
+    assert said.startswith("On 8 held-out clusters: the cheapest strategy with a ")
     frame = found.frontier
-    first = frame[frame["fits"] & (frame["recall_far"] >= floor)].iloc[0]
+    first = frame[frame["fits"] & (frame[HEADLINE_SCORE] >= floor)].iloc[0]
     assert found.winner(floor) == (first["strategy"], first["limit"])
-    assert f"is {first['strategy']} at {first['limit']:,.0f} tokens: far recall" in said
+    assert f"is {first['strategy']} at {first['limit']:,.0f} tokens: {HEADLINE_LABEL}" in said
     assert found.winner(0.99) is None
-    assert "no strategy has at least 0.99 times" in found.verdict(0.99)
+    assert "no strategy has a " in found.verdict(0.99)
 
 
 def test_the_verdict_says_what_the_tuned_part_alone_would_have_chosen() -> None:
@@ -225,8 +226,8 @@ def test_holding_nothing_out_is_said_loudly() -> None:
     assert found.heldout_clusters == ()
     assert len(found.tuning_clusters) == 6
     assert found.verdict().startswith("Nothing was held out, so these figures are optimistic.")
-    assert found.frontier["recall_far_optimism"].isna().all()
-    assert found.frontier["tuned_recall_far"].isna().all()
+    assert found.frontier[f"{HEADLINE_SCORE}_optimism"].isna().all()
+    assert found.frontier[f"tuned_{HEADLINE_SCORE}"].isna().all()
 
 
 def test_too_few_clusters_are_refused() -> None:
@@ -256,7 +257,7 @@ def test_a_strategy_that_asks_a_model_needs_a_client() -> None:
             "got the control oracle() | panic(protect=2)",
         ),
         ({"spaces": "observation_mask(keep=[40, 50])"}, "no configuration fits its limit"),
-        ({"objective": ("cost", "recall_far")}, "unknown cost 'cost'"),
+        ({"objective": ("cost", HEADLINE_SCORE)}, "unknown cost 'cost'"),
         ({"objective": ("cost_usd", "tokens_mean")}, "unknown gain 'tokens_mean'"),
         ({"objective": ("tokens_peak", "recall")}, "unknown cost 'tokens_peak'"),
         (
@@ -280,7 +281,7 @@ def test_a_model_without_a_price_says_what_to_search_by() -> None:
         tuned(trips(12), **options)
     found = tuned(trips(12), objective=("tokens_mean", "recall"), **options)
     assert found.frontier["tokens_mean"].is_monotonic_increasing
-    assert "A verdict needs far recall" in found.verdict()
+    assert f"A verdict needs {HEADLINE_LABEL}" in found.verdict()
     assert found.winner() is None
 
 

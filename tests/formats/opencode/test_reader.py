@@ -97,7 +97,7 @@ def test_a_session_names_its_model_provider_folder_and_version(read: Read) -> No
         "session": "ses_1",
         "version": "1.18.3",
         "title": "t",
-        "directory": "/a",
+        "cwd": "/a",
         "agent": "build",
         "provider": "p",
         "cost": 0.5,

@@ -262,7 +262,7 @@ def test_a_lost_line_costs_only_itself(read: Read) -> None:
 def test_the_model_is_the_most_used_and_several_are_told(read: Read) -> None:
     recording = read(*(said("a", model=name) for name in ("x", "y", "y")))
     assert recording.model == "y"
-    assert recording.meta == {"session": "s1", "models": {"x": 1, "y": 2}}
+    assert recording.meta == {"session": "s1", "cwd": "/a", "models": {"x": 1, "y": 2}}
 
 
 @pytest.mark.parametrize("key", ["branchedFrom", "parentSession"])
@@ -271,7 +271,7 @@ def test_a_session_that_begins_as_a_copy_is_in_the_cluster_of_its_origin(
 ) -> None:
     recording = read(user("a"), header=NEWER | {key: "/x/2025-12-09T00-52-54-397Z_s0.jsonl"})
     assert recording.cluster == "s0"
-    assert recording.meta == {"session": "s1", "version": 3}
+    assert recording.meta == {"session": "s1", "cwd": "/a", "version": 3}
 
 
 @pytest.mark.parametrize(

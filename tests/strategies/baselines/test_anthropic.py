@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from small_talk import firsts, last, played, steps, task
 
 from ctxlab.messages.types import Message
@@ -22,6 +24,22 @@ def test_up_to_the_trigger_nothing_is_cleared_then_all_but_the_newest_three() ->
         marks = cleared(request.messages)
         old = max(0, len(marks) - 3) if tokens > 600 else 0
         assert marks == [i < old for i in range(len(marks))]
+
+
+def test_a_server_that_remembers_its_edits_clears_seldom() -> None:
+    trigger = 3000
+    options = f"trigger={trigger}, keep=0"
+    (sticky, sent), (moving, _) = (
+        played(f"anthropic.clear_tool_uses({options}, sticky={sticky})", task(30, lines=60), 10**6)
+        for sticky in (True, False)
+    )
+    assert max(sticky.tokens) <= trigger
+    edits = [
+        sum(cleared(after.messages)) > sum(cleared(before.messages))
+        for before, after in pairwise(sent)
+    ]
+    assert 0 < sum(edits) < len(edits) / 2
+    assert sum(sticky.unchanged_prefix_tokens) > sum(moving.unchanged_prefix_tokens)
 
 
 def test_by_default_it_begins_at_100_000_tokens() -> None:

@@ -18,6 +18,7 @@ from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import Strategy, observation_mask, panic, parse_strategy, when_it_pays
 from ctxlab.strategies.triggers.base import dry_run_strategy
+from ctxlab.tokens.cache_timeline import CostSettings
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.encodings import litellm_folder
 from ctxlab.tokens.models import find_model
@@ -160,8 +161,10 @@ def test_a_model_of_its_own_makes_it_wait(counter: TokenCounter) -> None:
 def test_on_real_logs_it_costs_less_than_never_and_than_always(recorded: Path, folder: str) -> None:
     name = "claude-opus-4-5"
     counter, cost = TokenCounter(name), CostMetric()
+    messages_only = CostSettings("5m", fixed=0)  # a strategy saves nothing of the unlogged tokens
     prepared_recordings = [
-        PreparedRecording(recording, counter) for recording in load(recorded / folder)
+        PreparedRecording(recording, counter, costs=messages_only)
+        for recording in load(recorded / folder)
     ]
 
     def usd(strategy: Strategy, limit: int) -> float:

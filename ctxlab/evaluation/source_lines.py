@@ -1,0 +1,252 @@
+"""Source lines: the text around an entity, by which a summary or stub shows that it kept a fact.
+
+A bare list of names contains every path and id of a conversation and tells nothing about them. A
+text therefore *holds* an entity only if it contains, word for word, a source line: the line of an
+earlier message that mentions the entity.
+
+- The source line is the part of the line within about 80 characters of the entity. It must contain at
+  least ``MIN_PLAIN_CHARS`` letters or digits in words that contain neither the entity nor another one.
+- A *bare* line has fewer. Together with the line before or after it, it is a source line if both
+  lines together contain enough.
+- An argument of a tool call that consists of one bare line has no source line. A text holds it if
+  one line of the text contains the name of the tool and the entity, and no entity that is not part of
+  this tool call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from ctxlab.messages.entities import (
+    Entity,
+    contains_entity,
+    count_plain_characters,
+    find_entities,
+)
+from ctxlab.messages.types import Message
+
+MIN_PLAIN_CHARS = 6
+"""Letters or digits outside of entities that a source line must contain."""
+
+MAX_LINE_CHARS = 160
+"""A source line contains at most this many characters, or the entity if it is longer."""
+
+_SOME_NAME = "a_b"
+"an entity of the kind ``identifier``, which stands for any entity"
+
+FindOffset: TypeAlias = Callable[[str, int], int]
+"""Function of a text and a start that returns the offset of the next mention of an entity, or -1."""
+
+
+class Segment(NamedTuple):
+    """Part of a message: its content, or one argument of a tool call."""
+
+    tool: str
+    "name of the called tool; empty for the content"
+    text: str
+    "text of the content or the argument"
+
+
+class SourceLine(NamedTuple):
+    """A mention of an entity with the text around it, from which the held test is made."""
+
+    text: str
+    "line of the mention, shortened if it is long, without spaces at its ends"
+    offset: int
+    "offset of the entity in ``text``"
+    above: str = ""
+    "``text`` with the line before it; empty if there is none"
+    below: str = ""
+    "``text`` with the line after it; empty if there is none"
+    tool: str = ""
+    "name of the called tool if the line is a whole argument of a tool call, otherwise empty"
+    call_text: str = ""
+    "for such a line: names and values of the message's tool calls"
+
+    def held_in(self, text: str, at: int, entity: str) -> bool:
+        """Return whether a mention of the entity in another text shows this line.
+
+        Parameters
+        ----------
+        text : str
+            Other text, such as a summary (see ``searchable_text``).
+        at : int
+            Offset of a mention of the entity in ``text``.
+        entity : str
+            Text of the entity.
+
+        Returns
+        -------
+        bool
+            True if ``text`` contains the line at this place, with a neighbour if the line is bare,
+            or names the tool of a bare argument.
+        """
+        if at >= self.offset and text.startswith(self.text, at - self.offset):
+            if _is_informative(self.text, entity):
+                return True
+            for wider in (self.above, self.below):
+                if wider and wider in text and _is_informative(wider, entity):
+                    return True
+        if not self.tool or _is_informative(self.text, entity):
+            return False
+        line = text[text.rfind("\n", 0, at) + 1 : _line_end(text, at + len(entity))]
+        return contains_entity(line, self.tool) and all(
+            contains_entity(self.call_text, found.text) for found in entities_in_line(line)
+        )
+
+    def quote(self, entity: str) -> str:
+        """Return a text that holds the entity if possible, otherwise the line.
+
+        Parameters
+        ----------
+        entity : str
+            Text of the entity.
+
+        Returns
+        -------
+        str
+            The line; with a neighbour or with the name of the tool if the line is bare.
+        """
+        if _is_informative(self.text, entity):
+            return self.text
+        if self.tool:
+            return f"{self.tool} {self.text}"
+        wider = (each for each in (self.above, self.below) if each)
+        return next((each for each in wider if _is_informative(each, entity)), self.text)
+
+
+def message_segments(message: Message) -> list[Segment]:
+    """Split a message into its content and the arguments of its tool calls.
+
+    Parameters
+    ----------
+    message : Message
+        Message of any role.
+
+    Returns
+    -------
+    list of Segment
+        The content, followed by one segment per argument.
+    """
+    found = [Segment("", message.text)]
+    for call in message.tool_calls:
+        leaves = [leaf for _, leaf in call.argument_leaves()] or [None]
+        found += [Segment(call.name, leaf_text(leaf)) for leaf in leaves]
+    return found
+
+
+def leaf_text(leaf: object) -> str:
+    """Return an argument value as text, with a short number that is a string in double quotes.
+
+    Parameters
+    ----------
+    leaf : Any
+        Value of an argument: a string, a number, a bool or None.
+
+    Returns
+    -------
+    str
+        Text of the value; empty for None.
+    """
+    if leaf is None:
+        return ""
+    if isinstance(leaf, str) and len(leaf) < 4 and leaf.strip().isdecimal():
+        return f'"{leaf.strip()}"'
+    return str(leaf)
+
+
+def searchable_text(segments: Sequence[Segment]) -> str:
+    """Join the segments of a message. Each argument follows the name of its tool on the same line.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Segments of one message.
+
+    Returns
+    -------
+    str
+        Text of the whole message.
+    """
+    if len(segments) == 1 and not segments[0].tool:
+        return segments[0].text
+    return "\n".join(f"{tool} {text}" if tool else text for tool, text in segments)
+
+
+def find_source_lines(
+    segments: Sequence[Segment], entity: str, find: FindOffset
+) -> Iterator[SourceLine]:
+    """Find the source lines of an entity in a message that mentions it.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Segments of the message.
+    entity : str
+        Text of the entity.
+    find : callable
+        Function that finds the next mention of the entity.
+
+    Yields
+    ------
+    SourceLine
+        One per mention, in order.
+    """
+    for tool, text in segments:
+        at = find(text, 0)
+        while at >= 0:
+            yield _source_line(segments, tool, text, at, entity)
+            at = find(text, at + len(entity))
+
+
+def _source_line(
+    segments: Sequence[Segment], tool: str, text: str, at: int, entity: str
+) -> SourceLine:
+    begin, end = text.rfind("\n", 0, at) + 1, _line_end(text, at + len(entity))
+    start = max(begin, at - MAX_LINE_CHARS // 2)
+    stop = max(at + len(entity), min(end, start + MAX_LINE_CHARS))
+    line = text[start:stop]
+    offset = at - start - (len(line) - len(line.lstrip()))
+    above = below = ""
+    if start == begin > 0:
+        top = max(text.rfind("\n", 0, begin - 1) + 1, begin - 1 - MAX_LINE_CHARS)
+        above = text[top:stop].strip()
+    if stop == end < len(text):
+        below = text[start : min(_line_end(text, end + 1), end + 1 + MAX_LINE_CHARS)].strip()
+    if tool and text.strip() == line.strip():
+        calls = "\n".join(f"{name} {value}" for name, value in segments if name)
+        return SourceLine(line.strip(), offset, above, below, tool, calls)
+    return SourceLine(line.strip(), offset, above, below)
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+@lru_cache(maxsize=2048)
+def entities_in_line(line: str) -> tuple[Entity, ...]:
+    """Find the entities of a line, and remember them: the lines of summaries are often the same.
+
+    Parameters
+    ----------
+    line : str
+        Line of a text that a strategy wrote.
+
+    Returns
+    -------
+    tuple of Entity
+        Distinct entities.
+    """
+    return find_entities(line)
+
+
+@lru_cache(maxsize=65536)
+def _is_informative(line: str, entity: str) -> bool:
+    """Return whether a line contains enough words that are not names.
+
+    A word that contains the entity, such as a path with an id, is a name too.
+    """
+    return count_plain_characters(line.replace(entity, _SOME_NAME)) >= MIN_PLAIN_CHARS

@@ -1,0 +1,99 @@
+"""Units of a context, for strategies that choose units from the whole conversation at each request.
+
+A unit is an assistant message with tool calls, together with the results of these calls. Any other
+message is a unit of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from ctxlab.context.context import Context
+from ctxlab.context.history import History
+
+
+class Units(NamedTuple):
+    """Units of a context. A strategy may drop those with the numbers ``first`` to ``stop - 1``.
+
+    The units before them are the head, and those after them are the newest unit and, in a replay,
+    units of later requests.
+    """
+
+    bounds: list[int]
+    "index of the first entry of each unit, followed by the index after the last unit"
+    tokens: list[int]
+    "number of tokens of each unit"
+    first: int
+    "number of the first unit that may be dropped"
+    stop: int
+    "number of the newest unit"
+    room: int
+    "number of available tokens that the head and the newest unit leave"
+
+    def select(self, context: Context, chosen: Sequence[int]) -> Context:
+        """Return a copy of the context without the units that were not chosen.
+
+        Parameters
+        ----------
+        context : Context
+            Context of the units.
+        chosen : sequence of int
+            Numbers of the chosen units, in any order.
+
+        Returns
+        -------
+        Context
+            Copy for one request, with the head, the chosen units and the newest unit.
+        """
+        bounds, entries = self.bounds, context.entries
+        kept = entries[: bounds[self.first]]
+        for unit in sorted(chosen):
+            kept += entries[bounds[unit] : bounds[unit + 1]]
+        kept += entries[bounds[self.stop] :]
+        tokens = context.available - self.room + sum([self.tokens[unit] for unit in chosen])
+        return context.fork_selecting(kept, tokens)
+
+
+def droppable_units(context: Context) -> Units | None:
+    """Return the units of a context that a strategy may drop; None if there are none.
+
+    Parameters
+    ----------
+    context : Context
+        Context with at least one message.
+
+    Returns
+    -------
+    Units or None
+        The units between the head and the newest unit.
+    """
+    head, tail = context.first_droppable, context.last_unit_start
+    if tail <= head:
+        return None
+    if context.version:
+        cuts = (index for index in range(head + 1, tail) if context.is_safe_cut(index))
+        bounds, entries = [head, *cuts, tail], context.entries
+        tokens = [sum([e.tokens for e in entries[i:j]]) for i, j in pairwise(bounds)]
+        return Units(bounds, tokens, 0, len(tokens), sum(tokens) - context.excess)
+    bounds, tokens = _units_of_history(context.history)  # no edits, so an index is a position
+    before = context.history.tokens_before
+    first, stop = bisect_left(bounds, head), bisect_left(bounds, tail)
+    return Units(bounds, tokens, first, stop, before[tail] - before[head] - context.excess)
+
+
+_UNITS: WeakKeyDictionary[History, tuple[list[int], list[int]]] = WeakKeyDictionary()
+
+
+def _units_of_history(history: History) -> tuple[list[int], list[int]]:
+    """Return the first position of each unit, followed by the length, and the tokens of each unit."""
+    known, length = _UNITS.get(history), len(history)
+    if known is None or known[0][-1] != length:
+        bounds = [i for i, start in enumerate(history.unit_starts) if start == i]
+        bounds.append(length)
+        before = history.tokens_before
+        known = _UNITS[history] = bounds, [before[j] - before[i] for i, j in pairwise(bounds)]
+    return known
