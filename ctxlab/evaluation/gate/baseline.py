@@ -36,6 +36,7 @@ _SUM_DIGITS = 9
 """number of decimal places of a stored sum; further decimals may differ between versions of numpy and
 are never displayed"""
 _PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
+_COST_SETTINGS = ("cache_ttl", "fixed")
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True):
@@ -71,6 +72,8 @@ class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     "calibrations of token counts, one per model family"
     prices: dict[str, dict[str, Any]] | None = None
     "prices and cache rules of each model; None if no stored column depends on prices"
+    costs: dict[str, str | int] | None = None
+    "settings of the cost, ``cache_ttl`` and ``fixed``; None if no stored column depends on prices"
 
 
 class _BaselineFile(msgspec.Struct, frozen=True):
@@ -183,6 +186,7 @@ def make_experiment_baseline(
             for recording, row in zip(rows["recording"], figures, strict=True)
         }
         entries[budget.baseline_key] = BaselineEntry(budget.strategy, sums)
+    priced = bool(columns & _PRICED_COLUMNS)
     return ExperimentBaseline(
         models=sorted(manifest["tokens"]),
         profiles=manifest["spec"].get("profiles") or [],
@@ -192,7 +196,8 @@ def make_experiment_baseline(
             for r in manifest["recordings"]
         },
         budgets=entries,
-        prices=_used_prices(manifest) if columns & _PRICED_COLUMNS else None,
+        prices=_used_prices(manifest) if priced else None,
+        costs={name: manifest["spec"][name] for name in _COST_SETTINGS} if priced else None,
     )
 
 
@@ -282,6 +287,10 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
             before = baseline.prices.get(name, {})
             if keys := [key for key in prices if prices[key] != before.get(key)]:
                 said.append(f"the prices of {name} have changed ({', '.join(keys)})")
+    if baseline.costs:
+        for name, value in (current.costs or {}).items():
+            if value != baseline.costs.get(name):
+                said.append(f"{name} is {value} and was {baseline.costs.get(name)}")
     return "; ".join(said)
 
 

@@ -227,6 +227,17 @@ def test_other_prices_are_a_fault_only_where_money_is_compared(project: Path) ->
         run_gate(project / "budgets.toml")
 
 
+def test_another_rule_of_cost_is_a_fault_only_where_money_is_compared(project: Path) -> None:
+    update_baseline(project / "budgets.toml")
+    change(project, "data =", 'cache_ttl = "1h"\nfixed = 9000\ndata =', "logs.toml")
+    assert run_gate(project / "budgets.toml").passed
+    change(project, "recall_far_held = 0.02", 'cost_usd = "1 %"')
+    update_baseline(project / "budgets.toml")
+    change(project, "fixed = 9000", "fixed = 0", "logs.toml")
+    with pytest.raises(SpecError, match=r"fixed is 0 and was 9000.*--update"):
+        run_gate(project / "budgets.toml")
+
+
 def test_a_figure_that_is_not_known_neither_holds_nor_breaks(project: Path) -> None:
     change(project, "overflow_rate = 0", "cost_usd = 5")
     change(project, "data =", 'model = "nobody/knows"\ndata =', "logs.toml")
