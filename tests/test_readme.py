@@ -133,7 +133,7 @@ def test_a_file_and_a_line_add_a_strategy_a_format_and_a_metric(tmp_path: Path) 
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "ctxlab", *words]
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COLUMNS": "120"}
         return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
 
     assert "first_lines" in run("strategies")
