@@ -349,13 +349,32 @@ class NeedIndex:
             Indices into ``entities`` of the entities that were found.
         """
         body = searchable_text(message_segments(message))
+        return self.find_entities_in_text(body, candidates)
+
+    def find_entities_in_text(
+        self, text: str, candidates: Collection[int] | None = None
+    ) -> frozenset[int]:
+        """Find the needed entities that occur in a text.
+
+        Parameters
+        ----------
+        text : str
+            Text to search.
+        candidates : collection of int, optional
+            Indices of the entities to look for. None looks for all entities of the index.
+
+        Returns
+        -------
+        frozenset of int
+            Indices into ``entities`` of the entities that were found.
+        """
         if candidates is None:
-            words = (*ascii_words(body), b"")
+            words = (*ascii_words(text), b"")
             candidates = [n for word in words for n in self._entities_by_word.get(word, ())]
         entities = ((n, self.entities[n]) for n in candidates)
         # The substring test is fast and excludes most candidates.
         return frozenset(
-            [n for n, each in entities if each.text in body and self.find_offset(each, body) >= 0]
+            [n for n, each in entities if each.text in text and self.find_offset(each, text) >= 0]
         )
 
     @cached_property

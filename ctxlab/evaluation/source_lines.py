@@ -83,18 +83,50 @@ class SourceLine(NamedTuple):
             True if ``text`` contains the line at this place, with a neighbour if the line is bare,
             or names the tool of a bare argument.
         """
-        if at >= self.offset and text.startswith(self.text, at - self.offset):
+        if self.matches(text, at):
             if _is_informative(self.text, entity):
                 return True
-            for wider in (self.above, self.below):
-                if wider and wider in text and _is_informative(wider, entity):
-                    return True
+            if any(pair in text for pair in self.informative_pairs(entity)):
+                return True
         if not self.tool or _is_informative(self.text, entity):
             return False
         line = text[text.rfind("\n", 0, at) + 1 : _line_end(text, at + len(entity))]
         return contains_entity(line, self.tool) and all(
             contains_entity(self.call_text, found.text) for found in entities_in_line(line)
         )
+
+    def matches(self, text: str, at: int) -> bool:
+        """Return whether another text contains the line around a mention of the entity.
+
+        Parameters
+        ----------
+        text : str
+            Other text.
+        at : int
+            Offset of a mention of the entity in ``text``.
+
+        Returns
+        -------
+        bool
+            True if the line stands there, also if it is bare.
+        """
+        return at >= self.offset and text.startswith(self.text, at - self.offset)
+
+    def informative_pairs(self, entity: str) -> list[str]:
+        """Return the line with the line before and after it, where the two say enough together.
+
+        Parameters
+        ----------
+        entity : str
+            Text of the entity.
+
+        Returns
+        -------
+        list of str
+            Up to two texts.
+        """
+        pairs = (pair for pair in (self.above, self.below) if pair)
+        return [pair for pair in pairs if _is_informative(pair, entity)]
 
     def quote(self, entity: str) -> str:
         """Return a text that holds the entity if possible, otherwise the line.
@@ -113,8 +145,7 @@ class SourceLine(NamedTuple):
             return self.text
         if self.tool:
             return f"{self.tool} {self.text}"
-        wider = (each for each in (self.above, self.below) if each)
-        return next((each for each in wider if _is_informative(each, entity)), self.text)
+        return next(iter(self.informative_pairs(entity)), self.text)
 
 
 def message_segments(message: Message) -> list[Segment]:

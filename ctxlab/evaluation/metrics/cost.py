@@ -185,13 +185,16 @@ def _sum_reasoning(prepared: PreparedRecording, traces: Sequence[Trace]) -> Floa
         return np.zeros((len(order), requests))
     places, tokens = np.array(list(known)), np.array(list(known.values()), np.float64)
     first = np.searchsorted(prepared.request_positions, places, side="right")
+    by_position = np.zeros(len(prepared.history))
+    by_position[places] = tokens
     sums = np.zeros((len(replays), requests))
     for row, trace in zip(sums, replays, strict=True):
         last = np.clip(np.array(trace.context.dropped_at)[places], first, requests)
         added = np.bincount(first, tokens, requests + 1) - np.bincount(last, tokens, requests + 1)
         row[:] = added[:requests].cumsum()
         for request, entries in trace.forked_requests.items():
-            row[request] = sum(known.get(e.start, 0) for e in entries if e.form is Form.VERBATIM)
+            there = [entry.start for entry in entries if entry.form is Form.VERBATIM]
+            row[request] = by_position[there].sum()
     return sums[order]
 
 

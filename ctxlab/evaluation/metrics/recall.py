@@ -30,7 +30,7 @@ entity, and requests that were built on a copy of the context, are examined sepa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -349,7 +349,7 @@ def count_written_names(needs: NeedIndex, traces: Sequence[Trace]) -> tuple[Floa
     requests = len(needs.request_positions)
     replays, order = distinct_replays(traces)
     written, used = np.zeros((2, len(replays), requests))
-    counts: dict[tuple[int, int], tuple[Entry, int, int]] = {}
+    texts = _WrittenTexts(needs)
     for row, trace in enumerate(replays):
         edited = ((entry.since, entry) for entry in trace.context.edited_entries)
         forked = (
@@ -359,28 +359,43 @@ def count_written_names(needs: NeedIndex, traces: Sequence[Trace]) -> tuple[Floa
             if entry.form is not Form.VERBATIM
         )
         for request, entry in (*edited, *forked):
-            if request >= requests or entry.form is Form.TRUNCATED:
-                continue
-            key = id(entry.message), request
-            if key not in counts:  # keep the entry alive, so that its id is not reused
-                names = _names_in(needs, searchable_text(message_segments(entry.message)))
-                uses = sum(_is_used_soon(needs, name, request) for name in names)
-                counts[key] = entry, len(names), uses
-            written[row, request] += counts[key][1]
-            used[row, request] += counts[key][2]
+            if request < requests and entry.form is not Form.TRUNCATED:
+                count, uses = texts.names_in(entry)
+                written[row, request] += count
+                used[row, request] += sum([_is_used_soon(use, request) for use in uses])
     return written[order], used[order]
 
 
-def _names_in(needs: NeedIndex, text: str) -> set[str]:
-    """Return the entities of a text, in the form that the index uses."""
-    found: set[Entity] = set()
-    for line in set(text.split("\n")):
-        found.update(entities_in_line(line))
-    return {needs.normalize(entity).text for entity in found}
+class _WrittenTexts:
+    """Names in the texts that strategies wrote, shared by the traces of one recording."""
+
+    def __init__(self, needs: NeedIndex) -> None:
+        self.needs = needs
+        self.known: dict[int, tuple[Entry, int, list[Sequence[int]]]] = {}
+        self.line_names: dict[str, frozenset[str]] = {}
+
+    def names_in(self, entry: Entry) -> tuple[int, list[Sequence[int]]]:
+        """Return the number of distinct names in an entry, and the uses of those that are used.
+
+        A use is the number of the request whose reply contains the name.
+        """
+        if (found := self.known.get(id(entry.message))) is None:
+            lines = searchable_text(message_segments(entry.message)).split("\n")
+            names = frozenset().union(*map(self._names_in_line, lines))
+            used = self.needs.requests_by_use
+            found = entry, len(names), [used[name] for name in names if name in used]
+            self.known[id(entry.message)] = found  # with the entry, so that its id is not reused
+        return found[1:]
+
+    def _names_in_line(self, line: str) -> frozenset[str]:
+        if (found := self.line_names.get(line)) is None:
+            normalize = self.needs.normalize
+            found = frozenset(normalize(entity).text for entity in entities_in_line(line))
+            self.line_names[line] = found
+        return found
 
 
-def _is_used_soon(needs: NeedIndex, name: str, request: int) -> bool:
-    uses = needs.requests_by_use.get(name, ())
+def _is_used_soon(uses: Sequence[int], request: int) -> bool:
     at = bisect_left(uses, request)
     return at < len(uses) and uses[at] < request + NAME_USE_REQUESTS
 
@@ -415,6 +430,9 @@ class _EditedEntityIndex:
         self.needs = needs
         self.entities_cache: dict[tuple[int, int, int], tuple[Entry, frozenset[int]]] = {}
         self.text_cache: dict[int, tuple[Entry, str]] = {}
+        self.lines_cache: dict[int, list[tuple[str, frozenset[int]]]] = {}
+        self.line_entities: dict[str, frozenset[int]] = {}
+        self.line_rows: dict[tuple[str, int], tuple[int, list[tuple[int, str]]]] = {}
         self.own_cache: dict[tuple[int, int], bool] = {}
         self.quoted_cache: dict[tuple[int, int], int] = {}
         self.rows_by_position: dict[int, list[int]] = {}
@@ -429,16 +447,32 @@ class _EditedEntityIndex:
 
     def entities_in_entry(self, entry: Entry) -> frozenset[int]:
         """Return the indices of the entities that an edited message contains."""
-        among = None
-        if not entry.is_aggregate:  # search only for the entities of the original message
-            rows = self.rows_by_position.get(entry.start)
-            if not rows:
-                return frozenset()
-            among = [self.mention_entity[row] for row in rows]
         key = (id(entry.message), entry.start, entry.stop)
-        if key not in self.entities_cache:  # keep the entry alive, so that its id is not reused
-            self.entities_cache[key] = entry, self.needs.find_entities(entry.message, among)
+        if (known := self.entities_cache.get(key)) is not None:
+            return known[1]
+        found: Collection[int]
+        if entry.is_aggregate:
+            found = frozenset().union(*[numbers for _, numbers in self.lines(entry)])
+        else:  # search only for the entities of the original message
+            rows = self.rows_by_position.get(entry.start, ())
+            found = self.needs.find_entities(entry.message, [self.mention_entity[r] for r in rows])
+        # Keep the entry alive, so that the id of its message is not reused.
+        self.entities_cache[key] = entry, frozenset(found)
         return self.entities_cache[key][1]
+
+    def lines(self, entry: Entry) -> Sequence[tuple[str, frozenset[int]]]:
+        """Return the lines of a summary that contain entities, with the indices of these.
+
+        Summaries of consecutive requests have most lines in common, so a line is searched once.
+        """
+        key = id(entry.message)
+        if key not in self.lines_cache:
+            known, lines = self.line_entities, self.entry_text(entry).split("\n")
+            for line in lines:
+                if line not in known:
+                    known[line] = self.needs.find_entities_in_text(line)
+            self.lines_cache[key] = [(line, known[line]) for line in lines if known[line]]
+        return self.lines_cache[key]
 
     def entry_text(self, entry: Entry) -> str:
         """Return the text of an edited message."""
@@ -467,17 +501,37 @@ class _EditedEntityIndex:
         """
         key = (id(entry.message), number)
         if key not in self.quoted_cache:
-            text, entity = self.entry_text(entry), self.needs.entities[number]
-            places = self.offsets(entity, text)
-            self.quoted_cache[key] = next(
-                (
-                    row
-                    for line, row in self.needs.entity_lines(number).items()
-                    if any(line.held_in(text, at, entity.text) for at in places)
-                ),
-                len(self.mentions),
-            )
+            first, text = len(self.mentions), self.entry_text(entry)
+            for line, numbers in self.lines(entry):
+                if number not in numbers:
+                    continue
+                row, bare = self.quoted_rows(line, number)
+                wider = (row for row, pair in bare if pair in text)
+                first = min(first, row, next(wider, first))
+            self.quoted_cache[key] = first
         return self.quoted_cache[key]
+
+    def quoted_rows(self, line: str, number: int) -> tuple[int, Sequence[tuple[int, str]]]:
+        """Find the first mention of which a line of a summary quotes a source line.
+
+        Return its index, or the number of all mentions, and the earlier mentions whose source line
+        is bare: the index of each, and a pair of lines that the summary must contain.
+        """
+        key = line, number
+        if key not in self.line_rows:
+            entity = self.needs.entities[number]
+            places, first = self.offsets(entity, line), len(self.mentions)
+            bare: list[tuple[int, str]] = []
+            for source, row in self.needs.entity_lines(number).items():
+                if not source.tool and source.text not in line:
+                    continue  # excludes most sources fast
+                if any(source.held_in(line, at, entity.text) for at in places):
+                    first = row
+                    break
+                if any(source.matches(line, at) for at in places):
+                    bare += [(row, pair) for pair in source.informative_pairs(entity.text)]
+            self.line_rows[key] = first, bare
+        return self.line_rows[key]
 
     def offsets(self, entity: Entity, text: str) -> list[int]:
         """Return the offsets of all mentions of an entity in a text."""
@@ -560,7 +614,7 @@ class _EditedEntityIndex:
             return
         if request not in self.fork_rows:
             self.fork_rows[request] = _ForkRows.of(self.needs, here)
-        own, similar = self.fork_rows[request]
+        own, similar = self.fork_rows[request][:2]
         verbatim, pointer = np.zeros((2, len(self.needs.history)), dtype=bool)
         edited = []
         for entry in entries:
@@ -575,30 +629,29 @@ class _EditedEntityIndex:
         marks.pointer[here] = own.any_mention(pointer)
         marks.similar[here] = similar.any_mention(verbatim)
         for entry in edited:
-            self._mark_edited_entry(marks, here, entry)
+            self._mark_edited_entry(marks, request, entry)
 
-    def _mark_edited_entry(self, marks: _Marks, here: slice, entry: Entry) -> None:
+    def _mark_edited_entry(self, marks: _Marks, request: int, entry: Entry) -> None:
         """Mark the needs of one request that an edited entry of the request shows."""
         kept = self.entities_in_entry(entry)
         if not kept:
             return
-        needs = self.needs
-        for i in range(here.start, here.stop):
-            number, last, similar = (
-                int(needs.entity[i]),
-                int(needs.last_mention_row[i]),
-                int(needs.similar_row[i]),
-            )
-            if similar >= 0 and self.mention_entity[similar] in kept:
+        needs, rows = self.needs, self.fork_rows[request]
+        for number in kept & rows.similar_by_entity.keys():
+            for i in rows.similar_by_entity[number]:
+                similar = int(needs.similar_row[i])
                 marks.similar[i] |= entry.is_aggregate or self._row_at(entry, similar) is not None
-            if number not in kept or marks.held[i]:
-                continue
-            if entry.is_aggregate:
-                marks.seen[i] = True
-                marks.held[i] = self.first_quoted_row(entry, number) <= last
-            elif (row := self._row_at(entry, last)) is not None:
-                marks.seen[i] = True
-                marks.held[i] = self.holds_own_line(entry, row)
+        for number in kept & rows.by_entity.keys():
+            for i in rows.by_entity[number]:
+                if marks.held[i]:
+                    continue
+                last = int(needs.last_mention_row[i])
+                if entry.is_aggregate:
+                    marks.seen[i] = True
+                    marks.held[i] = self.first_quoted_row(entry, number) <= last
+                elif (row := self._row_at(entry, last)) is not None:
+                    marks.seen[i] = True
+                    marks.held[i] = self.holds_own_line(entry, row)
 
     def _row_at(self, entry: Entry, last: int) -> int | None:
         """Return the row of the mention in the entry's message, if it is not after row ``last``."""
@@ -644,10 +697,18 @@ class _ForkRows(NamedTuple):
 
     own: _Mentions
     similar: _Mentions
+    by_entity: dict[int, list[int]]
+    "needs of the request, by index of their entity"
+    similar_by_entity: dict[int, list[int]]
+    "needs of the request that are paths, by index of the entity with their folder and name"
 
     @classmethod
     def of(cls, needs: NeedIndex, here: slice) -> _ForkRows:
-        return cls(
-            _Mentions.up_to(needs, needs.last_mention_row[here].tolist()),
-            _Mentions.up_to(needs, needs.similar_row[here].tolist()),
-        )
+        last, similar = needs.last_mention_row[here].tolist(), needs.similar_row[here].tolist()
+        own: dict[int, list[int]] = {}
+        alias: dict[int, list[int]] = {}
+        for i, (row, alike) in enumerate(zip(last, similar, strict=True), here.start):
+            own.setdefault(int(needs.mention_entity[row]), []).append(i)
+            if alike >= 0:
+                alias.setdefault(int(needs.mention_entity[alike]), []).append(i)
+        return cls(_Mentions.up_to(needs, last), _Mentions.up_to(needs, similar), own, alias)
