@@ -207,7 +207,9 @@ def bills_page(recordings: Sequence[Recording]) -> str:
         markdown_table(SUMMARY_HEADS, by_setting),
         "## Default settings by model",
         "Claude Code does not log the hidden reasoning of the newer models in full, so their counts "
-        "are too low.",
+        "are too low. The row of the subagents has sessions that the rows of their models contain too. "
+        "The corrections of the tokenizer were fitted to sessions of Claude Code and pi, some of which "
+        "are on this page, so the page does not test the tokenizer on new sessions.",
         markdown_table(SUMMARY_HEADS, [summary_row(*group) for group in groups]),
         "## Largest errors",
         markdown_table(["session", "error", "probable cause"], causes),
