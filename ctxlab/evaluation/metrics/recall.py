@@ -33,6 +33,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -351,18 +352,12 @@ def count_written_names(needs: NeedIndex, traces: Sequence[Trace]) -> tuple[Floa
     written, used = np.zeros((2, len(replays), requests))
     texts = _WrittenTexts(needs)
     for row, trace in enumerate(replays):
-        edited = ((entry.since, entry) for entry in trace.context.edited_entries)
-        forked = (
-            (request, entry)
-            for request, entries in trace.forked_requests.items()
-            for entry in entries
-            if entry.form is not Form.VERBATIM
-        )
-        for request, entry in (*edited, *forked):
-            if request < requests and entry.form is not Form.TRUNCATED:
-                count, uses = texts.names_in(entry)
+        edited = ((entry.since, (entry,)) for entry in trace.context.edited_entries)
+        for request, entries in chain(edited, trace.forked_requests.items()):
+            if request < requests:
+                count, soon = texts.count_names(entries, request)
                 written[row, request] += count
-                used[row, request] += sum([_is_used_soon(use, request) for use in uses])
+                used[row, request] += soon
     return written[order], used[order]
 
 
@@ -374,18 +369,29 @@ class _WrittenTexts:
         self.known: dict[int, tuple[Entry, int, list[Sequence[int]]]] = {}
         self.line_names: dict[str, frozenset[str]] = {}
 
-    def names_in(self, entry: Entry) -> tuple[int, list[Sequence[int]]]:
+    def count_names(self, entries: Iterable[Entry], request: int) -> tuple[int, int]:
+        """Return the number of names that a strategy wrote, and of those that are used soon."""
+        written = soon = 0
+        for entry in entries:
+            if entry.form is Form.VERBATIM or entry.form is Form.TRUNCATED:
+                continue
+            found = self.known.get(id(entry.message)) or self._find_names(entry)
+            written += found[1]
+            if found[2]:
+                soon += sum([_is_used_soon(use, request) for use in found[2]])
+        return written, soon
+
+    def _find_names(self, entry: Entry) -> tuple[Entry, int, list[Sequence[int]]]:
         """Return the number of distinct names in an entry, and the uses of those that are used.
 
         A use is the number of the request whose reply contains the name.
         """
-        if (found := self.known.get(id(entry.message))) is None:
-            lines = searchable_text(message_segments(entry.message)).split("\n")
-            names = frozenset().union(*map(self._names_in_line, lines))
-            used = self.needs.requests_by_use
-            found = entry, len(names), [used[name] for name in names if name in used]
-            self.known[id(entry.message)] = found  # with the entry, so that its id is not reused
-        return found[1:]
+        lines = searchable_text(message_segments(entry.message)).split("\n")
+        names = frozenset().union(*map(self._names_in_line, lines))
+        used = self.needs.requests_by_use
+        found = entry, len(names), [used[name] for name in names if name in used]
+        self.known[id(entry.message)] = found  # with the entry, so that its id is not reused
+        return found
 
     def _names_in_line(self, line: str) -> frozenset[str]:
         if (found := self.line_names.get(line)) is None:
@@ -448,7 +454,8 @@ class _EditedEntityIndex:
     def entities_in_entry(self, entry: Entry) -> frozenset[int]:
         """Return the indices of the entities that an edited message contains."""
         key = (id(entry.message), entry.start, entry.stop)
-        if (known := self.entities_cache.get(key)) is not None:
+        known = self.entities_cache.get(key)
+        if known is not None:
             return known[1]
         found: Collection[int]
         if entry.is_aggregate:
@@ -616,14 +623,12 @@ class _EditedEntityIndex:
             self.fork_rows[request] = _ForkRows.of(self.needs, here)
         own, similar = self.fork_rows[request][:2]
         verbatim, pointer = np.zeros((2, len(self.needs.history)), dtype=bool)
-        edited = []
-        for entry in entries:
-            if entry.form is Form.VERBATIM and not entry.is_aggregate:
-                verbatim[entry.start] = True
-            else:
-                edited.append(entry)
-                if entry.form.fetchable:
-                    pointer[entry.start : entry.stop] = True
+        edited = [e for e in entries if e.form is not Form.VERBATIM or e.is_aggregate]
+        whole = [e.start for e in entries if e.form is Form.VERBATIM and not e.is_aggregate]
+        verbatim[whole] = True
+        for entry in edited:
+            if entry.form.fetchable:
+                pointer[entry.start : entry.stop] = True
         marks.held[here] = own.any_mention(verbatim)
         marks.seen[here] = marks.held[here]
         marks.pointer[here] = own.any_mention(pointer)
