@@ -18,9 +18,9 @@ from typing import NamedTuple
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.references import Need, NeedIndex
 from ctxlab.evaluation.source_lines import message_segments, searchable_text
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.types import Compaction, Recording
 from ctxlab.strategies import parse_strategy

@@ -13,7 +13,7 @@ from replaying import fetchable_by_eye, run, seen_by_eye
 
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.metrics import FAR_TOKENS
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy

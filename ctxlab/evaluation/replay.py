@@ -19,7 +19,8 @@ from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.experiment import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
-from ctxlab.evaluation.metrics.recall import FAR_TOKENS, measure_need_visibility
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording

@@ -11,7 +11,7 @@ from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import EditError
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.types import Message
 from ctxlab.tokens.counter import TokenCounter
 

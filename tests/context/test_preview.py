@@ -19,8 +19,8 @@ from ctxlab.context.history import Entry, Form, History
 from ctxlab.context.preview import preview_question
 from ctxlab.errors import EditError, StrategyError
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace, replay_traces
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.llm import ScriptedClient
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, Probe, Recording, ToolCall, Usage

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from replaying import mention_positions, text_of
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.entities import contains_entity, find_entities, find_entities_in_value
 from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import parse_strategy

@@ -15,7 +15,7 @@ from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form, History
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import (
     full,

@@ -14,9 +14,9 @@ from replaying import SPECS, Sent, run
 
 from ctxlab.context.context import Budget
 from ctxlab.evaluation.engine import replay_trace, replay_traces
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.metrics.tokens import UsageMetric
 from ctxlab.evaluation.metrics.validity import ValidityMetric
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.types import Message
 from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import STRATEGIES, parse_strategy

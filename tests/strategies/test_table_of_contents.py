@@ -16,7 +16,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.context.turns import MAX_HEADLINE_CHARS, turn_at, turn_span
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.llm.base import Request
 from ctxlab.llm.scripted import ScriptedClient
 from ctxlab.messages.types import Message, Recording, ToolCall

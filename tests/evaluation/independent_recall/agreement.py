@@ -20,7 +20,7 @@ import ctxlab
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.types import Message
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.counter import TokenCounter

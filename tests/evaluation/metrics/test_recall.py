@@ -24,7 +24,8 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.metrics import FAR_TOKENS
-from ctxlab.evaluation.metrics.recall import RecallMetric, measure_need_visibility
+from ctxlab.evaluation.metrics.recall import RecallMetric
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.tokens.counter import TokenCounter

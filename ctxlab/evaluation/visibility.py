@@ -1,0 +1,294 @@
+"""Find out which needs each request of a trace holds, names, or can have fetched again.
+
+Algorithm: a mention of an entity that is removed from the context never returns. One number per
+mention is therefore enough: the first request without it. A need is in view if, for at least one
+earlier mention, this number is greater than the number of the request whose reply uses the entity. A
+running maximum over the mentions decides this for all needs at once. Summaries that contain the
+entity, and requests that were built on a copy of the context, are examined separately.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ctxlab.context.history import Entry, Form
+from ctxlab.evaluation.edited_texts import AGGREGATE, EditedTexts
+from ctxlab.evaluation.engine import Trace, distinct_replays
+from ctxlab.evaluation.references import NeedIndex
+
+_Bools = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
+
+
+class NeedVisibility(NamedTuple):
+    """Visibility of each need in each trace: arrays of shape ``(traces, needs)``."""
+
+    in_view: _Bools
+    "True if the need is held or named"
+    fetchable: _Bools
+    "True if the need is not in view but a message that mentioned it can be fetched again"
+    held: _Bools
+    "True if an unchanged message mentions the need, or a text contains a source line of it"
+    similar: _Bools
+    """True if the need is a path that is not in view, but the folder and name at its end are, for
+    example in another absolute path"""
+
+
+def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVisibility:
+    """Find out which needs of a recording are held, named or fetchable, in each trace.
+
+    Parameters
+    ----------
+    needs : NeedIndex
+        Needs of the recording.
+    traces : sequence of Trace
+        Traces of the recording, one per configuration.
+
+    Returns
+    -------
+    NeedVisibility
+        Arrays of shape ``(traces, needs)``.
+    """
+    if not len(needs):
+        return NeedVisibility(*np.zeros((4, len(traces), 0), dtype=bool))
+    replays, order = distinct_replays(traces)
+    index = _TraceMarker(needs)
+    requests = len(needs.request_positions)
+    dropped = np.array([trace.context.dropped_at for trace in replays])
+    held_until = np.minimum(dropped[:, needs.mentions], requests)
+    seen_until = held_until.copy()
+    for held_row, seen_row, trace in zip(held_until, seen_until, replays, strict=True):
+        index.extend_lifetimes(held_row, seen_row, trace)
+    held = _first_request_without(needs, held_until, needs.last_mention_row) > needs.request
+    first_unseen = partial(_first_request_without, needs, seen_until)
+    seen = first_unseen(needs.last_mention_row) > needs.request
+    has_similar = needs.similar_row >= 0
+    similar = (first_unseen(np.maximum(needs.similar_row, 0)) > needs.request) & has_similar
+    pointer = np.zeros_like(seen)
+    for row, trace in enumerate(replays):
+        marks = _Marks(held[row], seen[row], similar[row], pointer[row])
+        index.mark_fetchable(pointer[row], trace)
+        for entry in trace.context.edited_entries:
+            if entry.is_aggregate:
+                index.mark_summary_entities(marks, entry)
+        for request, entries in trace.forked_requests.items():
+            index.mark_forked_request(marks, request, entries)
+    return NeedVisibility(
+        seen[order], (pointer & ~seen)[order], held[order], (similar & ~seen)[order]
+    )
+
+
+def _first_request_without(needs: NeedIndex, life: _Ints, last_rows: _Ints) -> _Ints:
+    """Return, for each need, the number of the first request that contains none of its mentions.
+
+    Mentions that come after the use of the need are ignored: ``last_rows`` contains the index of the
+    last mention that counts. The need is visible in all requests before the returned one. ``life``
+    has one row per trace and contains, for each mention, the first request without this mention.
+    """
+    # Add a larger offset for each entity, so that one running maximum over the mentions of all
+    # entities restarts at the first mention of each entity.
+    lift = needs.mention_entity * (len(needs.request_positions) + 1)
+    running = np.maximum.accumulate(life + lift, axis=1)
+    return (running[:, last_rows] - lift[last_rows]).astype(np.int64)
+
+
+class _Marks(NamedTuple):
+    """Visibility of each need in one trace, changed in place."""
+
+    held: _Bools
+    seen: _Bools
+    similar: _Bools
+    pointer: _Bools
+
+
+class _TraceMarker:
+    """Marks the needs that the edited messages of a trace show; shared by the traces of a recording."""
+
+    def __init__(self, needs: NeedIndex) -> None:
+        self.needs = needs
+        self.texts = EditedTexts(needs)
+        self.mention_offsets: list[int] = needs.mention_offsets.tolist()
+        self.request_offsets: list[int] = needs.request_offsets.tolist()
+        self.fork_rows: dict[int, _ForkRows] = {}
+
+    def _entities_in(self, entry: Entry) -> frozenset[int]:
+        position = AGGREGATE if entry.is_aggregate else entry.start
+        return self.texts.entities_in(entry.message, position)
+
+    def extend_lifetimes(self, held_until: _Ints, seen_until: _Ints, trace: Trace) -> None:
+        """Extend the lifetime of mentions that the edited version of a message still contains.
+
+        Both arrays contain, for each mention, the first request without it, and are changed in
+        place.
+        """
+        requests = len(self.needs.request_positions)
+        for entry in trace.context.edited_entries:
+            if entry.is_aggregate or not (kept := self._entities_in(entry)):
+                continue
+            until = min(entry.until, requests)
+            for row in self.texts.rows_by_position.get(entry.start, ()):
+                if self.texts.mention_entity[row] in kept and seen_until[row] == entry.since:
+                    seen_until[row] = until
+                    if held_until[row] == entry.since and self.texts.holds_own_line(
+                        entry.message, row
+                    ):
+                        held_until[row] = until
+
+    def mark_summary_entities(self, marks: _Marks, entry: Entry) -> None:
+        """Mark the needs whose entity a summary contains.
+
+        Only the needs of requests that include the summary ``entry`` are considered.
+        """
+        rows = self.need_rows(entry)
+        if rows.start < rows.stop and (kept := self._entities_in(entry)):
+            needs = self.needs
+            known = np.zeros(len(needs.entities), dtype=bool)
+            known[list(kept)] = True
+            named = known[needs.entity[rows]]
+            marks.seen[rows] |= named
+            alias = needs.mention_entity[np.maximum(needs.similar_row[rows], 0)]
+            marks.similar[rows] |= (needs.similar_row[rows] >= 0) & known[alias]
+            for i in (np.flatnonzero(named & ~marks.held[rows]) + rows.start).tolist():
+                first = self.texts.first_quoted_row(entry.message, int(needs.entity[i]))
+                marks.held[i] = first <= needs.last_mention_row[i]
+
+    def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
+        """Mark needs as fetchable if a stub or a table of contents replaces one of their mentions."""
+        needs, requests = self.needs, len(self.needs.request_positions)
+        died = np.array(trace.context.dropped_at)
+        until = np.zeros(len(died), dtype=np.int64)
+        late: list[tuple[Entry, int]] = []
+        for entry in trace.context.edited_entries:
+            if not entry.form.fetchable:
+                continue
+            span = slice(entry.start, entry.stop)
+            # The entry replaced the message itself, or an earlier pointer to the message.
+            direct = (died[span] == entry.since) | (until[span] >= max(entry.since, 1))
+            until[span][direct] = min(entry.until, requests)
+            # Otherwise the message was dropped earlier, so some requests have no pointer to it.
+            late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
+        if until.any():
+            life = until[needs.mentions][None]
+            first = _first_request_without(needs, life, needs.last_mention_row)
+            pointer |= first[0] > needs.request
+        for entry, position in late:
+            rows = self.need_rows(entry)
+            for row in self.texts.rows_by_position.get(position, ()):
+                same = needs.entity[rows] == self.texts.mention_entity[row]
+                pointer[rows] |= same & (needs.last_mention_row[rows] >= row)
+
+    def need_rows(self, entry: Entry) -> slice:
+        """Return the index range of the needs of all requests that include ``entry``."""
+        last = len(self.request_offsets) - 1
+        since, until = (self.request_offsets[min(r, last)] for r in (entry.since, entry.until))
+        return slice(since, until)
+
+    def mark_forked_request(self, marks: _Marks, request: int, entries: Sequence[Entry]) -> None:
+        """Set the marks of one request that was built on a copy of the context (a fork)."""
+        here = slice(self.request_offsets[request], self.request_offsets[request + 1])
+        if here.start == here.stop:
+            return
+        if request not in self.fork_rows:
+            self.fork_rows[request] = _ForkRows.of(self.needs, here)
+        own, similar = self.fork_rows[request][:2]
+        verbatim, pointer = np.zeros((2, len(self.needs.history)), dtype=bool)
+        edited = [e for e in entries if e.form is not Form.VERBATIM or e.is_aggregate]
+        whole = [e.start for e in entries if e.form is Form.VERBATIM and not e.is_aggregate]
+        verbatim[whole] = True
+        for entry in edited:
+            if entry.form.fetchable:
+                pointer[entry.start : entry.stop] = True
+        marks.held[here] = own.any_mention(verbatim)
+        marks.seen[here] = marks.held[here]
+        marks.pointer[here] = own.any_mention(pointer)
+        marks.similar[here] = similar.any_mention(verbatim)
+        for entry in edited:
+            self._mark_edited_entry(marks, request, entry)
+
+    def _mark_edited_entry(self, marks: _Marks, request: int, entry: Entry) -> None:
+        """Mark the needs of one request that an edited entry of the request shows."""
+        kept = self._entities_in(entry)
+        if not kept:
+            return
+        needs, rows = self.needs, self.fork_rows[request]
+        for number in kept & rows.similar_by_entity.keys():
+            for i in rows.similar_by_entity[number]:
+                similar = int(needs.similar_row[i])
+                marks.similar[i] |= entry.is_aggregate or self._row_at(entry, similar) is not None
+        for number in kept & rows.by_entity.keys():
+            for i in rows.by_entity[number]:
+                if marks.held[i]:
+                    continue
+                last = int(needs.last_mention_row[i])
+                if entry.is_aggregate:
+                    marks.seen[i] = True
+                    marks.held[i] = self.texts.first_quoted_row(entry.message, number) <= last
+                elif (row := self._row_at(entry, last)) is not None:
+                    marks.seen[i] = True
+                    marks.held[i] = self.texts.holds_own_line(entry.message, row)
+
+    def _row_at(self, entry: Entry, last: int) -> int | None:
+        """Return the row of the mention in the entry's message, if it is not after row ``last``."""
+        number = self.texts.mention_entity[last]
+        first = self.mention_offsets[number]
+        row = bisect_left(self.texts.mentions, entry.start, first, last + 1)
+        return row if row <= last and self.texts.mentions[row] == entry.start else None
+
+
+class _Mentions(NamedTuple):
+    """Mentions before each need of one request, to look all of them up at once."""
+
+    positions: _Ints
+    "positions of the mentions of all needs, one group per need"
+    starts: _Ints
+    "index of the first element of each group that is not empty"
+    filled: _Bools
+    "for each need: True if its group is not empty"
+
+    @classmethod
+    def up_to(cls, needs: NeedIndex, last_rows: Iterable[int]) -> _Mentions:
+        """Collect the mentions up to the given rows; -1 stands for an empty group."""
+        groups = [
+            needs.mentions[needs.mention_offsets[needs.mention_entity[last]] : last + 1]
+            if last >= 0
+            else needs.mentions[:0]
+            for last in last_rows
+        ]
+        sizes = np.array([len(group) for group in groups])
+        starts = np.cumsum([0, *sizes])[:-1]
+        return cls(np.concatenate(groups), starts[sizes > 0], sizes > 0)
+
+    def any_mention(self, present: _Bools) -> _Bools:
+        """Return for each need whether one of its mentions is at a position that is present."""
+        found = np.zeros(len(self.filled), dtype=bool)
+        if len(self.starts):
+            found[self.filled] = np.logical_or.reduceat(present[self.positions], self.starts)
+        return found
+
+
+class _ForkRows(NamedTuple):
+    """Mentions of the needs of one request, and of their folders with names."""
+
+    own: _Mentions
+    similar: _Mentions
+    by_entity: dict[int, list[int]]
+    "needs of the request, by index of their entity"
+    similar_by_entity: dict[int, list[int]]
+    "needs of the request that are paths, by index of the entity with their folder and name"
+
+    @classmethod
+    def of(cls, needs: NeedIndex, here: slice) -> _ForkRows:
+        last, similar = needs.last_mention_row[here].tolist(), needs.similar_row[here].tolist()
+        own: dict[int, list[int]] = {}
+        alias: dict[int, list[int]] = {}
+        for i, (row, alike) in enumerate(zip(last, similar, strict=True), here.start):
+            own.setdefault(int(needs.mention_entity[row]), []).append(i)
+            if alike >= 0:
+                alias.setdefault(int(needs.mention_entity[alike]), []).append(i)
+        return cls(_Mentions.up_to(needs, last), _Mentions.up_to(needs, similar), own, alias)
