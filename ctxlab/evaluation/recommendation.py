@@ -9,13 +9,18 @@ decision uses the point estimates. The paragraph says what the intervals add:
   recordings do not settle whether the strategy has this recall on other recordings. The paragraph then
   contains the smallest difference that they could show (see ``ctxlab.evaluation.bootstrap``).
 - The strategy is compared with chance (``random_drop``) only if chance sent equally many tokens.
+
+The cheapest of many rows that reach a minimum is chosen partly by chance, and its recall on the
+recordings that chose it is optimistic. If it was chosen on other recordings (the
+tuning set of ``ctxlab tune``), its figures are reported whether or not they reach the minimum, and are
+unbiased.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -30,6 +35,16 @@ ConfigurationKey: TypeAlias = tuple[float, str]
 HeadlineSums: TypeAlias = Callable[[Sequence[ConfigurationKey]], tuple[FloatArray, FloatArray]]
 """Function that returns the numerators and denominators of the headline score for configurations, as
 arrays of shape ``(clusters, configurations)``."""
+
+
+class Choice(NamedTuple):
+    """Configuration that is chosen on the rows of a leaderboard."""
+
+    key: ConfigurationKey
+    "limit and strategy of the configuration"
+    qualifies: bool
+    "True if it is the cheapest qualifying one; False if none qualifies, and it is only the nearest"
+
 
 _REQUIRED_COLUMNS = frozenset(
     {
@@ -138,17 +153,66 @@ def qualifying_rows(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> pd.D
     pandas.DataFrame
         Qualifying rows; empty if none qualifies or the data does not support a recommendation.
     """
-    if _no_verdict_reason(leaderboard):
+    if no_verdict_reason(leaderboard):
         return leaderboard.iloc[:0]
-    control = control_names(leaderboard)
-    usable = leaderboard[usable_rows(leaderboard) & (control == "")]
+    usable = _usable_candidates(leaderboard)
     goal = _required_recall(leaderboard, min_recall)
     keeps = usable[usable[HEADLINE_SCORE] >= goal - _ROUNDING_TOLERANCE]
     return keeps.sort_values(["cost_usd", "tokens_mean"], kind="stable")
 
 
+def choose_configuration(leaderboard: pd.DataFrame, min_recall: float = 0.95) -> Choice | None:
+    """Choose the cheapest qualifying row, or the nearest one if no row qualifies.
+
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        Leaderboard of an evaluation, or the trials of a search.
+    min_recall : float, default 0.95
+        Minimum of the headline recall score, as a share of its value for full history.
+
+    Returns
+    -------
+    Choice or None
+        Cheapest row of ``qualifying_rows``. If there is none, the usable row with the highest recall.
+        None if no row is usable or the data does not support a recommendation.
+    """
+    keeps = qualifying_rows(leaderboard, min_recall)
+    if len(keeps):
+        return Choice(_key(keeps.iloc[0]), qualifies=True)
+    usable = _usable_candidates(leaderboard)
+    if usable.empty or no_verdict_reason(leaderboard):
+        return None
+    nearest = usable.sort_values(HEADLINE_SCORE, kind="stable", na_position="first").iloc[-1]
+    return Choice(_key(nearest), qualifies=False)
+
+
+def is_confirmed(tuned: Choice, leaderboard: pd.DataFrame, min_recall: float = 0.95) -> bool:
+    """Return True if a configuration qualifies on the tuning set and on the held-out set.
+
+    Parameters
+    ----------
+    tuned : Choice
+        Configuration that was chosen on the tuning set.
+    leaderboard : pandas.DataFrame
+        Leaderboard of the held-out set.
+    min_recall : float, default 0.95
+        Minimum of the headline recall score, as a share of its value for full history.
+
+    Returns
+    -------
+    bool
+        True if the configuration can be recommended.
+    """
+    keeps = qualifying_rows(leaderboard, min_recall)
+    return tuned.qualifies and tuned.key in zip(keeps["limit"], keeps["strategy"], strict=True)
+
+
 def leaderboard_verdict(
-    leaderboard: pd.DataFrame, headline_sums: HeadlineSums, min_recall: float = 0.95
+    leaderboard: pd.DataFrame,
+    headline_sums: HeadlineSums,
+    min_recall: float = 0.95,
+    tuned: Choice | None = None,
 ) -> str:
     """Recommend a strategy of a leaderboard in one paragraph.
 
@@ -160,59 +224,66 @@ def leaderboard_verdict(
         Function that returns the sums of the headline score, such as ``Results.headline_sums``.
     min_recall : float, default 0.95
         Minimum of the headline recall score, as a share of its value for full history.
+    tuned : Choice, optional
+        Configuration that was chosen on a tuning set. The leaderboard is that of a held-out set, and
+        only measures this configuration. None chooses a configuration on the leaderboard itself.
 
     Returns
     -------
     str
         Paragraph that names the cheapest qualifying strategy. If none qualifies, it names the
-        strategy with the highest recall or says why there is no recommendation.
+        strategy with the highest recall or says why there is no recommendation. With ``tuned``, it
+        recommends this configuration only if it also qualifies on the held-out set. Otherwise it
+        says what happened, and which strategy would be the cheapest to qualify there.
     """
-    if said := _no_verdict_reason(leaderboard):
+    if said := no_verdict_reason(leaderboard):
         return said
-    chosen = leaderboard[control_names(leaderboard) == ""]
-    usable = chosen[usable_rows(chosen)]
+    choice = tuned or choose_configuration(leaderboard, min_recall)
     goal = _required_recall(leaderboard, min_recall)
-    if usable.empty:
-        fitting = chosen[chosen["overflow_rate"] <= 0]
-        why = "every strategy exceeds its limit at some request"
-        if len(fitting):
-            refused = fitting["newly_invalid_rate"].min()
-            why = (
-                "of each strategy that fits, the provider would reject requests for which it would "
-                f"accept the full history (at least {refused:.2%})"
-            )
-        return f"No strategy has {_format_goal(goal, min_recall, goal)}: {why}."
-    keeps = qualifying_rows(leaderboard, min_recall)
-    if keeps.empty:
-        best = usable.sort_values(HEADLINE_SCORE, kind="stable", na_position="first").iloc[-1]
-    else:
-        best = keeps.iloc[0]
+    if choice is None:
+        return f"No strategy has {_format_goal(goal, min_recall, goal)}: {_flaw(leaderboard)}."
+    best = _find_row(leaderboard, choice.key)
+    full = leaderboard[control_names(leaderboard) == "full"]
+    figures, saving, last = _format_figures(best, goal), _format_saving(best, full), ""
     wanted = _format_goal(goal, min_recall, best[HEADLINE_SCORE])
-    row, full = _format_row(best, goal), leaderboard[control_names(leaderboard) == "full"]
-    if keeps.empty:
-        first = f"No strategy has {wanted}; the nearest is {row}"
+    if tuned is None and choice.qualifies:
+        first = f"The cheapest strategy with {wanted} is {_format_key(best)}: {figures}{saving}"
+    elif tuned is None:
+        first = f"No strategy has {wanted}; the nearest is {_format_key(best)}: {figures}"
     else:
-        first = f"The cheapest strategy with {wanted} is {row}{_format_saving(best, full)}"
+        confirmed = is_confirmed(tuned, leaderboard, min_recall)
+        measured = f"On {len(headline_sums([tuned.key])[0])} held-out clusters"
+        first = (
+            f"{_tuned_sentence(tuned, best, confirmed, min_recall)}. "
+            f"{measured}, it {_format_outcome(best, goal)}: {figures}{saving}"
+        )
+        last = "" if confirmed else _optimistic_sentence(tuned, leaderboard, goal, min_recall)
     sentences = [
         first,
         _floor_sentence(best, full, headline_sums, min_recall),
         _chance_sentence(best, leaderboard, headline_sums),
         _fallback_sentence(best),
+        last,
     ]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
-def _required_recall(board: pd.DataFrame, min_recall: float) -> float:
-    """Return the recall that a strategy needs: a share of the recall of full history, or of 1."""
-    full = board[control_names(board) == "full"]
-    return min_recall * (float(full[HEADLINE_SCORE].max()) if len(full) else 1.0)
+def no_verdict_reason(leaderboard: pd.DataFrame) -> str:
+    """Return the reason why the data supports no recommendation.
 
+    Parameters
+    ----------
+    leaderboard : pandas.DataFrame
+        Leaderboard of an evaluation, or the trials of a search.
 
-def _no_verdict_reason(board: pd.DataFrame) -> str:
-    """Return the reason why the data supports no recommendation, or an empty string."""
-    if not set(board) >= _REQUIRED_COLUMNS:
+    Returns
+    -------
+    str
+        One sentence; an empty string if there is no such reason.
+    """
+    if not set(leaderboard) >= _REQUIRED_COLUMNS:
         return "No recommendation: it needs the metrics usage, validity, cost and recall."
-    far = board["far_arguments"].max()
+    far = leaderboard["far_arguments"].max()
     if not far > 0:
         return (
             f"No tool call uses anything last mentioned more than {FAR_TOKENS:,} tokens earlier, so "
@@ -221,13 +292,78 @@ def _no_verdict_reason(board: pd.DataFrame) -> str:
     if far < _MIN_FAR_ARGUMENTS:
         label = f"{HEADLINE_LABEL[:1].upper()}{HEADLINE_LABEL[1:]}"
         return f"{label} is based on {far:,.0f} arguments, too few to compare strategies."
-    control = control_names(board)
+    control = control_names(leaderboard)
     if (control != "").all():
         return "Only controls were compared, which are never recommended."
-    full = board[control == "full"]
+    full = leaderboard[control == "full"]
     if len(full) and not full["overflow_rate"].max() > 0:
         return "Full history fits at every request under every limit, so no strategy is needed."
     return ""
+
+
+def _usable_candidates(board: pd.DataFrame) -> pd.DataFrame:
+    return board[usable_rows(board) & (control_names(board) == "")]
+
+
+def _flaw(board: pd.DataFrame) -> str:
+    """Return why no row is usable."""
+    chosen = board[control_names(board) == ""]
+    fitting = chosen[chosen["overflow_rate"] <= 0]
+    if fitting.empty:
+        return "every strategy exceeds its limit at some request"
+    return (
+        "of each strategy that fits, the provider would reject requests for which it would "
+        f"accept the full history (at least {fitting['newly_invalid_rate'].min():.2%})"
+    )
+
+
+def _find_row(board: pd.DataFrame, key: ConfigurationKey) -> Any:
+    limit, strategy = key
+    return board[(board["limit"] == limit) & (board["strategy"] == strategy)].iloc[0]
+
+
+def _tuned_sentence(tuned: Choice, best: Any, confirmed: bool, min_recall: float) -> str:
+    """Name a configuration that was chosen on a tuning set, and say if it is recommended."""
+    wanted = f"a {HEADLINE_LABEL} of at least {min_recall:g} times that of full history"
+    cheapest = f"cheapest strategy with {wanted} on the tuning set"
+    if confirmed:
+        return f"Recommended: {_format_key(best)}, the {cheapest}"
+    if tuned.qualifies:
+        return f"No recommendation. The {cheapest} is {_format_key(best)}"
+    nearest = f"the nearest is {_format_key(best)}"
+    return f"No recommendation. No strategy has {wanted} on the tuning set; {nearest}"
+
+
+def _format_outcome(row: Any, goal: float) -> str:
+    """Say if a strategy reaches the required recall, fits its limit and makes requests invalid."""
+    recall, over, invalid = row[HEADLINE_SCORE], row["overflow_rate"], row["newly_invalid_rate"]
+    reaches = "reaches" if recall >= goal - _ROUNDING_TOLERANCE else "falls below"
+    fits = f"exceeds its limit at {over:.2%} of requests" if over > 0 else "fits at every request"
+    share = f"{invalid:.2%} of requests" if invalid > 0 else "no request"
+    return (
+        f"{reaches} this minimum ({format_apart(goal, recall)}), {fits} and makes {share} invalid"
+    )
+
+
+def _optimistic_sentence(tuned: Choice, board: pd.DataFrame, goal: float, min_recall: float) -> str:
+    """Name the configuration that the held-out set would have chosen instead of the tuned one."""
+    keeps = qualifying_rows(board, min_recall)
+    if keeps.empty:
+        return "No configuration of the frontier qualifies on the held-out set"
+    row = keeps.iloc[0]
+    if _key(row) == tuned.key:
+        return ""
+    return (
+        "On the held-out set, the cheapest configuration of the frontier that qualifies is "
+        f"{_format_key(row)}: {_format_figures(row, goal)}. These figures are optimistic, because the "
+        "held-out set both chose and measured this configuration"
+    )
+
+
+def _required_recall(board: pd.DataFrame, min_recall: float) -> float:
+    """Return the recall that a strategy needs: a share of the recall of full history, or of 1."""
+    full = board[control_names(board) == "full"]
+    return min_recall * (float(full[HEADLINE_SCORE].max()) if len(full) else 1.0)
 
 
 def format_limit(limit: float) -> str:
@@ -286,11 +422,15 @@ def _format_goal(goal: float, min_recall: float, beside: float) -> str:
     return f"a {HEADLINE_LABEL} of at least {required} ({min_recall:g} times that of full history)"
 
 
-def _format_row(row: Any, goal: float) -> str:
+def _format_key(row: Any) -> str:
+    return f"{row['strategy']} at {format_limit(row['limit'])}"
+
+
+def _format_figures(row: Any, goal: float) -> str:
     digits = _digits_apart(row[HEADLINE_SCORE], goal)
     recall = f"{HEADLINE_LABEL} {format_with_interval(row, HEADLINE_SCORE, digits)}"
     cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"
-    return f"{row['strategy']} at {format_limit(row['limit'])}: {recall}, {cost}"
+    return f"{recall}, {cost}"
 
 
 def format_with_interval(row: Any, score: str, digits: int = 2) -> str:

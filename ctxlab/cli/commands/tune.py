@@ -59,7 +59,8 @@ def command(
 
     The frontier is searched on one part of the recordings and measured on the other, held-out part,
     because the best of many configurations looks too good on the recordings that selected it. Clusters
-    are never divided, so all trials of one task are in the same part.
+    are never divided, so all trials of one task are in the same part. The recommendation is
+    chosen on the first part alone, and withheld if the held-out part does not confirm it.
 
     Default search spaces: sliding_window, hysteresis, chunked_window, tool_stubs, observation_mask,
     when_it_pays, tool_result_cap, rolling_summary, contents. None of them calls a model.

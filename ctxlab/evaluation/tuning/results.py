@@ -3,6 +3,8 @@
 The best of many configurations was selected partly by chance. Its scores are therefore usually
 better on the tuning set, which was used to select it, than on other recordings. The difference is
 the optimism of the search. It is reported for both scores of the objective: the cost and the gain.
+The recommended configuration is chosen on the tuning set alone. The held-out set measures it, and can
+only confirm or refuse it.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import (
+    Choice,
+    choose_configuration,
     control_names,
-    format_limit,
-    format_with_interval,
+    is_confirmed,
     leaderboard_verdict,
-    qualifying_rows,
+    no_verdict_reason,
     usable_rows,
 )
 from ctxlab.evaluation.results import Results, replace_run_files
@@ -125,6 +128,27 @@ class TuningResults:
         kept = np.array([key in frontier for key in keys])
         return board[kept | (control_names(board) != "")].reset_index(drop=True)
 
+    def chosen(self, min_recall: float = 0.95) -> tuple[str, float] | None:
+        """Return the configuration that was chosen on the tuning set.
+
+        The held-out set has no influence on this choice, so the held-out figures of this
+        configuration are unbiased. If nothing was held out, all recordings are the tuning set.
+
+        Parameters
+        ----------
+        min_recall : float, default 0.95
+            Minimum of the headline recall score, as a share of its value for full history.
+
+        Returns
+        -------
+        (str, float) or None
+            Strategy and limit of the cheapest configuration of the frontier with enough recall. If
+            none has enough, that with the highest recall. None if the tuning set supports no choice, or
+            if the headline recall score was not part of the objective.
+        """
+        choice = self._choose(min_recall)
+        return None if choice is None else choice.key[::-1]
+
     def winner(self, min_recall: float = 0.95) -> tuple[str, float] | None:
         """Return the configuration that ``verdict`` recommends.
 
@@ -136,19 +160,22 @@ class TuningResults:
         Returns
         -------
         (str, float) or None
-            Strategy and limit; None if the verdict recommends no configuration.
+            Strategy and limit: the result of ``chosen``, if it has enough recall on the tuning set
+            and on the held-out set, and is usable on both. Otherwise None.
         """
-        if not self._uses_headline:
+        choice = self._choose(min_recall)
+        if choice is None or not is_confirmed(choice, self.heldout_leaderboard, min_recall):
             return None
-        best = qualifying_rows(self.heldout_leaderboard, min_recall)
-        return None if best.empty else (best["strategy"].iloc[0], best["limit"].iloc[0])
+        return choice.key[::-1]
 
     def verdict(self, min_recall: float = 0.95) -> str:
         """Recommend the cheapest configuration of the frontier that keeps enough recall.
 
-        The choice is based on the held-out set. If the tuning set alone would have led to another
-        configuration, a last sentence names it with its recall on the held-out set. This recall is
-        unbiased, because the held-out set had no influence on the choice of this configuration.
+        The choice is based on the tuning set alone, and the figures are those of the held-out set.
+        They are reported whether or not they confirm the choice, so they are unbiased. If they do not
+        confirm it, there is no recommendation, and the last sentence names the configuration that the
+        held-out set would have chosen, whose figures are optimistic. If nothing was held out, the
+        choice and the figures are those of the same recordings.
 
         Parameters
         ----------
@@ -166,23 +193,14 @@ class TuningResults:
             return (
                 f"A verdict needs {HEADLINE_LABEL}, but this is the frontier of {cost} and {kept}."
             )
-        said = leaderboard_verdict(self.heldout_leaderboard, self.results.headline_sums, min_recall)
+        board, sums = self.heldout_leaderboard, self.results.headline_sums
         if not self.heldout_clusters:
+            said = leaderboard_verdict(board, sums, min_recall)
             return f"Nothing was held out, so these figures are optimistic. {said}"
-        said = f"On {len(self.heldout_clusters)} held-out clusters: {said[:1].lower()}{said[1:]}"
-        tuned = self.trials
-        blind = qualifying_rows(tuned[tuned["left"].isin(["", REFERENCE_NOTE])], min_recall)
-        if blind.empty or qualifying_rows(self.heldout_leaderboard, 0).empty:
-            return said
-        strategy, limit = blind[["strategy", "limit"]].iloc[0]
-        if (strategy, limit) == self.winner(min_recall):
-            return said
-        row = self.heldout_leaderboard.set_index(["strategy", "limit"]).loc[(strategy, limit)]
-        return (
-            f"{said} The tuning set alone would have chosen {strategy} at "
-            f"{format_limit(limit)}; the held-out {HEADLINE_LABEL} of that configuration is "
-            f"{format_with_interval(row, HEADLINE_SCORE)}."
-        )
+        for name, rows in (("tuning", self._tuning_leaderboard), ("held-out", board)):
+            if said := no_verdict_reason(rows):
+                return f"On the {name} set: {said[:1].lower()}{said[1:]}"
+        return leaderboard_verdict(board, sums, min_recall, self._choose(min_recall))
 
     def save(self, folder: str | Path) -> Path:
         """Write the files of ``Results.save``, the frontier and all trials to a folder.
@@ -213,6 +231,22 @@ class TuningResults:
     @property
     def _uses_headline(self) -> bool:
         return self.trial_sums.scorer.scores[1].name == HEADLINE_SCORE
+
+    @property
+    def _tuning_leaderboard(self) -> pd.DataFrame:
+        """Return the scores of the frontier and of full history on the tuning set."""
+        if not self.heldout_clusters:
+            return self.heldout_leaderboard
+        return self.trials[self.trials["left"].isin(["", REFERENCE_NOTE])]
+
+    def _choose(self, min_recall: float) -> Choice | None:
+        """Choose a configuration on the tuning set.
+
+        The frontier is usable there, so this is None only if the tuning set supports no choice.
+        """
+        if not self._uses_headline:
+            return None
+        return choose_configuration(self._tuning_leaderboard, min_recall)
 
     def _iter_objective_sums(
         self, keys: Sequence[_ConfigurationKey]

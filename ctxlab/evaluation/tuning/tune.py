@@ -1,7 +1,8 @@
 """Search the parameters of strategies for the best trade-offs between cost and recall.
 
 Successive halving finds the frontier on a part of the recordings, the tuning set. The frontier is
-then evaluated on the other recordings, the held-out set.
+then evaluated on the other recordings, the held-out set. The recommended configuration is also chosen
+on the tuning set, so that its figures on the held-out set are unbiased.
 """
 
 from __future__ import annotations

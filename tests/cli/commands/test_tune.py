@@ -39,7 +39,8 @@ def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> 
     *lines, last = said.out.rstrip("\n").split("\n")
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in said.out
-    assert last.startswith("On 6 held-out clusters: the cheapest strategy with a ")
+    assert last.startswith("Recommended: ")
+    assert "on the tuning set. On 6 held-out clusters, it reaches this minimum (0.20)" in last
     words = " ".join(said.out.split())
     for part in ("of 24 are on the cost-gain frontier of 6 clusters", "6 other clusters", "off-policy",
                  "upper bound", "their difference (the optimism) is"):  # fmt: skip
