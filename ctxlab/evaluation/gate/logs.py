@@ -8,7 +8,7 @@ follows from those of both sets, over clusters of recordings. The outcome of a s
 
 - *worse*, which fails the gate, if the whole interval is worse than the old score by more than the
   margin,
-- *ok* if the whole interval is within the margin, or
+- *ok* if the whole interval is within the margin, or if all clusters of both sets have the same value,
 - *unclear* in all other cases, also if one of the sets has no interval.
 
 The sets are assumed to have no task in common. If they have the same tasks, the intervals are too wide,
@@ -25,7 +25,7 @@ import numpy as np
 from typing_extensions import override
 
 from ctxlab.errors import SpecError, require_known
-from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
+from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, difference_of_samples, ratio_interval
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.experiment import StrategyLike, evaluate
 from ctxlab.evaluation.gate.check import GateResults
@@ -239,6 +239,10 @@ def _compare(budget: GateBudget, bound: Bound, before: _Measured, now: _Measured
     margin = bound.margin(before.value)
     outcome: FindingOutcome = "worse" if best > margin else "ok" if worst <= margin else "unclear"
     clusters = min(before.clusters, now.clusters)
+    # With enough clusters, there is no interval only if all clusters have the same value.
+    constant = clusters >= MIN_CLUSTERS and math.isnan(before.low) and math.isnan(now.low)
+    if constant and math.isclose(before.value, now.value):
+        outcome = "ok"
     return Finding(
         budget, bound, now.value, outcome, before.value, "", low, high, clusters, of_logs=True
     )
