@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, RatioDifference, ratio_difference
+from ctxlab.evaluation.bootstrap import (
+    MIN_CLUSTERS,
+    RatioDifference,
+    ratio_difference,
+    ratio_interval,
+)
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec
@@ -100,7 +105,6 @@ def cost_table(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
     for name, frame in runs.items():
         raw = frame[frame["strategy"] == RAW]
         length = raw.groupby("recording", observed=True).size()
-        far = _ratio_difference(frame, "far_held", "far_arguments", MASK, RAW)
         rows.append(
             {
                 "scaffold": name,
@@ -113,7 +117,7 @@ def cost_table(runs: dict[str, pd.DataFrame], shares: dict[str, float]) -> str:
                     )
                     for column, title in PRICES.items()
                 },
-                "held far recall": "–" if np.isnan(far.estimate) else _format_ratio(far),
+                "held far recall": _format_share(frame, "far_held", "far_arguments", MASK),
             }
         )
     return _markdown(rows)
@@ -205,6 +209,17 @@ def _ratio_difference(
 def _format_ratio(found: RatioDifference) -> str:
     """Format a relative difference as a ratio (the difference plus 1), with its interval."""
     return _format_interval(1 + found.estimate, 1 + found.low, 1 + found.high)
+
+
+def _format_share(frame: pd.DataFrame, above: str, below: str, strategy: str) -> str:
+    """Format a share with its interval over clusters, which ends at 0 and 1."""
+    rows = frame[frame["strategy"] == strategy]
+    sums = rows.groupby("cluster", observed=True, sort=False)[[above, below]].sum().to_numpy()
+    top, bottom = sums[:, :1], sums[:, 1:]
+    if not bottom.sum() > 0:
+        return "–"
+    low, high = ratio_interval(top, bottom)
+    return _format_interval(top.sum() / bottom.sum(), low[0], high[0])
 
 
 def _format_interval(value: float, low: float, high: float) -> str:

@@ -56,6 +56,13 @@ def test_the_tables_are_what_the_script_gives(
     assert set(made) == {"cost", "length", "keep"}
 
 
+def test_intervals_of_a_share_contain_it_and_end_at_1() -> None:
+    for row, column in [*((row, 7) for row in table("cost")), *((row, 3) for row in table("keep"))]:
+        if "(" in row[column]:
+            low, high = bounds(row[column])
+            assert 0 <= low <= float(row[column].split()[0]) <= high <= 1
+
+
 def test_without_a_cache_masking_costs_less_and_with_an_ideal_one_more() -> None:
     for scaffold in table("cost")[:2]:
         uncached, plan, cached = (bounds(cell) for cell in scaffold[4:7])

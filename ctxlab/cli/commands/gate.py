@@ -59,6 +59,9 @@ def command(
         "With --old and --new: how much worse a score may be, such as tokens_mean=10% or recall=0.05. "
         "May be repeated. Default: 0.02 for shares, 5% of the old score for other scores.",
     ),
+    strict: bool = flag(
+        "--strict", "With --old and --new: exit with 1 also if a score is unclear."
+    ),
     markdown: Path | None = option(
         "--markdown FILE",
         "Also write the table to this file as Markdown. Default in GitHub Actions: the table is "
@@ -76,7 +79,7 @@ def command(
     With --old and --new, the recordings themselves differ: they show what the agent did before and
     after a change. Calls, tokens, cost and recall per recording are compared, with 95 % intervals over
     clusters of recordings. A score is a breach only if its whole interval is beyond the margin. It is
-    unclear if the interval contains the margin.
+    unclear if the interval contains the margin, or if there are too few clusters for an interval.
 
     Examples
     --------
@@ -94,7 +97,8 @@ def command(
       min = { recall_far_held = 0.6 }
       margin = { tokens_mean = "2 %" }     # maximum deterioration from the baseline
 
-    Exit code: 0 if all bounds are met, 1 if a bound is not met, 2 if an error occurred.
+    Exit code: 0 if no bound is violated, 1 if a bound is violated or, with --strict, unclear, 2 if an
+    error occurred. Without --strict, 0 does not mean that the bounds are met: read how many are unclear.
     """
     from ctxlab.cli.render import gate as render
     from ctxlab.evaluation.gate.check import run_gate, update_baseline
@@ -105,8 +109,8 @@ def command(
         if file or update or experiment:
             raise SpecError("--old and --new take no FILE, --update or --experiment; remove them")
         gate = _compare_logs(old, new, margin or [], options)
-    elif margin or options.strategies or options.limits or options.model:
-        raise SpecError("--margin, --strategy, --limit and --model need --old and --new")
+    elif margin or strict or options.strategies or options.limits or options.model:
+        raise SpecError("--margin, --strict, --strategy, --limit and --model need --old and --new")
     elif update:
         if markdown or junit or options.json:
             raise SpecError("--update writes no report; remove --markdown, --junit and --json")
@@ -123,7 +127,7 @@ def command(
     if junit is not None:
         _write_text(junit, render.findings_junit_xml(gate))
     print_result(render.findings_json(gate) if options.json else render.findings_text(gate))
-    if not gate.passed:
+    if not gate.passed or (strict and gate.unclear):
         raise typer.Exit(1)
     return None
 

@@ -206,7 +206,7 @@ def _experiments(gate: GateResults) -> list[str]:
 
 
 def _summary_line(gate: GateResults) -> str:
-    broken, unclear = len(gate.breaches), sum(f.outcome == "unclear" for f in gate.findings)
+    broken, unclear = len(gate.breaches), len(gate.unclear)
     said = f"{broken} violated" if broken else "none violated" if unclear else "all met"
     if unclear:
         said += f", {unclear} unclear"

@@ -105,7 +105,8 @@ class Comparison:
             "which a is better, equal, worse. A finding is 'better' or 'worse' only if test and "
             "interval agree. 'Too few': the test cannot reach significance with so few clusters. "
             "'Equal here': no cluster shows a difference. The difference that recordings could show is "
-            "the smallest whose interval excludes 0 with a probability of 80 %, for one comparison."
+            "the smallest whose interval should exclude 0 with a probability of 80 %, for one "
+            "comparison. With few clusters the probability is lower."
         ]
         if left_out := int(self.table["left_out"].max()):
             said.append(

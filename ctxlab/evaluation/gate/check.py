@@ -63,8 +63,13 @@ class GateResults:
         return tuple(f for f in self.findings if f.outcome == "worse")
 
     @property
+    def unclear(self) -> tuple[Finding, ...]:
+        """Findings of a comparison of logs that the logs do not settle."""
+        return tuple(f for f in self.findings if f.outcome == "unclear")
+
+    @property
     def passed(self) -> bool:
-        """True if no finding fails the gate."""
+        """True if no finding fails the gate. Unclear findings do not fail it."""
         return not self.breaches
 
     @property

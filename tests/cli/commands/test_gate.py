@@ -242,6 +242,18 @@ def test_new_logs_that_grew_beyond_the_margin_leave_with_1(run: Run, grown: Path
     assert ElementTree.parse(grown / "a.xml").getroot().get("failures") == "0"
 
 
+def test_unclear_scores_leave_with_1_only_if_the_check_is_strict(run: Run, grown: Path) -> None:
+    same = ("gate", "--old", "old", "--new", "old", "-m", "gpt-5")
+    lenient, strict = run(*same), run(*same, "--strict")
+    assert "5 unclear" in lenient.out
+    assert (lenient.code, strict.code) == (0, 1)
+    assert lenient.out == strict.out
+    unsettled = [r["score"] for r in json.loads(run(*same, "--json").out) if r["outcome"] != "ok"]
+    met = run(*same, "--strict", *(f"--margin={name}=900%" for name in unsettled))
+    assert met.code == 0
+    assert "all met" in met.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -249,6 +261,7 @@ def test_new_logs_that_grew_beyond_the_margin_leave_with_1(run: Run, grown: Path
         ([*LOGS, "budgets.toml"], "take no FILE"),
         ([*LOGS, "--update"], "take no FILE, --update"),
         (["gate", "--margin", "recall=0.1"], "need --old and --new"),
+        (["gate", "--strict"], "need --old and --new"),
         (
             [*LOGS, "--margin", "recall"],
             "expected NAME=MARGIN, such as tokens_mean=10%, got 'recall'",

@@ -64,6 +64,16 @@ def test_too_few_clusters_settle_nothing_and_it_is_said() -> None:
     assert all("too few clusters for an interval (4)" in f.sentence for f in gate.findings)
 
 
+def test_a_score_that_all_clusters_of_both_sets_share_is_met() -> None:
+    gate = compare_logs(logs(1, 14), logs(2, 14), model="gpt-5", progress=False)
+    (recall,) = (f for f in gate.findings if f.score.name == HEADLINE_SCORE)
+    assert (recall.value, recall.baseline_value, recall.outcome) == (1, 1, "ok")
+    assert np.isnan([recall.low, recall.high]).all()
+    few = compare_logs(logs(1, 14, 4), logs(2, 14), model="gpt-5", progress=False)
+    assert outcomes(few)[HEADLINE_SCORE] == "unclear"
+    assert {f.score.name for f in few.unclear} == set(outcomes(few))
+
+
 def test_the_figures_are_means_of_a_recording() -> None:
     old, new = list(logs(1, 14)), list(logs(2, 24, 7))
     gate = compare_logs(old, new, model="gpt-5", progress=False)
