@@ -6,7 +6,6 @@ its name begins with a verb such as ``get`` or ``find``. No command is executed 
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ctxlab._utils.jsonio import dump_json
@@ -38,12 +37,13 @@ _SHELL_TOOLS = (
     "bash shell sh exec local_shell run_command run_shell_command execute_command exec_command "
     "run_terminal_cmd terminal execute_bash execute_ipython_cell python ipython"
 )
-_KIND_BY_TOOL = dict.fromkeys(_SEARCH_TOOLS.split(), "search") | dict.fromkeys(
-    _SHELL_TOOLS.split(), "command"
-)
-_LOOKUP_TOOL = re.compile(
-    r"(read|get|list|show|find|search|fetch|look|lookup|query|view|grep|check)(_|$)"
-)
+_LOOKUP_VERBS = "read get list show find search fetch look lookup query view grep check"
+SEARCH_TOOLS = frozenset(_SEARCH_TOOLS.split())
+"Names of tools that search or fetch, as ``normalize_tool_name`` returns them."
+SHELL_TOOLS = frozenset(_SHELL_TOOLS.split())
+"Names of tools that run a shell command or Python, as ``normalize_tool_name`` returns them."
+LOOKUP_VERBS = frozenset(_LOOKUP_VERBS.split())
+"First words of the names of lookups."
 
 
 def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
@@ -84,15 +84,15 @@ def parse_fetch_target(call: ToolCall) -> FetchTarget | None:
     arguments = call.parse_arguments()
     if not isinstance(arguments, dict):
         arguments = {}
-    if _KIND_BY_TOOL.get(name) == "command":
+    if name in SHELL_TOOLS:
         command = next((c for key in COMMAND_KEYS if (c := arguments.get(key))), None)
         return None if command is None else FetchTarget("command", _join_whitespace(command))
     if access is not None:
         return FetchTarget("search", f"list: {access.path}")
-    if name in _KIND_BY_TOOL:
+    if name in SEARCH_TOOLS:
         said = filter(None, map(arguments.get, (*_QUERY_KEYS, *_SCOPE_KEYS)))
         return FetchTarget("search", ": ".join([name, *map(_join_whitespace, said)]))
-    if _LOOKUP_TOOL.match(name):
+    if name.partition("_")[0] in LOOKUP_VERBS:
         return FetchTarget("lookup", f"{name}: {dump_json(arguments)}")
     return None
 
