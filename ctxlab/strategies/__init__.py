@@ -17,7 +17,13 @@ from ctxlab.strategies.controls import (
     random_drop,
 )
 from ctxlab.strategies.file_sessions import file_sessions
-from ctxlab.strategies.metric_controls import base64_text, name_list, names_in_place, word_list
+from ctxlab.strategies.metric_controls import (
+    base64_text,
+    line_list,
+    name_list,
+    names_in_place,
+    word_list,
+)
 from ctxlab.strategies.middle_out import first_and_last, middle_out
 from ctxlab.strategies.observation_mask import observation_mask
 from ctxlab.strategies.panic import panic
@@ -51,4 +57,4 @@ __all__ += [
     "random_drop",
     "recorded",
 ]
-__all__ += ["base64_text", "name_list", "names_in_place", "word_list"]
+__all__ += ["base64_text", "line_list", "name_list", "names_in_place", "word_list"]

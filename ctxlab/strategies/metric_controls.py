@@ -1,9 +1,10 @@
-"""Controls that attack recall as a metric: requests full of names or words, but without knowledge.
+"""Controls that attack recall as a metric: requests full of names, words or quoted lines.
 
 A model that is sent a bare list of names knows nothing about them. A metric that only asks whether a
 name stands in the request cannot tell such a list from the messages that said what the name means.
-These controls show how much of a recall figure can be had in this way. They are no strategies for an
-agent. Together they are the group ``metric_controls`` of the command line.
+These controls show how much of a recall figure can be had in this way. ``line_list`` shows the price
+of what held recall counts as knowledge: a quoted line per name. They are no strategies for an agent.
+Together they are the group ``metric_controls`` of the command line.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from typing import ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.entities import find_entities, find_entities_in_value
+from ctxlab.messages.entities import (
+    count_plain_characters,
+    find_entities,
+    find_entities_in_value,
+)
 from ctxlab.messages.types import Message, ToolCall, message_text
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import rewrite_calls
@@ -28,6 +33,9 @@ _STEP = 0.97
 "share of the pieces that should fit which are tried next, because tokens per piece vary"
 _NO_NAMES = "-"
 _WORD = re.compile(r"[\w./@~+#-]+")
+_LINE_CHARS = 160
+_PLAIN_CHARS = 6
+"letters or digits outside of names without which recall takes a line for a list of names"
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,6 +178,46 @@ class base64_text(_TextOfAll):
 
 
 @dataclass(frozen=True, repr=False)
+class line_list(_TextOfAll):
+    r"""Replaces all messages between the first user message and the newest by a line for each name.
+
+    The line is a part, of at most 160 characters, of the last line so far that mentions the name and
+    says more than names; of the last one that mentions it, if none says more. Lines are copied word
+    for word, so held recall counts them. Each line is listed once. If the list does not fit the
+    budget, the lines said last are kept.
+
+    Source: ctxlab; a control of the metric ``recall``.
+
+    Examples
+    --------
+    >>> from ctxlab import Budget, History, TokenCounter
+    >>> said = ["Go", "the reader is src/io.py", "src/io.py", "and HAT136 too", "So?"]
+    >>> history = History(TokenCounter("gpt-4o"), [Message("user", text) for text in said])
+    >>> context = Context(Budget(1000), history)
+    >>> context.advance(len(said))
+    >>> line_list()(context).messages[1].content
+    'the reader is src/io.py\nand HAT136 too'
+    """
+
+    def _collect_pieces(self, context: Context, stop: int) -> list[str]:
+        """Return the distinct lines for the names of all messages after the head, the newest last."""
+        known: dict[str, tuple[bool, str]]
+        done, known = context.strategy_state.get(self, (context.history.head_length, {}))
+        for message in context.history[done:stop]:
+            for name, line in _named_lines(message):
+                tells = count_plain_characters(line.replace(name, "a_b")) >= _PLAIN_CHARS
+                if tells or not known.get(name, (False,))[0]:
+                    known.pop(name, None)
+                    known[name] = tells, line
+        context.strategy_state[self] = max(done, stop), known
+        newest_first = dict.fromkeys(line for _, line in reversed(known.values()))
+        return list(newest_first)[::-1]
+
+    def _join(self, pieces: Sequence[str]) -> str:
+        return "\n".join(pieces)
+
+
+@dataclass(frozen=True, repr=False)
 class names_in_place(BaseStrategy):
     """Replaces each message between the first user message and the newest ones by its names.
 
@@ -228,6 +276,18 @@ class names_in_place(BaseStrategy):
             content = _NO_NAMES
         named = message.replace(content=content or None)
         return rewrite_calls(named, _without_arguments) or named
+
+
+def _named_lines(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield each name of a message, with a part of its line. Arguments follow the name of the tool."""
+    lines = message.text.split("\n")
+    for call in message.tool_calls:
+        for _, leaf in call.argument_leaves():
+            lines += f"{call.name} {leaf if leaf is not None else ''}".split("\n")
+    for line in lines:
+        for entity in find_entities(line):
+            start = max(line.find(entity.text) - _LINE_CHARS // 2, 0)
+            yield entity.text, line[start : start + _LINE_CHARS].strip()
 
 
 def _without_arguments(call: ToolCall) -> ToolCall:

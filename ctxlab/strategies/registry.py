@@ -47,6 +47,7 @@ _MODULES = {
     "word_list": "metric_controls",
     "names_in_place": "metric_controls",
     "base64_text": "metric_controls",
+    "line_list": "metric_controls",
 }
 "Strategy name → module of ``ctxlab.strategies`` that defines the strategy."
 
@@ -60,8 +61,9 @@ METRIC_CONTROLS: tuple[str, ...] = (
     "word_list()",
     "names_in_place()",
     "base64_text()",
+    "line_list()",
 )
-"Controls that attack recall as a metric (``-s metric_controls``): text without knowledge."
+"Controls that attack recall as a metric (``-s metric_controls``): names, words or quoted lines."
 
 CONTROLS = frozenset(
     name

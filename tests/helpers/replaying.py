@@ -53,7 +53,7 @@ SPECS: tuple[str, ...] = tuple(
                 "random_drop(3)",
                 "random_decay(3)",
             ),
-            *("name_list()", "word_list(separator='\\n')", "base64_text()"),
+            *("name_list()", "word_list(separator='\\n')", "base64_text()", "line_list()"),
             *("names_in_place()", "names_in_place(keep=3)", "tool_stubs(keep=2) | random_drop()"),
             "tool_result_cap(chars=60) | tool_stubs(keep=2)",
             "tool_stubs(keep=2) | observation_mask(keep=5) | sliding_window()",

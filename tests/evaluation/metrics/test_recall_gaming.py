@@ -19,7 +19,7 @@ from ctxlab.formats import load
 from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message, Recording, message_text
 from ctxlab.messages.validation import find_violations
-from ctxlab.strategies import names_in_place, nothing, parse_strategy
+from ctxlab.strategies import line_list, names_in_place, nothing, parse_strategy
 from ctxlab.strategies.registry import METRIC_CONTROLS
 from ctxlab.tokens.counter import TokenCounter
 
@@ -36,7 +36,7 @@ def texts_between(messages: tuple[Message, ...], sent: Sent) -> list[str]:
     return [message_text(message) for message in messages[head : starts[sent.position - 1]]]
 
 
-@pytest.mark.parametrize("spec", LISTS)
+@pytest.mark.parametrize("spec", [*LISTS, "line_list()"])
 @given(messages=conversations(turns=6) | strange_conversations(), limit=limits())
 def test_a_list_adds_one_text_to_what_nothing_sends_and_fits_where_nothing_does(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
@@ -77,6 +77,44 @@ def test_each_list_holds_what_it_says_where_all_of_it_fits(
                 assert {*lines} <= {*added.split()}
 
 
+@given(messages=conversations(turns=6))
+def test_a_list_of_lines_quotes_earlier_messages_and_shows_each_name(
+    messages: tuple[Message, ...], counter: TokenCounter
+) -> None:
+    _, requests = run(prepare_messages(messages, counter), line_list(), 10**6)
+    for sent in requests[1:]:
+        between = texts_between(messages, sent)
+        said = {line for text in between for line in text.split("\n")}
+        tools = {call.name for message in messages for call in message.tool_calls}
+        lines = [e.message.text for e in sent.entries if e.is_aggregate and e.message.text]
+        for line in (line for text in lines for line in text.split("\n")):
+            argument = line.removeprefix(next((t for t in tools if line.startswith(t)), "")).strip()
+            assert len(line) <= 160
+            assert any(line in each or argument in each for each in said)
+        names = {
+            e.text for text in between for part in text.split("\n") for e in find_entities(part)
+        }
+        assert all(name in "\n".join(lines) for name in names if len(name) <= 80)
+
+
+def test_a_list_of_lines_keeps_the_last_line_that_says_more_than_names(
+    counter: TokenCounter,
+) -> None:
+    talk = (
+        Message("user", "go"),
+        Message("assistant", "The parser lives in src/parse.py."),
+        Message("user", "The lexer, in src/lex.py, is old."),
+        Message("assistant", "No, src/parse.py is a script.\nsrc/lex.py"),
+        Message("user", "well"),
+        Message("assistant", "x"),
+    )
+    prepared = prepare_messages(talk, counter)
+    lines = ["The lexer, in src/lex.py, is old.", "No, src/parse.py is a script."]
+    for limit, kept in ((999, lines), (28, lines[1:])):
+        sent = run(prepared, line_list(), limit)[1][-1]
+        assert [message.text for message in sent.messages] == ["go", "\n".join(kept), "well"]
+
+
 @given(messages=conversations(turns=6), limit=limits())
 def test_names_in_place_keep_order_roles_and_pairs(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
@@ -107,7 +145,8 @@ def test_names_in_place_leave_no_words_that_are_not_names(counter: TokenCounter)
 
 
 STRATEGIES = (
-    *("full", "nothing", *LISTS, "names_in_place()", f"names_in_place(keep={KEEP})"),
+    *("full", "nothing", *LISTS, "line_list()"),
+    *("names_in_place()", f"names_in_place(keep={KEEP})"),
     f"sliding_window(messages={KEEP})",
 )
 
@@ -125,6 +164,7 @@ def check_that_lists_recall_nothing(recordings: Sequence[Recording], limit: floa
     window = score(f"sliding_window(messages={KEEP})")
     assert abs(score(f"names_in_place(keep={KEEP})") - window) <= NEAR
     assert score("full") == 1
+    assert score("line_list()") > score("nothing") + 0.1  # a quoted line is held by definition
     names = dict(zip(board["strategy"], board["recall_far"], strict=True))
     assert names[repr(parse_strategy("name_list()"))] > score("nothing") + 0.1
     said = results.verdict(0.0)
