@@ -221,9 +221,9 @@ class Results:
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
         groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
         frame.insert(0, "requests", groups.size())
-        for score in self.scores:
-            frame[score.name] = _compute_score(score, frame, groups, score.column)
-        return frame.reset_index()
+        scores = {s.name: _compute_score(s, frame, groups, s.column) for s in self.scores}
+        # One new frame: pandas warns if a hundred columns are added one by one.
+        return pd.DataFrame(dict(frame.items()) | scores).reset_index()
 
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """Aggregate the runs by strategy and limit, in the order of the experiment.
@@ -260,19 +260,18 @@ class Results:
         keys = ["limit", "strategy"]
         numbers = self.runs.select_dtypes("number").columns.drop(["limit", "budget"])
         groups, sums = self._sum_groups(self.runs, keys, list(numbers))
-        frame = sums[["requests"]].copy()
+        columns: dict[str, Any] = {"requests": sums["requests"]}
         for score in self.scores:
-            frame[score.name] = _compute_score(score, sums, groups, score.name)
+            columns[score.name] = _compute_score(score, sums, groups, score.name)
             if score.interval:
-                parts = [self.cluster_sums(name, frame.index) for name in (score.column, score.per)]
+                parts = [self.cluster_sums(name, sums.index) for name in (score.column, score.per)]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
-                frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+                columns[f"{score.name}_low"], columns[f"{score.name}_high"] = low, high
                 if draws := self.manifest.get("draws"):
-                    spread = score_spread(
-                        score, draws, dict(zip(frame.index, frame["requests"], strict=True))
-                    )
-                    frame[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in frame.index]
-        frame = frame.reset_index()
+                    requests = dict(zip(sums.index, sums["requests"], strict=True))
+                    spread = score_spread(score, draws, requests)
+                    columns[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in sums.index]
+        frame = pd.DataFrame(columns, sums.index).reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
 
