@@ -22,6 +22,7 @@ from ctxlab.evaluation.draws import average_draws, sum_draws
 from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
+from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
@@ -310,7 +311,8 @@ class ExperimentGrid:
         limits = [trace.budget.limit for trace in traces]
         calls = collect_strategy_calls(draws)
         sums = sum_draws(figures, traces, self.scores)
-        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums)
+        changes = find_compactions(prepared, traces)
+        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums, changes)
 
     def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Create the manifest: a description from which the experiment can be run again.

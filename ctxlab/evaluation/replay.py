@@ -18,6 +18,7 @@ from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.experiment import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.visibility import measure_need_visibility
@@ -115,6 +116,15 @@ class Replay:
                 "tokens": seen.request_tokens[0].astype(np.int64),
             }
         )
+
+    @cached_property
+    def compactions(self) -> pd.DataFrame:
+        """Table with one row per compaction: a request that changes what the previous one sent.
+
+        The columns are those of ``Results.compactions`` without the names of the recording and the
+        configuration.
+        """
+        return pd.DataFrame(find_compactions(self.prepared, [self.trace]).columns())
 
     @cached_property
     def states(self) -> npt.NDArray[np.int8]:

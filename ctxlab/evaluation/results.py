@@ -1,8 +1,9 @@
 """Results of an evaluation as tidy data frames, saved as parquet files with a manifest.
 
 A configuration is a strategy under a limit. The table ``requests`` has one row per request, ``runs``
-has one row per recording and configuration, and the leaderboard has one row per configuration. The
-manifest records everything that is needed to run the experiment again.
+has one row per recording and configuration, ``compactions`` has one row per compaction, and the
+leaderboard has one row per configuration. The manifest records everything that is needed to run the
+experiment again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.draws import DrawSums, DrawTotals, score_spread
 from ctxlab.evaluation.metrics.base import FloatArray, Score
+from ctxlab.evaluation.metrics.compactions import COMPACTION_KINDS, CompactionRows
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
@@ -33,7 +35,8 @@ MANIFEST_FILE = "manifest.json"
 
 RUN_FILES = (
     MANIFEST_FILE,
-    *("requests.parquet", "runs.parquet", "answers.parquet", "frontier.parquet", "trials.parquet"),
+    *("requests.parquet", "runs.parquet", "compactions.parquet"),
+    *("answers.parquet", "frontier.parquet", "trials.parquet"),
 )
 """Names of the files of a saved run. Saving removes the files of an earlier run with these names."""
 
@@ -57,6 +60,8 @@ class ReplayOutcome(NamedTuple):
     "model calls made by the strategies"
     draw_sums: DrawSums
     "sums of columns for each seed of the random strategies"
+    compactions: CompactionRows
+    "compactions of each configuration; of a random strategy, those of the first seed"
 
 
 class ResultsBuilder:
@@ -79,6 +84,7 @@ class ResultsBuilder:
         self._token_limits: list[list[int]] = []
         self._column_arrays: list[Mapping[str, FloatArray]] = []
         self._recording_numbers: list[int] = []
+        self._compactions: list[CompactionRows] = []
 
     def add_outcome(self, outcome: ReplayOutcome) -> None:
         """Add the next recording with its measurements and the model calls of the strategies.
@@ -93,6 +99,7 @@ class ResultsBuilder:
             self.add_columns(outcome.token_limits, outcome.columns)
             self.calls.add(outcome.strategy_calls)
             self.draws.add(outcome.draw_sums)
+            self._compactions.append(outcome.compactions)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
         """Add the manifest entry of the next recording, even if the recording has no request.
@@ -162,6 +169,37 @@ class ResultsBuilder:
             frame[name] = np.concatenate([figures[name].ravel() for figures in self._column_arrays])
         return pd.DataFrame(frame)
 
+    def build_compactions(self) -> pd.DataFrame | None:
+        """Build a data frame with one row per compaction, ordered as ``build_requests``.
+
+        Returns
+        -------
+        pandas.DataFrame or None
+            Columns that identify the recording and configuration, and the columns of
+            ``Results.compactions``. None if measurements were added without compactions.
+        """
+        if not self._compactions or len(self._compactions) < len(self._recording_numbers):
+            return None
+        counts = [len(rows.request) for rows in self._compactions]
+        which = np.repeat(self._recording_numbers, counts)
+        rows = CompactionRows.concatenate(self._compactions)
+        token_limits = np.array(self._token_limits)
+        limits = np.array([limit for _, limit in self.configurations], np.float64)
+        return pd.DataFrame(
+            {
+                "recording": _make_categorical([r["recording"] for r in self.recordings], which),
+                "cluster": _make_categorical([r["cluster"] for r in self.recordings], which),
+                "strategy": _make_categorical(
+                    [name for name, _ in self.configurations], rows.configuration
+                ),
+                "limit": limits[rows.configuration],
+                "budget": token_limits[
+                    np.repeat(np.arange(len(counts)), counts), rows.configuration
+                ],
+                **rows.columns(),
+            }
+        )
+
 
 @dataclass
 class Results:
@@ -173,6 +211,8 @@ class Results:
     "scores of the leaderboard, in column order"
     manifest: dict[str, Any]
     "information to run the experiment again, such as ``spec``, ``recordings`` and ``versions``"
+    compaction_table: pd.DataFrame | None = field(default=None, kw_only=True, repr=False)
+    "table that ``compactions`` returns; None if the compactions are not known"
 
     @classmethod
     def from_builder(
@@ -209,7 +249,49 @@ class Results:
         # Some scores, such as the cached share of tokens, need columns of two metrics.
         had = {*builder.columns, ""}
         measured = tuple(s for s in scores if s.column in had and s.per in had)
-        return cls(builder.build_requests(), measured, whole | {"versions": _versions()})
+        return cls(
+            builder.build_requests(),
+            measured,
+            whole | {"versions": _versions()},
+            compaction_table=builder.build_compactions(),
+        )
+
+    @property
+    def compactions(self) -> pd.DataFrame:
+        """Table with one row per compaction: a request that changes what the previous one sent.
+
+        The columns ``recording``, ``cluster``, ``strategy``, ``limit``, ``budget`` and ``request`` are
+        those of ``requests``. Of a random strategy that was averaged over several seeds, the table
+        contains the replay with the first seed only. The other columns are:
+
+        - ``position``: position in the recording of the message that answers the request
+        - ``tokens_before``: tokens of the previous request and of the messages recorded since then,
+          so the size of this request without the compaction
+        - ``tokens_after``: tokens of the request
+        - ``freed``, ``freed_share``: ``tokens_before - tokens_after``, and its share of
+          ``tokens_before``; negative if the request grew
+        - ``rewritten_share``: share of the request's message tokens after its unchanged prefix
+        - ``kind``: what replaced the messages (see
+          ``ctxlab.evaluation.metrics.compactions.COMPACTION_KINDS``)
+        - ``requests_until_next``: number of requests until the next compaction; nan for the last one
+        - ``requests_until_limit``: number of requests until one has at least ``tokens_before``
+          tokens again; nan if none has
+        - ``read_again``: number of recorded tool calls, in the replies to this request and to the
+          nine after it, that fetch again what the compaction removed. Except for the strategy
+          ``recorded``, the agent that made these calls did not see the compaction
+
+        Raises
+        ------
+        SpecError
+            If the run was saved by a version of ctxlab that did not store compactions, or does not
+            come from ``evaluate``.
+        """
+        if self.compaction_table is None:
+            raise SpecError(
+                "these results have no table of compactions: they were saved by an earlier version, "
+                "or the run asked a model; run ctxlab eval again with these recordings"
+            )
+        return self.compaction_table
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -221,9 +303,9 @@ class Results:
         columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
         groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
         frame.insert(0, "requests", groups.size())
-        for score in self.scores:
-            frame[score.name] = _compute_score(score, frame, groups, score.column)
-        return frame.reset_index()
+        scores = {s.name: _compute_score(s, frame, groups, s.column) for s in self.scores}
+        # One new frame: pandas warns if a hundred columns are added one by one.
+        return pd.DataFrame(dict(frame.items()) | scores).reset_index()
 
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """Aggregate the runs by strategy and limit, in the order of the experiment.
@@ -260,19 +342,18 @@ class Results:
         keys = ["limit", "strategy"]
         numbers = self.runs.select_dtypes("number").columns.drop(["limit", "budget"])
         groups, sums = self._sum_groups(self.runs, keys, list(numbers))
-        frame = sums[["requests"]].copy()
+        columns: dict[str, Any] = {"requests": sums["requests"]}
         for score in self.scores:
-            frame[score.name] = _compute_score(score, sums, groups, score.name)
+            columns[score.name] = _compute_score(score, sums, groups, score.name)
             if score.interval:
-                parts = [self.cluster_sums(name, frame.index) for name in (score.column, score.per)]
+                parts = [self.cluster_sums(name, sums.index) for name in (score.column, score.per)]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
-                frame[f"{score.name}_low"], frame[f"{score.name}_high"] = low, high
+                columns[f"{score.name}_low"], columns[f"{score.name}_high"] = low, high
                 if draws := self.manifest.get("draws"):
-                    spread = score_spread(
-                        score, draws, dict(zip(frame.index, frame["requests"], strict=True))
-                    )
-                    frame[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in frame.index]
-        frame = frame.reset_index()
+                    requests = dict(zip(sums.index, sums["requests"], strict=True))
+                    spread = score_spread(score, draws, requests)
+                    columns[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in sums.index]
+        frame = pd.DataFrame(columns, sums.index).reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
 
@@ -349,7 +430,7 @@ class Results:
         """Check if other results have the same measurements, scores and manifest.
 
         The key ``calls`` of the manifest is ignored. Its counts of cached replies differ between a
-        first run and a repetition.
+        first run and a repetition. The tables of compactions are compared if both have one.
 
         Parameters
         ----------
@@ -363,12 +444,15 @@ class Results:
         """
         mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
         same = self.scores == other.scores and mine == theirs
+        one, two = self.compaction_table, other.compaction_table
+        same = same and (one is None or two is None or one.equals(two))
         return same and self.requests.equals(other.requests)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the results as ``requests.parquet``, ``runs.parquet`` and ``manifest.json``.
+        """Save the results as Parquet files and ``manifest.json``.
 
-        An earlier run in the folder is replaced. If writing fails, the earlier run is kept.
+        The Parquet files are ``requests.parquet``, ``runs.parquet`` and ``compactions.parquet``. An
+        earlier run in the folder is replaced. If writing fails, the earlier run is kept.
 
         Parameters
         ----------
@@ -399,6 +483,8 @@ class Results:
         """
         self.requests.to_parquet(folder / "requests.parquet", index=False)
         self.runs.to_parquet(folder / "runs.parquet", index=False)
+        if self.compaction_table is not None:
+            self.compaction_table.to_parquet(folder / "compactions.parquet", index=False)
         scores = [vars(score) for score in self.scores]
         text = dump_json({**self.manifest, "scores": scores})
         (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
@@ -427,9 +513,10 @@ class Results:
             manifest = parse_json((folder / MANIFEST_FILE).read_bytes())
             requests = pd.read_parquet(folder / "requests.parquet")
             scores = tuple(Score(**score) for score in manifest.pop("scores"))
+            compactions = _read_compactions(folder / "compactions.parquet", requests)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ReadError(folder, None, f"not a saved evaluation: {error}") from None
-        return cls(requests, scores, manifest)
+        return cls(requests, scores, manifest, compaction_table=compactions)
 
     @property
     def model_note(self) -> str:
@@ -515,6 +602,16 @@ def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Ca
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     codes = np.array([places[name] for name in names])
     return pd.Categorical.from_codes(codes[rows].tolist(), pd.Index(list(places)))
+
+
+def _read_compactions(file: Path, requests: pd.DataFrame) -> pd.DataFrame | None:
+    """Read the table of compactions; None if an earlier version of ctxlab saved the run without it."""
+    if not file.is_file():
+        return None
+    table = pd.read_parquet(file)
+    # A table without rows loses its categories in the file.
+    types = {name: requests[name].dtype for name in ("recording", "cluster", "strategy")}
+    return table.astype({**types, "kind": pd.CategoricalDtype([*COMPACTION_KINDS])})
 
 
 def _compute_score(score: Score, sums: pd.DataFrame, groups: Any, max_column: str) -> Any:

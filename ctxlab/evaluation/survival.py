@@ -35,6 +35,7 @@ from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_plante
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
+from ctxlab.evaluation.metrics.compactions import find_compacted_requests
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
 from ctxlab.llm import default_client
@@ -291,7 +292,7 @@ def _count_cells(
     requests = np.array(prepared.request_positions)
     before = np.array(prepared.history.tokens_before)
     places = np.array([canary.position for canary in found.canaries])
-    lost = np.cumsum([_starts_new_round(trace) for trace in traces], axis=1)
+    lost: npt.NDArray[np.int64] = np.cumsum(find_compacted_requests(traces), axis=1)
     first = np.searchsorted(requests, places, side="right")
     earlier = np.pad(lost, ((0, 0), (1, 0)))[:, first]
     rounds = np.digitize(lost[:, None, :] - earlier[:, :, None], _ROUND_EDGES)
@@ -324,12 +325,6 @@ def _count_cells(
         distance=np.array(DISTANCE_LABELS)[distance_group],
         **counts,
     )
-
-
-def _starts_new_round(trace: Trace) -> npt.NDArray[np.bool_]:
-    """Return True for each request that does not begin with all messages of the previous request."""
-    tokens = np.array(trace.tokens) - trace.budget.fixed
-    return np.concatenate([[False], np.array(trace.unchanged_prefix_tokens)[1:] < tokens[:-1]])
 
 
 def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

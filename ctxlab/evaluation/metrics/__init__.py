@@ -25,6 +25,7 @@ _MODULES = {
     "recall": "recall",
     "probes": "probes",
     "canaries": "canaries",
+    "compactions": "compactions",
 }
 """Name of the module that defines each metric, by metric name."""
 

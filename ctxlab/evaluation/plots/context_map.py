@@ -3,7 +3,7 @@
 Each row is a request, and each column is a message of the recording. A marker shows a need that was
 not in view: a name or value that the agent used in its reply although the request did not contain
 it. The row of the marker is this request, and the column is the last message that mentioned the
-name or value.
+name or value. Ticks beside the map show the compactions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots import colors as palette
 from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
 
+_MAX_COMPACTION_SHARE = 0.2
+"compactions are not marked if more than this share of the requests are compactions"
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -26,6 +29,8 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     A cross marks a need that was lost, and a ring marks a need that can be fetched again (see
     ``Replay.needs``). The marker is in the row of the request and in the column of the last message
     that mentioned the needed name or value. The strip above the map shows the role of each message.
+    A tick at the right edge marks a compaction: a request that changes what the previous request sent
+    (see ``Replay.compactions``). If more than a fifth of the requests are compactions, none is marked.
 
     Parameters
     ----------
@@ -59,7 +64,8 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     colors = np.array([to_rgb(palette.STATE_COLORS[state]) for state in MESSAGE_STATES])
     ax.imshow(colors[states], aspect="auto", interpolation="nearest")
     missed = _draw_missed_needs(ax, replay)
-    _draw_legend(ax, [MESSAGE_STATES[code] for code in np.unique(states)], missed)
+    marks = missed + _draw_compactions(ax, replay)
+    _draw_legend(ax, [MESSAGE_STATES[code] for code in np.unique(states)], marks)
     _draw_role_strip(ax, replay, messages)
     ax.set_xlabel("message, by position in the recording")
     ax.set_ylabel("request")
@@ -91,7 +97,18 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
     return drawn
 
 
-def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> None:
+def _draw_compactions(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
+    """Draw a tick for each compaction, unless there are many. Return its label and handle."""
+    requests = replay.compactions["request"].to_numpy()
+    if not 0 < len(requests) <= _MAX_COMPACTION_SHARE * len(replay.trace.tokens):
+        return []
+    # x is a share of the width of the axes, and y the number of the request.
+    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": palette.TEXT_COLOR}
+    ticks = ax.hlines(requests, 0.98, 1, lw=1.2, gid="compaction", zorder=3, **look)
+    return [("compaction", ticks)]
+
+
+def _draw_legend(ax: Axes, states: list[str], marked: list[tuple[str, Any]]) -> None:
     """Draw the legend in the upper right corner.
 
     The corner is empty, because early requests do not contain late messages.
@@ -100,8 +117,8 @@ def _draw_legend(ax: Axes, states: list[str], missed: list[tuple[str, Any]]) -> 
 
     shown = [state for state in states if state != "absent"]
     marks = [(state, Patch(color=palette.STATE_COLORS[state])) for state in shown]
-    handles = [handle for _, handle in (*marks, *missed)]
-    names = [name for name, _ in (*marks, *missed)]
+    handles = [handle for _, handle in (*marks, *marked)]
+    names = [name for name, _ in (*marks, *marked)]
     ax.add_artist(ax.legend(handles, names, loc="upper right", fontsize=8, frameon=False))
 
 

@@ -32,6 +32,8 @@ def test_json_is_all_of_standard_output_and_keyed_by_the_columns(run: Run, logs:
     ]
     assert all(isinstance(row["limit"], int) for row in rows[:2])
     assert {HEADLINE_SCORE, f"{HEADLINE_SCORE}_low", "cost_usd", "requests"} <= set(rows[0])
+    assert [row["compaction_rate"] for row in rows[::2]] == [0, 0]
+    assert all(row["freed_mean"] is not None for row in rows[1::2])
 
 
 def test_the_options_of_the_cost_are_in_the_manifest_and_change_only_the_cost(

@@ -88,6 +88,28 @@ def test_where_nothing_was_missed_nothing_is_marked(recordings: list[Recording])
     assert legend_of(ax) == ["verbatim"]
 
 
+def compaction_ticks(ax: Axes) -> list[float]:
+    ticks = [c for c in ax.collections if c.get_gid() == "compaction"]
+    return [path.vertices[0, 1] for c in ticks for path in c.get_paths()]
+
+
+def test_each_of_a_few_compactions_has_a_tick_and_the_legend_names_them(
+    recordings: list[Recording],
+) -> None:
+    close = replay(recordings[0], "rolling_summary(trigger=0.8, target=0.3)", 0.5)
+    ax = plot_context_map(close)
+    assert compaction_ticks(ax) == close.compactions["request"].tolist() != []
+    assert legend_of(ax)[-1] == "compaction"
+
+
+def test_many_compactions_are_not_marked(recordings: list[Recording]) -> None:
+    close = replay(recordings[0], "observation_mask(keep=3)", 0.5)
+    ax = plot_context_map(close)
+    assert len(close.compactions) * 5 > len(close.trace.tokens)
+    assert compaction_ticks(ax) == []
+    assert "compaction" not in legend_of(ax)
+
+
 def test_the_title_says_which_recording_strategy_and_limit(recordings: list[Recording]) -> None:
     close = replay(recordings[0], "observation_mask(keep=3) | panic", 3000)
     title = plot_context_map(close).get_title(loc="left")
