@@ -50,7 +50,8 @@ class _TextOfAll(BaseStrategy):
         head, tail = context.first_droppable, context.last_unit_start
         if tail <= head:
             return context
-        pieces = self._collect_pieces(context, context.entries[tail].start)
+        newest = context.history.unit_starts[context.history_length - 1]
+        pieces = self._collect_pieces(context, newest)
         fork = context.fork_with(head, tail, ())
         message = self._fit(context, pieces, -fork.excess)
         if message:

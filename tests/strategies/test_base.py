@@ -28,6 +28,7 @@ from ctxlab.strategies import (
     panic,
     tool_stubs,
 )
+from ctxlab.strategies.metric_controls import name_list
 from ctxlab.tokens.counter import TokenCounter
 
 PICKS = st.lists(st.integers(0, 40), max_size=15)
@@ -77,6 +78,13 @@ def test_a_function_in_a_pipeline_is_judged_by_what_is_sent_at_last(
     for sent, faults, tokens in zip(requests, trace.violation_counts, trace.tokens, strict=True):
         assert bool(faults) == bool(find_violations(sent.messages))
         assert tokens == counter.count_request(sent.messages)
+
+
+def test_a_list_of_names_needs_no_newest_message(counter: TokenCounter) -> None:
+    said = [Message("user", "go"), Message("assistant", "see a.py"), Message("user", "and b.py?")]
+    prepared = prepare_messages((*said, Message("assistant", "no")), counter)
+    _, requests = run(prepared, as_strategy(lambda old: old[:2]) | name_list(), 400)
+    assert [message.text for message in requests[-1].messages] == ["go", "a.py"]
 
 
 class EditsAtRandom:
