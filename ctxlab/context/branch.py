@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy, deepcopy
+from itertools import chain
 from typing import Any
 
 from ctxlab.context.context import Context
@@ -72,7 +73,9 @@ class Branch(Context):
         self.history_length, self.request_index = trunk.history_length, trunk.request_index
         self.maybe_invalid = self.maybe_invalid or trunk.maybe_invalid
         self._budget, self._available = trunk._budget, trunk._available
-        self._sent = trunk.entries[: trunk._prefix_length] if trunk._sent is None else trunk._sent
+        self._sent = trunk._sent
+        if self._sent is None:
+            self._sent = [*trunk.entries[: trunk._prefix_length], *chain(*trunk._replaced)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
         """Return an independent copy of the branch. The entries are shared and not copied.

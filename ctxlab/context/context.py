@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import attrgetter, is_, is_not
 from typing import Any
 
@@ -206,6 +206,7 @@ class Context(Ledger):
         # entries[:_prefix_length], with _prefix_tokens tokens, are unchanged since the previous request.
         self._prefix_length = 0
         self._prefix_tokens = 0
+        self._replaced: tuple[list[Entry], ...] = ()  # the other entries of the previous request
         self._sent: list[Entry] | None = None  # previous request; None unless a fork was sent
 
     # --- queries -------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ class Context(Ledger):
     def unchanged_tokens(self) -> int:
         """Number of tokens of the leading messages that are unchanged since the previous request."""
         if self._sent is None:
-            return self._prefix_tokens
+            return self._prefix_tokens + self._moved_tokens()
         sent, entries = self._sent, self.entries
         length, count, size = min(len(sent), len(entries)), 0, 16
         while count < length:  # growing parts, because the first difference often comes early
@@ -263,6 +264,19 @@ class Context(Ledger):
         while count < length and sent[count].message == entries[count].message:
             count += 1
         return sum([entry.tokens for entry in entries[:count]])
+
+    def _moved_tokens(self) -> int:
+        """Return the tokens of the messages after the prefix that equal those of the previous request.
+
+        If a message is dropped, an equal one may have taken its place.
+        """
+        entries, index, tokens = self.entries, self._prefix_length, 0
+        for old in chain.from_iterable(self._replaced):
+            if index == len(entries) or entries[index].message != old.message:
+                break
+            tokens += entries[index].tokens
+            index += 1
+        return tokens
 
     @property
     def first_droppable(self) -> int:
@@ -671,7 +685,7 @@ class Context(Ledger):
         """
         if sent is self:
             self._prefix_length, self._prefix_tokens = len(self.entries), self.tokens
-            self._sent = None
+            self._replaced, self._sent = (), None
         else:
             self._sent = sent.entries.copy() if sent.is_persistent else sent.entries
         self.request_index += 1
@@ -754,6 +768,7 @@ class Context(Ledger):
     def _invalidate_from(self, index: int) -> None:
         mark = self._prefix_length
         if index < mark and self._sent is None:
+            self._replaced = (self.entries[index:mark], *self._replaced)
             # The prefix now ends at index. Add or subtract tokens, whichever sums fewer entries.
             if index < mark - index:
                 self._prefix_tokens = sum([entry.tokens for entry in self.entries[:index]])

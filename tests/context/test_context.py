@@ -142,3 +142,10 @@ def test_equal_strategies_share_what_was_rewritten_once() -> None:
     one, _ = history.get_rewrite_cache(panic().shorten).apply(history.entries[0])
     other, _ = history.get_rewrite_cache(panic().shorten).apply(history.entries[0])
     assert one is other
+
+
+def test_a_message_that_takes_the_place_of_an_equal_one_is_unchanged() -> None:
+    context = said("a", "try again", "try again", "b")
+    context.commit_request(context)
+    context.drop(1, 2)
+    assert context.unchanged_tokens == sum(entry.tokens for entry in context.entries[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from cutting import safe_cuts
@@ -28,14 +29,11 @@ FORMS = st.sampled_from(list(Form)[1:])
 PLACES = st.integers(0, 10**6)
 
 
-def shared(context: Context, sent: list[Entry], by_message: bool) -> int:
-    """Return the tokens of the common prefix of two requests, by entries or by equal messages."""
-    total = 0
-    for mine, other in zip(context.entries, sent, strict=False):
-        if mine is not other and not (by_message and mine.message == other.message):
-            break
-        total += mine.tokens
-    return total
+def shared(context: Context, sent: list[Entry]) -> int:
+    """Return the tokens of the leading messages that two requests have in common."""
+    pairs = zip(context.entries, sent, strict=False)
+    same = takewhile(lambda pair: pair[0].message == pair[1].message, pairs)
+    return sum(mine.tokens for mine, _ in same)
 
 
 def edit(context: Context, what: str, place: int, width: int, other: Message, form: Form) -> None:
@@ -71,11 +69,9 @@ class Edits(RuleBasedStateMachine):
         self.context = Context(Budget(10**6), history_of((), COUNTER))
         self.coming = list(messages)
         self.sent: list[Entry] = []
-        self.forked = False
         self.dropped_at: dict[int, int] = {}
         self.until: dict[int, int] = {}
         self.edited: list[Entry] = []
-        self.undone = 0  # requests until which an insert that was dropped again makes us cautious
 
     @rule(many=st.integers(1, 6))
     def append(self, many: int) -> None:
@@ -90,20 +86,12 @@ class Edits(RuleBasedStateMachine):
 
     def edit_one(self, what: str, place: int, width: int, other: Message, form: Form) -> None:
         context, before = self.context, list(self.context.entries)
-        self.cautious(context, what, place, width)
         edit(context, what, place, width, other, form)
         now = {id(entry) for entry in context.entries}
         self.edited += [e for e in context.entries if not any(e is old for old in before)]
         for entry in before:
             if id(entry) not in now and entry.form is not Form.VERBATIM:
                 self.until[id(entry)] = context.request_index
-
-    def cautious(self, context: Context, what: str, place: int, width: int) -> None:
-        if what in ("drop", "fold") and context.entries:
-            start = place % len(context.entries)
-            went = context.entries[start : start + width]
-            if any(e.start == e.stop and e.since == context.request_index for e in went):
-                self.undone = 2
 
     @rule()
     def send(self) -> None:
@@ -117,7 +105,6 @@ class Edits(RuleBasedStateMachine):
         for number, one in enumerate(edits):
             if twice and number == 2:
                 fork = fork.fork()
-            self.cautious(fork, *one[:3])
             edit(fork, *one)
         assert self.everything(context) == before
         assert fork.tokens == sum(map(COUNTER.count_message, fork.messages))
@@ -135,7 +122,6 @@ class Edits(RuleBasedStateMachine):
             context.fork(),
         )
         if stop - kept > start:
-            self.cautious(context, "drop", start, stop - kept - start)
             other.drop(start, stop - kept)
         assert self.everything(context) == before
         assert self.everything(fork)[:3] == self.everything(other)[:3]
@@ -144,9 +130,8 @@ class Edits(RuleBasedStateMachine):
         self.commit(fork)
 
     def commit(self, sent: Context) -> None:
-        self.sent, self.forked = list(sent.entries), sent is not self.context
+        self.sent = list(sent.entries)
         self.context.commit_request(sent)
-        self.undone = max(0, self.undone - 1)
 
     def everything(self, context: Context) -> Any:
         return [
@@ -158,11 +143,7 @@ class Edits(RuleBasedStateMachine):
         ]  # fmt: skip
 
     def check_prefix(self, context: Context) -> None:
-        # After a fork, which is made anew for each request, messages are compared; else entries, but
-        # where one took the place of an equal one.
-        least, most = (shared(context, self.sent, by_message) for by_message in (self.forked, True))
-        assert context.unchanged_tokens <= most
-        assert self.undone or context.unchanged_tokens >= least
+        assert context.unchanged_tokens == shared(context, self.sent)
 
     @invariant()
     def totals_are_a_fresh_count(self) -> None:
