@@ -122,7 +122,7 @@ class NeedIndex:
         self.request_positions = find_request_positions(messages)
         self._texts = texts = [_MessageText(message) for message in messages]
         if include_text is None:
-            include_text = not any(text.arguments for text in texts)
+            include_text = not any(message.tool_calls for message in messages)
         if workspace is None:
             workspace = _find_workspace(texts)
         self.workspace = workspace.rstrip("/")
@@ -130,14 +130,16 @@ class NeedIndex:
         self.arguments: list[ToolArgument] = []
         self.uses: list[_Use] = []
         "all uses of entities, also of new ones: number of the request, argument, index of the entity"
-        self.used_entities = self._collect_uses(texts, include_text)
+        schema = _schema_words(messages, texts)
+        self.used_entities = self._collect_uses(texts, include_text, schema)
         "entities that recorded model calls use, also those that no earlier message mentions"
         self._build_arrays(*self._find_mentions(texts, tool_definitions))
 
-    def _collect_uses(self, texts: Sequence[_MessageText], include_text: bool) -> list[Entity]:
+    def _collect_uses(
+        self, texts: Sequence[_MessageText], include_text: bool, schema: Collection[str]
+    ) -> list[Entity]:
         """Store each use of an entity by a recorded model call. Return the distinct entities."""
         entities: dict[str, tuple[int, Entity]] = {}
-        schema = _schema_words(texts)
         for request, position in enumerate(self.request_positions):
             text = texts[position]
             actions: list[tuple[str, str, Iterable[Entity]]] = [
@@ -514,8 +516,8 @@ def _find_workspace(texts: Iterable[_MessageText]) -> str:
     return ""
 
 
-def _schema_words(texts: Iterable[_MessageText]) -> frozenset[str]:
+def _schema_words(messages: Iterable[Message], texts: Iterable[_MessageText]) -> frozenset[str]:
     """Return the names of the tools that are called and of their parameters."""
-    used = {(tool, path) for text in texts for tool, path, _ in text.arguments}
-    words = {tool for tool, _ in used}
-    return frozenset(words.union(*(_KEY.findall(path) for _, path in used)))
+    words = {call.name for message in messages for call in message.tool_calls}
+    paths = {path for text in texts for _, path, _ in text.arguments}
+    return frozenset(words.union(*map(_KEY.findall, paths)))

@@ -67,6 +67,7 @@ def test_words_count_as_actions_only_where_no_tool_is_ever_called(counter: Token
     said = Message("assistant", "I know src/io.py")
     assert needs_of(counter, GO, said) == [("src/io.py", "user", 0)]
     assert needs_of(counter, GO, said, GO, reads(path="other")) == []
+    assert needs_of(counter, GO, said, GO, reads()) == []
 
 
 def test_the_gap_is_the_tokens_between_the_last_mention_and_the_use(counter: TokenCounter) -> None:
@@ -116,6 +117,9 @@ def test_names_of_tools_and_parameters_are_no_needs(counter: TokenCounter) -> No
     told = Message("user", "use read_file with its file_path")
     call = ToolCall("c1", "read_file", '{"file_path": "read_file", "mode": "file_path"}')
     assert needs_of(counter, told, Message("assistant", None, tool_calls=(call,))) == []
+    listing = Message("assistant", None, tool_calls=(ToolCall("c1", "list_files", "{}"),))
+    told = Message("user", "use list_files")
+    assert needs_of(counter, told, listing, told, reads(text="list_files")) == []
 
 
 @given(conversations() | strange_conversations())
