@@ -84,7 +84,7 @@ class _FileSessions:
         self.active_file: str | None = None
         self.user_positions: list[int] = []
         """positions of the newest user message and of the user messages directly before it, if
-        they have the same active file"""
+        they have the same active file, each with the results of its tool calls"""
         self.routed_length = 0
 
     def route(self, context: Context, carry: int, follow: bool) -> Branch:
@@ -108,6 +108,8 @@ class _FileSessions:
         if message.role == "user":
             follows = self.user_positions[-1:] == [position - 1] and self.active_file == before
             self.user_positions = [*self.user_positions, position] if follows else [position]
+        elif context.history.unit_starts[position] in self.user_positions:
+            self.user_positions = [*self.user_positions, position]
         if position >= head:
             carried = self._carried_positions(context, position, carry)
             _append_missing(context, self._active_branch(context, head), [*carried, position])

@@ -203,6 +203,22 @@ def test_the_newest_user_message_goes_along_into_every_session_of_its_turn(
     ] * 2
 
 
+def test_the_results_of_a_users_calls_go_along_with_them(counter: TokenCounter) -> None:
+    by_user = ToolCall("u1", "read", '{"path": "a.md"}')
+    agent = ToolCall("c1", "read", '{"path": "b.md"}')
+    talk = [
+        *FILES[:2],
+        Message("user", "see a.md", tool_calls=(by_user,)),
+        Message("tool", "text of a.md", tool_call_id="u1"),
+        Message("assistant", None, tool_calls=(agent,)),
+        Message("tool", "text of b.md", tool_call_id="c1"),
+        Message("assistant", "Done."),
+    ]
+    *_, last = sent_by(talk, "file_sessions(carry=0)", counter)
+    assert "text of a.md" in last.texts
+    assert find_violations(last.messages) == []
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
