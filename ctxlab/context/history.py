@@ -212,16 +212,19 @@ class History(Sequence[Message]):
             self._model = find_model_without_warning(self.counter.model)
         return self._model
 
-    def append(self, message: Message) -> None:
-        """Append the next message of the conversation and count its tokens.
+    def append(self, message: Message, tokens: int | None = None) -> None:
+        """Append the next message of the conversation.
 
         Parameters
         ----------
         message : Message
             Message to append.
+        tokens : int, optional
+            Number of tokens of the message, if it is known. None counts them.
         """
         position = len(self.entries)
-        tokens = self.counter.count_message(message)
+        if tokens is None:
+            tokens = self.counter.count_message(message)
         self.entries.append(Entry(message, tokens, Form.VERBATIM, position, position + 1))
         self.tokens_before.append(self.tokens_before[-1] + tokens)
         self._units.add(message)
@@ -287,6 +290,23 @@ class History(Sequence[Message]):
         other.append(question)
         return other
 
+    def entry_in_parent(self, entry: Entry) -> Entry | None:
+        """Return the entry of the same message in the history from which this one was copied.
+
+        Parameters
+        ----------
+        entry : Entry
+            Entry of a context of this history.
+
+        Returns
+        -------
+        Entry or None
+            Entry with positions of the other history; None if the other history does not contain the
+            message.
+        """
+        # A copy is made by with_question, which appends one message.
+        return entry if entry.start < len(self) - 1 else None
+
     def __len__(self) -> int:
         """Return the number of messages."""
         return len(self.entries)
@@ -312,8 +332,8 @@ class RewriteCache:
     history : History
         History of the messages.
     parent : RewriteCache or None
-        Cache of the original history if ``history`` is a copy of it with an appended question, else
-        None. It is used for all messages except the question.
+        Cache of the original history if ``history`` is a copy of it, else None. It is used for all
+        messages that both contain.
     """
 
     def __init__(self, function: Rewrite, history: History, parent: RewriteCache | None) -> None:
@@ -334,16 +354,17 @@ class RewriteCache:
             New message and its number of tokens. If the function keeps the message: None and the
             number of tokens of the message.
         """
-        if self._parent is not None and entry.start < len(self._history) - 1:
-            # All messages except for the question are from the parent: see History.with_question.
-            return self._parent.apply(entry)
         message = entry.message
         # The same message can answer different tool calls, so a verbatim entry's key is its position.
         key = entry.start if entry.form is Form.VERBATIM else -id(message)
         known = self._known.get(key)
         if known is None:
-            made = self._function(message, self._history.calls_by_result.get(entry.start))
-            tokens = entry.tokens if made is None else self._history.counter.count_message(made)
             # Keep a reference to the message, so that its id is not reused for another object.
-            known = self._known[key] = (message, made, tokens)
+            known = self._known[key] = (message, *self._rewrite(entry))
         return known[1], known[2]
+
+    def _rewrite(self, entry: Entry) -> tuple[Message | None, int]:
+        if self._parent is not None and (same := self._history.entry_in_parent(entry)) is not None:
+            return self._parent.apply(same)
+        made = self._function(entry.message, self._history.calls_by_result.get(entry.start))
+        return made, entry.tokens if made is None else self._history.counter.count_message(made)

@@ -90,10 +90,14 @@ _UNITS: WeakKeyDictionary[History, tuple[list[int], list[int]]] = WeakKeyDiction
 
 def _units_of_history(history: History) -> tuple[list[int], list[int]]:
     """Return the first position of each unit, followed by the length, and the tokens of each unit."""
-    known, length = _UNITS.get(history), len(history)
-    if known is None or known[0][-1] != length:
-        bounds = [i for i, start in enumerate(history.unit_starts) if start == i]
+    bounds, tokens = _UNITS.setdefault(history, ([0], []))
+    known, length = bounds[-1], len(history)
+    if known < length:  # a live conversation grew; new results may extend or join its last units
+        starts, before = history.unit_starts, history.tokens_before
+        first = min(starts[known:])
+        del bounds[bisect_left(bounds, first) :]
+        bounds += [i for i in range(first, length) if starts[i] == i]
         bounds.append(length)
-        before = history.tokens_before
-        known = _UNITS[history] = bounds, [before[j] - before[i] for i, j in pairwise(bounds)]
-    return known
+        del tokens[bisect_left(bounds, first) :]
+        tokens += [before[j] - before[i] for i, j in pairwise(bounds[len(tokens) :])]
+    return bounds, tokens
