@@ -353,11 +353,13 @@ class Trace:
     """
 
     strategy: Strategy
-    "strategy that was replayed"
+    "strategy of the configuration"
     budget: Budget
     "budget of each request"
     context: Context
     "context after the last request; it records at which request each message was dropped or edited"
+    seeded_strategy: Strategy | None = None
+    "strategy that was replayed, if it differs from ``strategy`` by its seed; see ``other_draws``"
     tokens: list[int] = field(default_factory=list)
     "tokens of each request"
     message_counts: list[int] = field(default_factory=list)
@@ -387,6 +389,29 @@ class Trace:
     def draws(self) -> list[Trace]:
         """Trace itself, followed by the replays of the same configuration with other seeds."""
         return [self, *self.other_draws]
+
+    def add_request(self, sent: Context, prepared: PreparedRecording) -> None:
+        """Measure the next request.
+
+        Parameters
+        ----------
+        sent : Context
+            Context that the strategy returned: ``context`` or a copy of it.
+        prepared : PreparedRecording
+            Recording that is replayed.
+        """
+        self.tokens.append(sent.tokens + self.budget.fixed)
+        self.message_counts.append(len(sent.entries))
+        self.unchanged_prefix_tokens.append(sent.unchanged_tokens)
+        self.system_prompt_tokens.append(sent.system_tokens)
+        self.last_message_tokens.append(sent.entries[-1].tokens if sent.entries else 0)
+        if sent is not self.context:
+            entries = sent.entries.copy() if sent.is_persistent else sent.entries
+            self.forked_requests[self.context.request_index] = entries
+        if prepared.valid and not sent.maybe_invalid:
+            self.violation_counts.append(not _starts_validly(sent.entries, prepared.provider))
+        else:
+            self.violation_counts.append(len(find_violations(sent.messages, prepared.provider)))
 
 
 def replay_trace(
@@ -429,19 +454,8 @@ def replay_trace(
     for position in prepared.request_positions:
         _preview_probes(prepared, trace)
         context.advance(position)
-        sent = _apply_strategy(strategy, context, prepared.recording.id)
-        trace.tokens.append(sent.tokens + budget.fixed)
-        trace.message_counts.append(len(sent.entries))
-        trace.unchanged_prefix_tokens.append(sent.unchanged_tokens)
-        trace.system_prompt_tokens.append(sent.system_tokens)
-        trace.last_message_tokens.append(sent.entries[-1].tokens if sent.entries else 0)
-        if sent is not context:
-            entries = sent.entries.copy() if sent.is_persistent else sent.entries
-            trace.forked_requests[context.request_index] = entries
-        if prepared.valid and not sent.maybe_invalid:
-            trace.violation_counts.append(not _starts_validly(sent.entries, prepared.provider))
-        else:
-            trace.violation_counts.append(len(find_violations(sent.messages, prepared.provider)))
+        sent = apply_strategy(strategy, context, prepared.recording.id)
+        trace.add_request(sent, prepared)
         for name, observe in observers.items():
             trace.observations[name].append(observe(sent))
         context.commit_request(sent)
@@ -537,17 +551,34 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
         asked = prepared.probe_messages[number]
         oracle_info = EvidenceOracleInfo(context, prepared.probes[number], asked)
         apart = preview_question(context, asked, oracle_info)
-        sent = _apply_strategy(trace.strategy, apart, prepared.recording.id)
+        sent = apply_strategy(trace.strategy, apart, prepared.recording.id)
         context.budget_read = context.budget_read or apart.budget_read
         trace.preview_entries[number] = sent.entries
         trace.preview_ledgers[number].events = apart.events
         trace.preview_ledgers[number].model_calls = apart.model_calls
 
 
-def _apply_strategy(strategy: Strategy, context: Context, recording: str) -> Context:
-    """Apply a strategy to the context.
+def apply_strategy(strategy: Strategy, context: Context, recording: str) -> Context:
+    """Apply a strategy to the context before a request.
 
-    If it fails, raise ``StrategyError`` with the recording and the number of messages so far.
+    Parameters
+    ----------
+    strategy : Strategy
+        Strategy to apply.
+    context : Context
+        Context to edit.
+    recording : str
+        Id of the recording, for error messages.
+
+    Returns
+    -------
+    Context
+        Context to send: the same one, or a copy of it.
+
+    Raises
+    ------
+    StrategyError
+        If the strategy fails. The message has the recording and the number of messages so far.
     """
     try:
         sent: object = strategy(context)
@@ -611,7 +642,11 @@ def replay_traces(
                 trace = replace(blind[number], budget=budget)
             else:
                 trace, *others = (
-                    replace(replay_trace(prepared, seeded, budget, observers), strategy=strategy)
+                    replace(
+                        replay_trace(prepared, seeded, budget, observers),
+                        strategy=strategy,
+                        seeded_strategy=seeded,
+                    )
                     for seeded in seeded_strategies(strategy)
                 )
                 trace.other_draws = others

@@ -20,18 +20,44 @@ strategy. If the price of a model is unknown, the cost is nan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
-from ctxlab.tokens.models import CachePolicy
+from ctxlab.tokens.cache_timeline import CacheTimeline
 from ctxlab.tokens.prices import Prices
 
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
+
+
+class RequestTokens(NamedTuple):
+    """Tokens of requests that determine their price, as arrays of shape ``(traces, requests)``."""
+
+    sent: FloatArray
+    "all tokens of the request"
+    unchanged: FloatArray
+    "tokens of the leading messages that equal those of the previous request"
+    opening: FloatArray
+    "tokens of the leading system messages"
+    newest: FloatArray
+    "tokens of the last message"
+    reasoning: FloatArray
+    "tokens of the hidden reasoning that is sent back with the messages"
+
+    @classmethod
+    def of_traces(cls, traces: Sequence[Trace], reasoning: FloatArray) -> RequestTokens:
+        """Collect the tokens of the requests of several traces of equal length."""
+        names = ("tokens", "unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
+        sent, unchanged, opening, newest = (
+            np.array([getattr(trace, name) for trace in traces], np.float64) for name in names
+        )
+        return cls(sent, unchanged, opening, newest, reasoning)
 
 
 class CostMetric(Metric):
@@ -95,59 +121,130 @@ class CostMetric(Metric):
 
     @override
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
-        prices, cache, timeline = (
-            prepared.model.prices,
-            prepared.model.cache,
-            prepared.cache_timeline,
-        )
-        unlogged, reasoning = prepared.priced_fixed_tokens, _sum_reasoning(prepared, traces)
-        sent = np.array([trace.tokens for trace in traces], dtype=np.float64)
-        tokens = sent + unlogged + reasoning
-        # Tool definitions precede the messages, so the unchanged prefix includes them.
-        head = unlogged + prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
-        messages = sent - prepared.fixed_tokens
-        prefix = _reachable_prefix(cache, messages, traces)
-        # Reasoning is spread over the messages, so the prefix contains its share of it.
-        density = np.roll(reasoning / np.maximum(messages, 1), 1, axis=1)
-        prefix = head + np.floor(prefix * (1 + density))
-        opening = np.array([trace.system_prompt_tokens for trace in traces], dtype=np.float64)
-        shared = np.minimum(timeline.shared, head + opening)
-        cached = cache.cached_tokens(np.where(timeline.warm, prefix, shared))
-        rates = _rates_by_prompt_size(prices, tokens)
-        # Most providers charge nothing for writes. Their bills contain plain input instead.
-        is_written = (tokens >= cache.minimum) & (rates["cache_write"] > rates["input"])
-        rest = tokens - cached
-        long = rest * is_written * timeline.long_share
-        short = rest * is_written - long
-        plain = rest * ~is_written
-        own = np.zeros_like(tokens)
+        timeline, places = prepared.cache_timeline, prepared.request_positions
+        replays, order = distinct_replays(traces)
+        reasoning = [
+            sum_reasoning(trace, places, prepared.priced_reasoning_tokens) for trace in replays
+        ]
+        tokens = RequestTokens.of_traces(traces, np.array(reasoning)[order])
+        ledger = price_requests(prepared, tokens, timeline)
+        own = np.zeros_like(tokens.sent)
         for row, trace in enumerate(traces):
             for call in trace.context.model_calls:
                 own[row, call.request_index] += call.usd
-        cost = (
-            plain * rates["input"]
-            + cached * rates["cache_read"]
-            + short * rates["cache_write"]
-            + long * rates["cache_write_1h"]
-        )
-        cold = ~timeline.warm & (np.arange(tokens.shape[1]) > 0) & (cache.kind != "none")
-        output = np.broadcast_to(_output_tokens(prepared), tokens.shape)
-        unknown = 1.0 if prices.known else np.nan
+        cold = ~timeline.warm & (np.arange(len(places)) > 0) & (prepared.model.cache.kind != "none")
+        output = np.broadcast_to(_output_tokens(prepared), own.shape)
         return {
-            "priced_tokens": tokens,
-            "cached": cached,
-            "cache_write_5m": short,
-            "cache_write_1h": long,
-            "plain_input": plain,
-            "cold": np.broadcast_to(cold, tokens.shape).astype(np.float64),
-            "cost_usd": (cost + own) * unknown,
+            **{name: ledger[name] for name in _LEDGER},
+            "cold": np.broadcast_to(cold, own.shape).astype(np.float64),
+            "cost_usd": ledger["input_usd"] + own,
             "strategy_usd": own,
             "output": output,
-            "output_usd": output * rates["output"] * unknown,
+            "output_usd": output * ledger["output_rate"],
         }
 
 
 cost = CostMetric()
+
+_LEDGER = ("priced_tokens", "cached", "cache_write_5m", "cache_write_1h", "plain_input")
+
+
+def price_requests(
+    prepared: PreparedRecording, tokens: RequestTokens, timeline: CacheTimeline
+) -> dict[str, FloatArray]:
+    """Compute what requests read from the prompt cache, what they write to it, and their price.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        Recording with the model, whose prices and cache rules apply, and the unlogged tokens.
+    tokens : RequestTokens
+        Tokens of the requests.
+    timeline : CacheTimeline
+        State of the cache at each request.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray of shape (traces, requests)
+        ``priced_tokens``, ``cached``, ``cache_write_5m``, ``cache_write_1h`` and ``plain_input`` as in
+        the metric ``cost``; ``input_usd``, the price of the input without calls of the strategy;
+        and ``output_rate``, the price of an output token. Prices are nan if they are unknown.
+    """
+    prices, cache = prepared.model.prices, prepared.model.cache
+    unlogged, reasoning = prepared.priced_fixed_tokens, tokens.reasoning
+    total = tokens.sent + unlogged + reasoning
+    # Tool definitions precede the messages, so the unchanged prefix includes them.
+    head = unlogged + prepared.fixed_tokens - prepared.counter.REPLY_TOKENS
+    messages = tokens.sent - prepared.fixed_tokens
+    before = [np.roll(each, 1, axis=1) for each in (tokens.opening, messages, tokens.newest)]
+    prefix = cache.readable_prefix(tokens.unchanged, *before)
+    # Reasoning is spread over the messages, so the prefix contains its share of it.
+    density = np.roll(reasoning / np.maximum(messages, 1), 1, axis=1)
+    prefix = head + np.floor(prefix * (1 + density))
+    shared = np.minimum(timeline.shared, head + tokens.opening)
+    cached = cache.cached_tokens(np.where(timeline.warm, prefix, shared))
+    rates = _rates_by_prompt_size(prices, total)
+    # Most providers charge nothing for writes. Their bills contain plain input instead.
+    is_written = (total >= cache.minimum) & (rates["cache_write"] > rates["input"])
+    rest = total - cached
+    long = rest * is_written * timeline.long_share
+    short = rest * is_written - long
+    plain = rest * ~is_written
+    cost = (
+        plain * rates["input"]
+        + cached * rates["cache_read"]
+        + short * rates["cache_write"]
+        + long * rates["cache_write_1h"]
+    )
+    unknown = 1.0 if prices.known else np.nan
+    return {
+        "priced_tokens": total,
+        "cached": cached,
+        "cache_write_5m": short,
+        "cache_write_1h": long,
+        "plain_input": plain,
+        "input_usd": cost * unknown,
+        "output_rate": np.broadcast_to(rates["output"] * unknown, total.shape),
+    }
+
+
+def sum_reasoning(
+    trace: Trace, request_positions: Sequence[int], reasoning: Mapping[int, int]
+) -> FloatArray:
+    """Sum the hidden reasoning that is sent back with the messages of each request.
+
+    Only messages that stand verbatim in the request keep their reasoning.
+
+    Parameters
+    ----------
+    trace : Trace
+        Requests of one replay.
+    request_positions : sequence of int
+        Number of messages of the history before each request.
+    reasoning : mapping of int to int
+        Tokens of the reasoning of messages, by position in the history.
+
+    Returns
+    -------
+    numpy.ndarray of shape (requests,)
+        Tokens of each request.
+    """
+    requests = len(request_positions)
+    if not reasoning:
+        return np.zeros(requests)
+    places, tokens = np.array(list(reasoning)), np.array(list(reasoning.values()), np.float64)
+    first = np.searchsorted(request_positions, places, side="right")
+    dropped: npt.NDArray[np.int64] = np.array(trace.context.dropped_at)[places]
+    last = np.clip(dropped, first, requests)
+    added = np.bincount(first, tokens, requests + 1) - np.bincount(last, tokens, requests + 1)
+    sums: FloatArray = added[:requests].cumsum()
+    if trace.forked_requests:
+        by_position = np.zeros(len(trace.context.history))
+        by_position[places] = tokens
+        for request, entries in trace.forked_requests.items():
+            there = [entry.start for entry in entries if entry.form is Form.VERBATIM]
+            sums[request] = by_position[there].sum()
+    return sums
 
 
 def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> dict[str, FloatArray]:
@@ -157,45 +254,6 @@ def _rates_by_prompt_size(prices: Prices, tokens: FloatArray) -> dict[str, Float
     return {
         name: np.array([getattr(rates, name) for rates in prices.tiers])[tier] for name in _RATES
     }
-
-
-def _reachable_prefix(cache: CachePolicy, whole: FloatArray, traces: Sequence[Trace]) -> FloatArray:
-    """Return the number of leading tokens of each request that a warm cache can serve.
-
-    ``whole`` contains the total number of tokens of the messages of each request.
-    """
-    unchanged, opening, newest = (
-        np.array([getattr(trace, name) for trace in traces], dtype=np.float64)
-        for name in ("unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
-    )
-    before = [np.roll(each, 1, axis=1) for each in (opening, whole, newest)]
-    found: FloatArray = cache.readable_prefix(unchanged, *before)
-    return found
-
-
-def _sum_reasoning(prepared: PreparedRecording, traces: Sequence[Trace]) -> FloatArray:
-    """Return the tokens of the hidden reasoning that is sent back with the messages of each request.
-
-    Only messages that stand verbatim in the request keep their reasoning.
-    """
-    replays, order = distinct_replays(traces)
-    requests = len(prepared.request_positions)
-    known = prepared.priced_reasoning_tokens
-    if not known:
-        return np.zeros((len(order), requests))
-    places, tokens = np.array(list(known)), np.array(list(known.values()), np.float64)
-    first = np.searchsorted(prepared.request_positions, places, side="right")
-    by_position = np.zeros(len(prepared.history))
-    by_position[places] = tokens
-    sums = np.zeros((len(replays), requests))
-    for row, trace in zip(sums, replays, strict=True):
-        last = np.clip(np.array(trace.context.dropped_at)[places], first, requests)
-        added = np.bincount(first, tokens, requests + 1) - np.bincount(last, tokens, requests + 1)
-        row[:] = added[:requests].cumsum()
-        for request, entries in trace.forked_requests.items():
-            there = [entry.start for entry in entries if entry.form is Form.VERBATIM]
-            row[request] = by_position[there].sum()
-    return sums[order]
 
 
 def _output_tokens(prepared: PreparedRecording) -> FloatArray:
