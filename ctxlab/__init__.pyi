@@ -15,6 +15,7 @@ from .evaluation.describe import describe as describe
 from .evaluation.experiment import evaluate as evaluate
 from .evaluation.gate import run_gate as run_gate
 from .evaluation.metrics import per_request_metric as per_request_metric
+from .evaluation.metrics.closed_loop import ClosedLoopMetric as ClosedLoopMetric
 from .evaluation.plots import plot_context_map as plot_context_map
 from .evaluation.plots import plot_frontier as plot_frontier
 from .evaluation.plots import plot_survival as plot_survival

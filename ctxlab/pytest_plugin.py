@@ -161,7 +161,7 @@ def _replay_once(
     from ctxlab._utils.humanize import parse_limit
     from ctxlab.errors import SpecError
     from ctxlab.evaluation.experiment import evaluate
-    from ctxlab.evaluation.metrics import METRICS
+    from ctxlab.evaluation.metrics import DEFAULT_METRICS
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
     from ctxlab.strategies import as_strategy, parse_strategy
@@ -184,7 +184,7 @@ def _replay_once(
             limit,
             model,
             **options,
-            metrics=tuple(METRICS),
+            metrics=DEFAULT_METRICS,
             data=paths,
             progress=False,
             project=folder,

@@ -26,9 +26,9 @@ from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.experiment import StrategyLike, evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
-from ctxlab.evaluation.metrics.recall import measure_need_visibility
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.references import ORIGINS
+from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.types import Recording
 

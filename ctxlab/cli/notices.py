@@ -91,9 +91,9 @@ def note_missing_metrics(spec: Spec, results: Results) -> None:
     results : Results
         Results of the replay.
     """
-    from ctxlab.evaluation.metrics import METRICS
+    from ctxlab.evaluation.metrics import DEFAULT_METRICS
 
-    named = spec.metrics if set(spec.metrics) < set(METRICS) else ()
+    named = () if {*spec.metrics} >= {*DEFAULT_METRICS} else spec.metrics
     for metric, column, why in (
         ("probes", "questions", "the metric probes was not measured: no recording contains probes; "
          "use LoCoMo, LongMemEval or native recordings with probes"),

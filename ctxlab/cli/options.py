@@ -247,6 +247,25 @@ class Options:
         "Metric to measure; ctxlab metrics lists the names. May be repeated. Default: all metrics.",
         autocompletion=complete_from(_metric_names),
     )
+    closed_loop: bool = flag(
+        "--closed-loop",
+        "Also replay each configuration with an agent that repeats tool calls to fetch what it needs "
+        "and no longer holds, and add the cost of these requests.",
+    )
+    max_refetches: int | None = option(
+        "--max-refetches K",
+        "With --closed-loop: maximum number of repeated calls before one action. Default: 5.",
+    )
+    repeatable: list[str] | None = option(
+        "--repeatable NAME",
+        "With --closed-loop: a tool, or a shell command by its first words ('$ kubectl get'), that the "
+        "agent can repeat; '!NAME' for one that it cannot. May be repeated. ctxlab knows the read-only "
+        "tools of common agents.",
+    )
+    latency: float | None = option(
+        "--latency SECONDS",
+        "With --closed-loop: assumed time of one request, in seconds. Default: 5.",
+    )
     calls: str | None = option(
         f"--cache-mode {'|'.join(_CACHE_MODES)}",
         "Source of model replies. auto reads the cache .ctxlab/calls and calls the model if a reply "
@@ -316,7 +335,7 @@ class Options:
         from ctxlab.evaluation.spec import Spec
 
         given = {name: getattr(self, name, None) for name in Spec.__struct_fields__}
-        found = {name: value for name, value in given.items() if value not in (None, [])}
+        found = {k: v for k, v in given.items() if v is not None and v is not False and v != []}
         return {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
 
     def spec(self, **defaults: Any) -> Spec:

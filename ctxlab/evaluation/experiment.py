@@ -20,8 +20,9 @@ from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.draws import average_draws, sum_draws
 from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
-from ctxlab.evaluation.metrics import METRICS, Metric
+from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.base import FloatArray
+from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
@@ -54,7 +55,8 @@ def evaluate(
     reserve: int = 0,
     cache_ttl: CacheTtl = "recorded",
     fixed: int | Literal["recorded"] = "recorded",
-    metrics: str | Metric | Iterable[str | Metric] = tuple(METRICS),
+    metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
+    closed_loop: bool | ClosedLoopMetric = False,
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
@@ -84,7 +86,11 @@ def evaluate(
     fixed : int or "recorded", default "recorded"
         Unlogged tokens per request that the cost includes; see the same class.
     metrics : str, Metric or iterable of them, optional
-        Metrics to compute; all built-in metrics if left out.
+        Metrics to compute; all built-in metrics but ``closed_loop`` if left out.
+    closed_loop : bool or ClosedLoopMetric, default False
+        Also replay each configuration with an agent that fetches again what it needs and no longer
+        holds (see ``ctxlab.evaluation.closed_loop``). Pass a ``ClosedLoopMetric`` to change its
+        settings.
     data : sequence of str, optional
         Paths or names of the data, stored in the manifest.
     workers : int, optional
@@ -116,6 +122,9 @@ def evaluate(
     """
     check_recordings(recordings)
     costs = CostSettings(cache_ttl, fixed)
+    if closed_loop:
+        loop = METRICS["closed_loop"] if closed_loop is True else closed_loop
+        metrics = [*_as_list(metrics), loop]
     grid = ExperimentGrid.from_arguments(
         strategies, limits, model, reserve, metrics, profile, project, costs
     )
@@ -212,7 +221,7 @@ class ExperimentGrid:
             find_model(model)  # warns if the model is unknown
         measures = list(_as_list(metrics))
         made = tuple(map(_resolve_metric, measures))
-        names = tuple(m if isinstance(m, str) else type(m).__name__ for m in measures)
+        names = tuple(m if isinstance(m, str) else _metric_name(m) for m in measures)
         model_choice = ModelChoice.from_options(model, profile, project)
         return cls(unique, bounds, reserve, model_choice, made, names, costs=costs)
 
@@ -220,6 +229,18 @@ class ExperimentGrid:
     def configurations(self) -> list[tuple[str, float]]:
         """Strategy (as a string) and limit of each configuration, ordered by limit, then by strategy."""
         return [(repr(s), limit) for limit in self.limits for s in self.strategies]
+
+    @property
+    def _closed_loop_settings(self) -> dict[str, Any]:
+        """Settings of the closed loop by name of the field in a ``Spec``; empty without it."""
+        for metric in self.metrics:
+            if isinstance(metric, ClosedLoopMetric):
+                return {
+                    "max_refetches": metric.max_refetches,
+                    "latency": metric.latency,
+                    "repeatable": list(metric.repeatable),
+                }
+        return {}
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
@@ -346,6 +367,7 @@ class ExperimentGrid:
                 "cache_ttl": self.costs.cache_ttl,
                 "fixed": self.costs.fixed,
                 "metrics": list(self.metric_names),
+                **self._closed_loop_settings,
             },
             "tokens": {name: self.model_choice.accuracy_note_for(name) for name in used},
             "prices": {
@@ -418,6 +440,10 @@ def resolve_strategy(strategy: StrategyLike) -> Strategy:
 
 def _resolve_metric(metric: str | Metric) -> Metric:
     return METRICS[require_known("metric", metric, METRICS)] if isinstance(metric, str) else metric
+
+
+def _metric_name(metric: Metric) -> str:
+    return "closed_loop" if isinstance(metric, ClosedLoopMetric) else type(metric).__name__
 
 
 def _message_count(recording: Recording) -> int:

@@ -17,7 +17,7 @@ from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.experiment import StrategyLike, measure_metrics, resolve_strategy
-from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS
 from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
@@ -46,7 +46,9 @@ class Replay:
     @cached_property
     def requests(self) -> pd.DataFrame:
         """Table with one row per request: position in the recording and the columns of each metric."""
-        columns = measure_metrics(METRICS.values(), self.prepared, [self.trace]).items()
+        columns = measure_metrics(
+            [METRICS[name] for name in DEFAULT_METRICS], self.prepared, [self.trace]
+        ).items()
         places = {"position": self.prepared.request_positions}
         frame = pd.DataFrame({**places, **{name: column[0] for name, column in columns}})
         return frame.rename_axis("request")

@@ -346,7 +346,7 @@ class Results:
         for score in self.scores:
             columns[score.name] = _compute_score(score, sums, groups, score.name)
             if score.interval:
-                parts = [self.cluster_sums(name, sums.index) for name in (score.column, score.per)]
+                parts = [self.cluster_sums(name, sums.index) for name in score.run_columns]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 columns[f"{score.name}_low"], columns[f"{score.name}_high"] = low, high
                 if draws := self.manifest.get("draws"):

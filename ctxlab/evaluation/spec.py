@@ -32,7 +32,12 @@ from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
 from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
-from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
+from ctxlab.evaluation.metrics.closed_loop import (
+    LATENCY_SECONDS,
+    MAX_REFETCHES,
+    ClosedLoopMetric,
+)
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.formats import FORMATS, LoadReport, OnError, OnSkip, load
 from ctxlab.formats.filters import parse_condition
@@ -55,7 +60,7 @@ from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
 
-_LIST_KEYS = ("data", "where", "strategies", "limits", "metrics")
+_LIST_KEYS = ("data", "where", "strategies", "limits", "metrics", "repeatable")
 "keys with a list as value; a file may give a single value instead"
 
 
@@ -105,8 +110,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     fixed: int | Literal["recorded"] = "recorded"
     """unlogged tokens of each request (system prompt and tool definitions) that its cost includes;
     ``recorded`` estimates them from the bills of each recording"""
-    metrics: tuple[str, ...] = tuple(METRICS)
+    metrics: tuple[str, ...] = DEFAULT_METRICS
     "names of the metrics to compute"
+    closed_loop: bool = False
+    """True to add the metric ``closed_loop``: the agent fetches again what it needs and no longer
+    holds"""
+    max_refetches: int = MAX_REFETCHES
+    "maximum number of repeated calls before one action in the closed loop"
+    repeatable: tuple[str, ...] = ()
+    "further tools and commands that the agent can repeat in the closed loop, or cannot (``!NAME``)"
+    latency: float = LATENCY_SECONDS
+    "assumed time of one request in the closed loop, in seconds"
     min_recall: float = 0.95
     "minimum of the headline recall score, as a share of its value for full history"
     profiles: tuple[TokenProfile, ...] | None = None
@@ -128,7 +142,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         put = msgspec.structs.force_setattr
         put(self, "strategies", tuple(dict.fromkeys(texts)))
         put(self, "limits", tuple(dict.fromkeys(map(parse_limit, self.limits))))
-        put(self, "metrics", tuple(dict.fromkeys(self.metrics)))
+        loop = ("closed_loop",) if self.closed_loop else ()
+        put(self, "metrics", tuple(dict.fromkeys((*self.metrics, *loop))))
         for key in ("data", "strategies", "limits", "metrics"):
             if not getattr(self, key):
                 what = "file or folder" if key == "data" else "value"
@@ -141,6 +156,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         with prefix_errors("metrics"):
             for name in self.metrics:
                 require_known("metric", name, METRICS)
+        self._closed_loop_metric()
         for condition in self.where:
             parse_condition(condition)
         if self.format is not None:
@@ -155,6 +171,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         CostSettings(self.cache_ttl, self.fixed)  # raises SpecError if a value is invalid
         if not 0 <= self.min_recall <= 1:
             raise SpecError(f"min_recall: expected a share from 0 to 1, got {self.min_recall:g}")
+
+    def _closed_loop_metric(self) -> ClosedLoopMetric:
+        return ClosedLoopMetric(self.max_refetches, self.latency, self.repeatable)
+
+    @property
+    def chosen_metrics(self) -> tuple[Metric, ...]:
+        """Metrics to compute, with their settings."""
+        return tuple(
+            self._closed_loop_metric() if name == "closed_loop" else METRICS[name]
+            for name in self.metrics
+        )
 
     @property
     def strategy_models(self) -> tuple[str, ...]:
@@ -317,7 +344,8 @@ def run_experiment(
         reserve=spec.reserve,
         cache_ttl=spec.cache_ttl,
         fixed=spec.fixed,
-        metrics=spec.metrics,
+        metrics=[name for name in spec.metrics if name != "closed_loop"],
+        closed_loop="closed_loop" in spec.metrics and spec._closed_loop_metric(),
         progress=progress,
         profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.strategy_models else None,

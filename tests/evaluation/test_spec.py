@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab.errors import CtxlabError, ReadError, SpecError
-from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics import DEFAULT_METRICS
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.spec import Spec, is_spec, read_spec, run_experiment
 from ctxlab.formats import write
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     spec = read_spec(toml(tmp_path, 'data = ["logs"]'))
     assert spec.strategies == DEFAULT_LINEUP
-    assert spec.metrics == tuple(METRICS)
+    assert spec.metrics == DEFAULT_METRICS
     assert (spec.model, spec.reserve, spec.min_recall) == (None, 0, 0.95)
 
 

@@ -37,7 +37,9 @@ _MIN_RESAMPLES = 1000
 
 
 @with_options(
-    "limits model reserve cache_ttl fixed" + READING + " on_error out json no_progress",
+    "limits model reserve cache_ttl fixed closed_loop max_refetches repeatable latency"
+    + READING
+    + " on_error out json no_progress",
     out="Save the replay as a run in this folder.",
 )
 def command(

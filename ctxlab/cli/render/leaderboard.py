@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
+from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
@@ -69,8 +70,13 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
     """
     board = results.leaderboard()
     table = board_table(results, board, _score_columns(results, board))
-    text = table.render(*_notes(results, board, table.legend))
-    return show.with_conclusion(text, results.verdict(min_recall))
+    parts = [table.render(*_notes(results, board, table.legend))]
+    for title in dict.fromkeys(score.section for score in results.scores if score.section):
+        columns = _score_columns(results, board, title)
+        below = board_table(results, board, columns)
+        parts.append(show.render_to_text(Text(title, "bold")))
+        parts.append(below.render(below.legend))
+    return show.with_conclusion("\n\n".join(parts), results.verdict(min_recall))
 
 
 def leaderboard_markdown(results: Results) -> str:
@@ -89,7 +95,11 @@ def leaderboard_markdown(results: Results) -> str:
     """
     board = results.leaderboard()
     columns = [
-        *_score_columns(results, board),
+        *(
+            column
+            for section in dict.fromkeys(score.section for score in results.scores)
+            for column in _score_columns(results, board, section)
+        ),
         *frame_columns(board, _spread_figures(results, board)),
     ]
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
@@ -189,9 +199,10 @@ def describe_limit(limit: float) -> str:
     return f"{limit:,.0f} tokens"
 
 
-def _score_columns(results: Results, board: pd.DataFrame) -> list[Column]:
-    """Return the columns of all scores that have a heading and at least one value to show."""
-    return frame_columns(board, [_figure(score) for score in results.scores if score.heading])
+def _score_columns(results: Results, board: pd.DataFrame, section: str = "") -> list[Column]:
+    """Return the columns of a section's scores that have a heading and at least one value to show."""
+    scores = [s for s in results.scores if s.heading and s.section == section]
+    return frame_columns(board, map(_figure, scores))
 
 
 def _spread_figures(results: Results, board: pd.DataFrame) -> list[Figure]:
@@ -211,7 +222,7 @@ def _spread_figures(results: Results, board: pd.DataFrame) -> list[Figure]:
 def _figure(score: Score) -> Figure:
     """Return the print settings of a score's column, which depend on the score's unit and heading."""
     drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
-    written: Any = "usd" if score.unit == "USD" else "count"
+    written: Any = {"USD": "usd", "per request": "percent"}.get(score.unit, "count")
     if score.unit == "share":
         head = score.heading
         written = "interval" if "(95 %)" in head else "percent" if "%" in head else "share"

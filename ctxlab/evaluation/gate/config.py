@@ -31,7 +31,6 @@ import msgspec
 
 from ctxlab._utils.humanize import parse_limit, parse_quantity
 from ctxlab.errors import SpecError, UnknownName, require_known
-from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.spec import Spec, prefix_errors, read_spec, read_table
 from ctxlab.strategies import parse_strategy
@@ -261,7 +260,7 @@ def _parse_experiment(path: Path, name: str, table: Mapping[str, Any]) -> GateEx
     file = _get_value(table, "file", f"{name}.toml")
     with prefix_errors("file"):
         spec = read_spec(path.parent / file)
-    scores = [score for metric in spec.metrics for score in METRICS[metric].scores]
+    scores = [score for metric in spec.chosen_metrics for score in metric.scores]
     shared, limits = parse_bounds(table, scores), table.get("limits", spec.limits)
     budgets: list[GateBudget] = []
     written: list[str] = []

@@ -9,6 +9,7 @@ from ctxlab.evaluation.metrics.base import Column, Metric, Score, per_request_me
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 
 __all__ = [
+    "DEFAULT_METRICS",
     "FAR_TOKENS",
     "METRICS",
     "Column",
@@ -26,6 +27,7 @@ _MODULES = {
     "probes": "probes",
     "canaries": "canaries",
     "compactions": "compactions",
+    "closed_loop": "closed_loop",
 }
 """Name of the module that defines each metric, by metric name."""
 
@@ -33,6 +35,9 @@ METRICS: dict[str, Metric] = {
     name: getattr(import_module(f"{__name__}.{module}"), name) for name, module in _MODULES.items()
 }
 """All metrics, by name. They use the prices and API rules of each recording's model."""
+
+DEFAULT_METRICS = tuple(name for name in METRICS if name != "closed_loop")
+"""Names of the metrics that an evaluation computes by default; the closed loop replays once more."""
 
 
 def register_metric(name: str, metric: Metric) -> None:

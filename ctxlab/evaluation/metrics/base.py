@@ -72,6 +72,9 @@ class Score:
     contains another ``%``."""
     legend: str = ""
     "explanation of the heading, printed below the leaderboard"
+    section: str = ""
+    """title of the table in which the score is printed below the leaderboard; empty for the leaderboard
+    itself"""
 
     @property
     def run_columns(self) -> tuple[str, ...]:
@@ -196,7 +199,7 @@ class Score:
         """
         return cls(name, meaning, unit, "sum", column or name, better=better)
 
-    def printed(self, heading: str, legend: str = "") -> Score:
+    def printed(self, heading: str, legend: str = "", section: str = "") -> Score:
         """Return a copy of the score that is shown in the printed leaderboard.
 
         Parameters
@@ -205,13 +208,15 @@ class Score:
             Heading of the score's column, in two lines; see ``Score.heading``.
         legend : str, optional
             Explanation of the heading, printed below the leaderboard.
+        section : str, optional
+            Title of the table below the leaderboard that shows the score; empty for the leaderboard.
 
         Returns
         -------
         Score
-            Copy with this heading and legend.
+            Copy with this heading, legend and section.
         """
-        return replace(self, heading=heading, legend=legend)
+        return replace(self, heading=heading, legend=legend, section=section)
 
 
 def divide_sums(numerators: FloatArray, denominators: FloatArray) -> FloatArray:

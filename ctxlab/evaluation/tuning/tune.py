@@ -78,7 +78,8 @@ def tune(
         Share of the clusters that the search does not use, so that the frontier can be evaluated on
         them. With 0, the frontier is evaluated on the recordings that were used to find it.
     objective : (str, str), default ("cost_usd", HEADLINE_SCORE)
-        Names of two scores: a cost (lower is better) and a gain (higher is better).
+        Names of two scores: a cost (lower is better) and a gain (higher is better). With a score of
+        the closed loop, such as ``closed_usd``, each configuration is replayed in a closed loop.
     trials : int, optional
         Number of configurations to draw at random. None searches all of them.
     eta : float, default 2
@@ -143,6 +144,7 @@ def tune(
         reserve=reserve,
         cache_ttl=cache_ttl,
         fixed=fixed,
+        closed_loop=not {s.name for s in METRICS["closed_loop"].scores}.isdisjoint(objective),
         data=data,
         workers=workers,
         progress=progress,
