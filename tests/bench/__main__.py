@@ -15,6 +15,7 @@ import sys
 
 import bills
 import chunks
+import closed_loop
 import counts
 import linear
 import process
@@ -30,6 +31,10 @@ GROUPS: dict[str, tuple[str, Group]] = {
     ),
     "window": ("2  A window of the newest 32k tokens over 3,000 messages", replay.window),
     "linear": ("3  Time grows at most linearly with the length", linear.replays),
+    "closed": (
+        "3  The closed loop takes at most 2.5 × the time of the open loop",
+        closed_loop.loops,
+    ),
     "counts": ("4  Token counts equal those of one pass over the rendered request", counts.exact),
     "start": ("5  Programs start quickly", process.start),
     "memory": ("6  Recordings are read one at a time", process.memory),

@@ -63,7 +63,7 @@ def replays(quick: bool) -> Iterator[Line]:
     yield _a_message(f"window 32k, counted, a message: {long:,} over 3,000", at)
 
     # At these lengths all windows are full, and so are the 20,000 tokens of user messages in Codex.
-    ready = {n: _Ready(recordings[n]) for n in (middle, long)}
+    ready = {n: Ready(recordings[n]) for n in (middle, long)}
     gc.freeze()  # collect only objects that the replays create
     yield Line(f"replay alone, 32k, a message: at {middle:,}, {long:,}", "last / first")
     for text in every(quick):
@@ -79,7 +79,7 @@ def _a_message(what: str, seconds: dict[int, list[float]]) -> Line:
     return Line(what, f"{figures} µs", ratio(long, short), 1.5)
 
 
-class _Ready:
+class Ready:
     """A recording with token counts and needs computed in advance, to time only the replay."""
 
     def __init__(self, recording: Recording) -> None:
@@ -87,10 +87,15 @@ class _Ready:
         self.recording, self.known = recording, {id(m): count(m) for m in recording.messages}
         self.needs = PreparedRecording(recording, _Known(self.known)).needs
 
-    def seconds(self, strategy: Strategy) -> float:
-        """Return the seconds of a replay that starts with empty caches."""
+    def prepare(self) -> PreparedRecording:
+        """Return the recording ready for a replay, with empty caches."""
         prepared = PreparedRecording(self.recording, _Known(self.known))
         vars(prepared)["needs"] = self.needs
+        return prepared
+
+    def seconds(self, strategy: Strategy) -> float:
+        """Return the seconds of a replay that starts with empty caches."""
+        prepared = self.prepare()
         forget()
         start = perf_counter()
         replay_trace(prepared, strategy, prepared.make_budget(LIMIT))
@@ -104,7 +109,7 @@ class _Known(TokenCounter):
         super().__init__("gpt-4o")
         self._known = known
 
-    def message(self, message: Message) -> int:
+    def count_message(self, message: Message) -> int:
         tokens = self._known.get(id(message))
         return super().count_message(message) if tokens is None else tokens
 
@@ -113,7 +118,7 @@ _SLOW = 10.0
 "A strategy whose replay takes more seconds is measured only once."
 
 
-def _alone(text: str, ready: dict[int, _Ready], rounds: int) -> dict[int, list[float]]:
+def _alone(text: str, ready: dict[int, Ready], rounds: int) -> dict[int, list[float]]:
     taken: dict[int, list[float]] = {n: [] for n in ready}
     for _ in range(rounds):
         for n, recording in ready.items():
