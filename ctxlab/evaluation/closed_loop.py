@@ -65,14 +65,29 @@ class Refetch(NamedTuple):
     """
 
     call: Message
+    "assistant message with only this call"
     call_tokens: int
+    "tokens of ``call``"
     result: Message
+    "result of the call"
     result_tokens: int
+    "tokens of ``result``"
     named: frozenset[int]
     "indices of the needed entities that the call itself mentions"
 
     def with_id(self, call_id: str) -> tuple[Message, Message]:
-        """Return the call and the result with an id."""
+        """Return the call and the result with an id.
+
+        Parameters
+        ----------
+        call_id : str
+            Id of the repeated call.
+
+        Returns
+        -------
+        tuple of (Message, Message)
+            Messages to append.
+        """
         call = structs.replace(self.call.tool_calls[0], id=call_id)
         asked = structs.replace(self.call, tool_calls=(call,))
         return asked, structs.replace(self.result, tool_call_id=call_id)
@@ -143,11 +158,37 @@ class RefetchIndex:
         return edits, writes
 
     def is_changed(self, source: int, position: int) -> bool:
-        """Return whether the file that a call read was edited between its result and a position."""
+        """Return whether the file that a call read was edited between its result and a position.
+
+        Parameters
+        ----------
+        source : int
+            Position of the result.
+        position : int
+            Position of a later message.
+
+        Returns
+        -------
+        bool
+            True if a recorded call between them edited or wrote the file.
+        """
         return self._has_change(self._edits, source, position)
 
     def is_rewritten(self, source: int, position: int) -> bool:
-        """Return whether the file that a call read was written anew, so that its content is unknown."""
+        """Return whether the file that a call read was written anew, so that its content is unknown.
+
+        Parameters
+        ----------
+        source : int
+            Position of the result.
+        position : int
+            Position of a later message.
+
+        Returns
+        -------
+        bool
+            True if a recorded call between them wrote the whole file.
+        """
         return self._has_change(self._writes, source, position)
 
     def _has_change(self, changes: dict[str, list[int]], source: int, position: int) -> bool:
@@ -162,8 +203,19 @@ class RefetchIndex:
     ) -> int:
         """Return the result that is the source of most missing needs, the newest of several.
 
-        Results in ``repeated`` and results whose file was rewritten before ``position`` are left out.
-        The value is -1 if there is none.
+        Parameters
+        ----------
+        missing : sequence of RequestNeed
+            Needs that the request does not hold.
+        position : int
+            Position of the recorded action. Results whose file was rewritten before it are left out.
+        repeated : sequence of int
+            Positions of results that were fetched for this action already; they are left out.
+
+        Returns
+        -------
+        int
+            Position of the result; -1 if there is none.
         """
         counts = Counter(need.source for need in missing if need.source >= 0)
         for source in sorted(counts, key=lambda each: (-counts[each], -each)):
@@ -172,7 +224,18 @@ class RefetchIndex:
         return -1
 
     def refetch(self, source: int) -> Refetch:
-        """Return the messages that repeat the call of a recorded result."""
+        """Return the messages that repeat the call of a recorded result.
+
+        Parameters
+        ----------
+        source : int
+            Position of the result.
+
+        Returns
+        -------
+        Refetch
+            Call and result, with their tokens.
+        """
         if source not in self._refetches:
             recorded = self._history.entries[source]
             call = self._history.calls_by_result[source]

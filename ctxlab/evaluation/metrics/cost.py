@@ -52,7 +52,20 @@ class RequestTokens(NamedTuple):
 
     @classmethod
     def of_traces(cls, traces: Sequence[Trace], reasoning: FloatArray) -> RequestTokens:
-        """Collect the tokens of the requests of several traces of equal length."""
+        """Collect the tokens of the requests of several traces of equal length.
+
+        Parameters
+        ----------
+        traces : sequence of Trace
+            Traces with equally many requests.
+        reasoning : numpy.ndarray of shape (traces, requests)
+            Tokens of the hidden reasoning, see ``sum_reasoning``.
+
+        Returns
+        -------
+        RequestTokens
+            Arrays of shape ``(traces, requests)``.
+        """
         names = ("tokens", "unchanged_prefix_tokens", "system_prompt_tokens", "last_message_tokens")
         sent, unchanged, opening, newest = (
             np.array([getattr(trace, name) for trace in traces], np.float64) for name in names
