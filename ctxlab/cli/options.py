@@ -244,7 +244,8 @@ class Options:
     )
     metrics: list[str] | None = option(
         "--metric NAME",
-        "Metric to measure; ctxlab metrics lists the names. May be repeated. Default: all metrics.",
+        "Metric to measure; ctxlab metrics lists the names. May be repeated. Default: all metrics but "
+        "closed_loop.",
         autocompletion=complete_from(_metric_names),
     )
     closed_loop: bool = flag(

@@ -44,6 +44,7 @@ def command(
     ctxlab eval                                      run the built-in example experiment
     ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
     ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
+    ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
     ctxlab eval runs/a                               repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is

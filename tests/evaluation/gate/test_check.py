@@ -97,6 +97,18 @@ def test_what_is_as_it_was_holds(project: Path) -> None:
     assert all(f.difference == 0 for f in gate.findings if f.bound.kind == "margin")
 
 
+def test_scores_of_the_closed_loop_can_have_bounds(project: Path) -> None:
+    change(project, "data =", "closed_loop = true\ndata =", "logs.toml")
+    bounds = "max = { refetch_rate = 0.001, invalid_rate = 0 }"
+    change(project, "max = { overflow_rate = 0, invalid_rate = 0 }", bounds)
+    change(project, 'margin = { recall_far_held = 0.02, tokens_mean = "1 %" }', "")
+    change(project, MASKING, "sliding_window(messages=6)")
+    failed = [
+        each for each in run_gate(project / "budgets.toml").findings if each.outcome == "worse"
+    ]
+    assert {each.score.name for each in failed} == {"refetch_rate"}
+
+
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
