@@ -85,7 +85,8 @@ def test_each_row_is_what_a_replay_alone_measures(
     specs, limits = ("full", "observation_mask(1) | panic()", "oracle"), (150, 0.5)
     if not any(r.request_positions for r in recordings):
         return
-    found = run(*recordings, strategies=specs, limits=limits, reserve=reserve).requests
+    settings = {"strategies": specs, "limits": limits, "reserve": reserve}
+    found = run(*recordings, **settings, metrics=tuple(METRICS)).requests
     rows = []
     for messages in few:
         prepared = PreparedRecording(Recording("r", messages), counter)
