@@ -196,7 +196,8 @@ class _TraceMarker:
             return
         if request not in self.fork_rows:
             self.fork_rows[request] = _ForkRows.of(self.needs, here)
-        own, similar = self.fork_rows[request][:2]
+        rows = self.fork_rows[request]
+        own, similar = rows.own, rows.similar
         verbatim, pointer = np.zeros((2, len(self.needs.history)), dtype=bool)
         edited = [e for e in entries if e.form is not Form.VERBATIM or e.is_aggregate]
         whole = [e.start for e in entries if e.form is Form.VERBATIM and not e.is_aggregate]
@@ -208,15 +209,17 @@ class _TraceMarker:
         marks.seen[here] = marks.held[here]
         marks.pointer[here] = own.any_mention(pointer)
         marks.similar[here] = similar.any_mention(verbatim)
+        entities_in = self.texts.entities_in
         for entry in edited:
-            self._mark_edited_entry(marks, request, entry)
+            kept = entities_in(entry.message, AGGREGATE if entry.is_aggregate else entry.start)
+            if kept and not kept.isdisjoint(rows.entities):
+                self._mark_edited_entry(marks, rows, entry, kept)
 
-    def _mark_edited_entry(self, marks: _Marks, request: int, entry: Entry) -> None:
+    def _mark_edited_entry(
+        self, marks: _Marks, rows: _ForkRows, entry: Entry, kept: frozenset[int]
+    ) -> None:
         """Mark the needs of one request that an edited entry of the request shows."""
-        kept = self._entities_in(entry)
-        if not kept:
-            return
-        needs, rows = self.needs, self.fork_rows[request]
+        needs = self.needs
         for number in kept & rows.similar_by_entity.keys():
             for i in rows.similar_by_entity[number]:
                 similar = int(needs.similar_row[i])
@@ -281,6 +284,8 @@ class _ForkRows(NamedTuple):
     "needs of the request, by index of their entity"
     similar_by_entity: dict[int, list[int]]
     "needs of the request that are paths, by index of the entity with their folder and name"
+    entities: frozenset[int]
+    "all these indices"
 
     @classmethod
     def of(cls, needs: NeedIndex, here: slice) -> _ForkRows:
@@ -291,4 +296,5 @@ class _ForkRows(NamedTuple):
             own.setdefault(int(needs.mention_entity[row]), []).append(i)
             if alike >= 0:
                 alias.setdefault(int(needs.mention_entity[alike]), []).append(i)
-        return cls(_Mentions.up_to(needs, last), _Mentions.up_to(needs, similar), own, alias)
+        mentions = _Mentions.up_to(needs, last), _Mentions.up_to(needs, similar)
+        return cls(*mentions, own, alias, frozenset({*own, *alias}))

@@ -321,17 +321,19 @@ class _WrittenTexts:
         A use is the number of the request whose reply contains the name.
         """
         lines = searchable_text(message_segments(entry.message)).split("\n")
-        names = frozenset().union(*map(self._names_in_line, lines))
+        names: set[str] = set()
+        for line in lines:
+            found_names = self.line_names.get(line)
+            names |= self._names_in_line(line) if found_names is None else found_names
         used = self.needs.requests_by_use
         found = entry, len(names), [used[name] for name in names if name in used]
         self.known[id(entry.message)] = found  # with the entry, so that its id is not reused
         return found
 
     def _names_in_line(self, line: str) -> frozenset[str]:
-        if (found := self.line_names.get(line)) is None:
-            normalize = self.needs.normalize
-            found = frozenset(normalize(entity).text for entity in entities_in_line(line))
-            self.line_names[line] = found
+        normalize = self.needs.normalize
+        found = frozenset(normalize(entity).text for entity in entities_in_line(line))
+        self.line_names[line] = found
         return found
 
 
