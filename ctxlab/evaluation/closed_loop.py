@@ -487,7 +487,7 @@ class _SentCopy:
 
 
 class _TranslatedOracleInfo:
-    """What an oracle is told in a closed loop, with positions of the extended history."""
+    """Oracle information of a recording, with positions of the extended history."""
 
     def __init__(
         self, prepared: PreparedRecording, history: ExtendedHistory, recorded_position: int

@@ -1,4 +1,4 @@
-"""What forgetting costs: the requests that the agent would need to fetch again what it lacks.
+"""Cost of forgetting: the requests that the agent needs to fetch again what it lacks.
 
 Each configuration is replayed once more in a closed loop (``ctxlab.evaluation.closed_loop``), in which
 the agent repeats tool calls for needs that a request does not hold. The cost then includes these
