@@ -23,6 +23,7 @@ import ctxlab
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, ratio_interval
+from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.refetch import find_refetches
 from ctxlab.evaluation.results import Results
@@ -69,14 +70,13 @@ def load_recordings(paths: Sequence[str]) -> list[Recording]:
 
     A folder with an ``INDEX.tsv`` takes its clusters from there.
     """
-    found: dict[tuple[str, int], Recording] = {}
+    found: dict[str, Recording] = {}
     for folder in sorted(each for path in paths for each in _list_folders(Path(path))):
         index = folder / "INDEX.tsv"
         clusters = index if index.is_file() else None
         for each in ctxlab.load(folder, on_error="skip", clusters=clusters):
             if each.request_positions:
-                key = (Path(each.id).name.replace(".full", ""), len(each.messages))
-                found.setdefault(key, each)
+                found.setdefault(recording_digest(each), each)
     return list(found.values())
 
 
