@@ -28,10 +28,10 @@ from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.references import ORIGINS, NeedIndex
-from ctxlab.evaluation.source_lines import message_segments, searchable_text
 from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.entities import Entity, find_entity_offset, folder_and_name
+from ctxlab.messages.source_lines import message_segments, searchable_text
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.tokens.model_choice import ModelChoice

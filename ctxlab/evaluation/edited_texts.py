@@ -2,7 +2,7 @@
 
 A strategy replaces messages by shorter ones, or many messages by a summary. ``EditedTexts`` finds
 which needed entities such a text contains, and whether it quotes a source line of them (see
-``ctxlab.evaluation.source_lines``). Texts of consecutive requests have most lines in common, so each
+``ctxlab.messages.source_lines``). Texts of consecutive requests have most lines in common, so each
 line is searched once, for all configurations of a recording.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ctxlab.evaluation.references import NeedIndex
-from ctxlab.evaluation.source_lines import message_segments, searchable_text
 from ctxlab.messages.entities import Entity
+from ctxlab.messages.source_lines import message_segments, searchable_text
 from ctxlab.messages.types import Message
 
 AGGREGATE = -1

@@ -22,13 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ctxlab.context.history import History
-from ctxlab.evaluation.source_lines import (
-    Segment,
-    SourceLine,
-    find_source_lines,
-    message_segments,
-    searchable_text,
-)
 from ctxlab.messages.entities import (
     Entity,
     ascii_words,
@@ -38,6 +31,13 @@ from ctxlab.messages.entities import (
     find_path_offset,
     folder_and_name,
     normalize_path,
+)
+from ctxlab.messages.source_lines import (
+    Segment,
+    SourceLine,
+    find_source_lines,
+    message_segments,
+    searchable_text,
 )
 from ctxlab.messages.types import Message, find_request_positions
 

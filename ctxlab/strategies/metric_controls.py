@@ -18,11 +18,8 @@ from typing import ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
-from ctxlab.messages.entities import (
-    count_plain_characters,
-    find_entities,
-    find_entities_in_value,
-)
+from ctxlab.messages.entities import find_entities, find_entities_in_value
+from ctxlab.messages.source_lines import MAX_LINE_CHARS, is_informative
 from ctxlab.messages.types import Message, ToolCall, message_text
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.helpers.text import rewrite_calls
@@ -33,9 +30,6 @@ _STEP = 0.97
 "share of the pieces that should fit which are tried next, because tokens per piece vary"
 _NO_NAMES = "-"
 _WORD = re.compile(r"[\w./@~+#-]+")
-_LINE_CHARS = 160
-_PLAIN_CHARS = 6
-"letters or digits outside of names without which recall takes a line for a list of names"
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,7 +200,7 @@ class line_list(_TextOfAll):
         done, known = context.strategy_state.get(self, (context.history.head_length, {}))
         for message in context.history[done:stop]:
             for name, line in _named_lines(message):
-                tells = count_plain_characters(line.replace(name, "a_b")) >= _PLAIN_CHARS
+                tells = is_informative(line, name)
                 if tells or not known.get(name, (False,))[0]:
                     known.pop(name, None)
                     known[name] = tells, line
@@ -287,8 +281,8 @@ def _named_lines(message: Message) -> Iterator[tuple[str, str]]:
             lines += f"{call.name} {leaf if leaf is not None else ''}".split("\n")
     for line in lines:
         for entity in find_entities(line):
-            start = max(line.find(entity.text) - _LINE_CHARS // 2, 0)
-            yield entity.text, line[start : start + _LINE_CHARS].strip()
+            start = max(line.find(entity.text) - MAX_LINE_CHARS // 2, 0)
+            yield entity.text, line[start : start + MAX_LINE_CHARS].strip()
 
 
 def _without_arguments(call: ToolCall) -> ToolCall:

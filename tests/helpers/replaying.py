@@ -14,13 +14,13 @@ from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.references import NeedIndex
-from ctxlab.evaluation.source_lines import (
+from ctxlab.messages.entities import Entity, folder_and_name
+from ctxlab.messages.source_lines import (
     SourceLine,
     find_source_lines,
     message_segments,
     searchable_text,
 )
-from ctxlab.messages.entities import Entity, folder_and_name
 from ctxlab.messages.types import Message, message_text
 from ctxlab.strategies import Strategy, as_strategy, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP

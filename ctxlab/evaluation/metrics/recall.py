@@ -4,7 +4,7 @@ A need is an entity (such as a path, an identifier or a number) that the agent's
 and that an earlier message mentioned. In a request, a need is in one of four tiers:
 
 - *held*: a message that mentions the entity is in the request unchanged, or another text contains a
-  source line of the entity word for word (see ``ctxlab.evaluation.source_lines``);
+  source line of the entity word for word (see ``ctxlab.messages.source_lines``);
 - *named*: another text contains the entity, but no source line of it;
 - *pointer*: a stub or a line of a table of contents replaces a message that mentioned the entity, so
   that the agent can fetch it again;
@@ -37,8 +37,8 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.evaluation.references import ORIGINS, NeedIndex
-from ctxlab.evaluation.source_lines import entities_in_line, message_segments, searchable_text
 from ctxlab.evaluation.visibility import measure_need_visibility
+from ctxlab.messages.source_lines import entities_in_line, message_segments, searchable_text
 
 FAR_TOKENS = 4000
 """A need is far if it was last mentioned more than this many tokens before its use."""

@@ -84,11 +84,11 @@ class SourceLine(NamedTuple):
             or names the tool of a bare argument.
         """
         if self.matches(text, at):
-            if _is_informative(self.text, entity):
+            if is_informative(self.text, entity):
                 return True
             if any(pair in text for pair in self.informative_pairs(entity)):
                 return True
-        if not self.tool or _is_informative(self.text, entity):
+        if not self.tool or is_informative(self.text, entity):
             return False
         line = text[text.rfind("\n", 0, at) + 1 : _line_end(text, at + len(entity))]
         return contains_entity(line, self.tool) and all(
@@ -126,7 +126,7 @@ class SourceLine(NamedTuple):
             Up to two texts.
         """
         pairs = (pair for pair in (self.above, self.below) if pair)
-        return [pair for pair in pairs if _is_informative(pair, entity)]
+        return [pair for pair in pairs if is_informative(pair, entity)]
 
     def quote(self, entity: str) -> str:
         """Return a text that holds the entity if possible, otherwise the line.
@@ -141,7 +141,7 @@ class SourceLine(NamedTuple):
         str
             The line; with a neighbour or with the name of the tool if the line is bare.
         """
-        if _is_informative(self.text, entity):
+        if is_informative(self.text, entity):
             return self.text
         if self.tool:
             return f"{self.tool} {self.text}"
@@ -275,9 +275,21 @@ def entities_in_line(line: str) -> tuple[Entity, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _is_informative(line: str, entity: str) -> bool:
+def is_informative(line: str, entity: str) -> bool:
     """Return whether a line contains enough words that are not names.
 
     A word that contains the entity, such as a path with an id, is a name too.
+
+    Parameters
+    ----------
+    line : str
+        Line that mentions the entity, or several lines.
+    entity : str
+        Text of the entity.
+
+    Returns
+    -------
+    bool
+        True if at least ``MIN_PLAIN_CHARS`` letters or digits belong to no entity.
     """
     return count_plain_characters(line.replace(entity, _SOME_NAME)) >= MIN_PLAIN_CHARS
