@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from cutting import safe_cuts
 from generated import conversations, history_of
 from hypothesis import given
 
+from ctxlab.context.branch import Branch
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Form
 from ctxlab.errors import EditError
@@ -149,3 +151,18 @@ def test_a_message_that_takes_the_place_of_an_equal_one_is_unchanged() -> None:
     context.commit_request(context)
     context.drop(1, 2)
     assert context.unchanged_tokens == sum(entry.tokens for entry in context.entries[:2])
+
+
+def test_the_idle_time_is_known_only_between_two_requests_with_times() -> None:
+    context = said("a", "b")
+    hours = [9, None, 10, 12, 11, 13]
+    found = []
+    for hour in hours:
+        context.set_time(None if hour is None else datetime(2025, 5, 1, hour, tzinfo=UTC))
+        found.append(context.idle)
+        assert context.fork().idle == Branch(context).idle == context.idle
+        context.commit_request(context)
+    # A time before that of the previous request counts as that time: 12, 12, 13.
+    assert found == [None, None, None, timedelta(hours=2), timedelta(0), timedelta(hours=1)]
+    with pytest.raises(EditError, match="expected a time with a time zone"):
+        context.set_time(datetime(2025, 5, 1))
