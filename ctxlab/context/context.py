@@ -598,6 +598,65 @@ class Context(Ledger):
         self.entries.insert(index, Entry(message, tokens, form, here, here, self.request_index))
         self._add_own_message(self.entries[index])
 
+    def adopt(
+        self, before: Sequence[Entry], entries: Sequence[Entry], maybe_invalid: bool = False
+    ) -> bool:
+        """Install the edits that a strategy prepared on a copy of this context some requests ago.
+
+        The messages that were appended since stay as they are. A message that the strategy kept
+        unchanged keeps the form that it has now, if it was rewritten since. The edits are permanent
+        and count as edits of the next request, also if the strategy returned a fork.
+
+        Parameters
+        ----------
+        before : sequence of Entry
+            Entries of this context when it was copied.
+        entries : sequence of Entry
+            Entries of the context that the strategy returned for the copy.
+        maybe_invalid : bool, default False
+            Value of ``maybe_invalid`` of the context that the strategy returned.
+
+        Returns
+        -------
+        bool
+            False if some of the copied entries were dropped or folded since; nothing is changed then.
+
+        Examples
+        --------
+        >>> from ctxlab.tokens.counter import TokenCounter
+        >>> said = [Message("user", text) for text in ("one", "two", "three")]
+        >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), said))
+        >>> context.advance(2)
+        >>> before, copy = context.entries.copy(), context.fork()
+        >>> copy.drop(0, 1)
+        >>> context.advance(3)
+        >>> context.adopt(before, copy.entries), [message.content for message in context.messages]
+        (True, ['two', 'three'])
+        """
+        count, old = len(before), self.entries[: len(before)]
+        if [(e.start, e.stop) for e in old] != [(e.start, e.stop) for e in before]:
+            return False
+        now = {id(then): entry for then, entry in zip(before, old, strict=True)}
+        entries = [now.get(id(entry), entry) for entry in entries]
+        changed = list(map(is_not, old, entries))
+        same = changed.index(True) if True in changed else len(changed)
+        if same == count == len(entries):
+            return True
+        self._invalidate_from(same)
+        self.entries[:count] = entries
+        self.tokens = sum([entry.tokens for entry in self.entries])
+        self.maybe_invalid = self.maybe_invalid or maybe_invalid
+        if not self.is_fork:
+            kept, known = set(map(id, entries)), set(map(id, old))
+            for entry in old:
+                if id(entry) not in kept:
+                    self._record_removal(entry)
+            for entry in entries:
+                if id(entry) not in known:
+                    entry.since = self.request_index
+                    self._record_edit(entry)
+        return True
+
     def fork(self) -> Context:
         """Return a fork: a copy of the context for one request.
 

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import NEVER, Form
 from ctxlab.errors import EditError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import panic
@@ -166,3 +166,31 @@ def test_the_idle_time_is_known_only_between_two_requests_with_times() -> None:
     assert found == [None, None, None, timedelta(hours=2), timedelta(0), timedelta(hours=1)]
     with pytest.raises(EditError, match="expected a time with a time zone"):
         context.set_time(datetime(2025, 5, 1))
+
+
+def test_adopted_edits_are_refused_if_a_message_is_gone_and_change_nothing() -> None:
+    context = said("a", "b", "c")
+    before, prepared = context.entries.copy(), context.fork()
+    prepared.drop(0, 1)
+    context.drop(1, 2)
+    left = context.messages
+    assert not context.adopt(before, prepared.entries)
+    assert context.messages == left
+    assert context.dropped_at == [NEVER, 0, NEVER]
+
+
+def test_adopted_edits_keep_what_was_rewritten_meanwhile() -> None:
+    context = said("a", "b", "c")
+    before, prepared = context.entries.copy(), context.fork()
+    prepared.fold(0, 1, Message("user", "summary of a"))
+    context.commit_request(context)
+    context.replace(1, Message("user", "short b"))
+    context.append(Message("user", "d"))
+    assert context.adopt(before, prepared.entries)
+    assert [m.content for m in context.messages] == ["summary of a", "short b", "c", "d"]
+    assert context.tokens == sum(map(context.history.counter.count_message, context.messages))
+    assert [(e.message.content, e.since) for e in context.edited_entries] == [
+        ("short b", 1),
+        ("summary of a", 1),
+    ]
+    assert context.unchanged_tokens == 0
