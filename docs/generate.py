@@ -30,7 +30,7 @@ def strategies_page() -> str:
     intro = """# Strategies
 
 A strategy edits the messages before they are sent to the model. `a | b` applies `a` and then `b`. Some
-strategies take another strategy as a parameter: `hysteresis(observation_mask(keep=3), trigger=0.8)`.
+strategies take another strategy as a parameter: `in_batches(observation_mask(keep=3), trigger=0.8)`.
 `ctxlab strategies NAME` shows the parameters of a strategy, their defaults and an example.
 
 The column *source* names the paper, product or design note that a strategy is based on. The

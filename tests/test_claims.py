@@ -90,7 +90,7 @@ def test_masking_many_results_at_a_time_costs_less_than_full_history_even_with_a
     claims: ModuleType, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CTXLAB_DATA", str(recorded))
-    rare = "clear_at_least(observation_mask(keep=10), tokens=10000)"
+    rare = "in_batches(observation_mask(keep=10), trigger=0, tokens=10000)"
     assert rare in " ".join(TEXT.split())
     logs = [log for name in claims.SCAFFOLDS for log in claims.read(name)]
     board = claims.run(

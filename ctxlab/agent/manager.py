@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, SupportsFloat
 
 from ctxlab._utils.humanize import parse_quantity
@@ -24,6 +25,7 @@ from ctxlab.llm import FaultTolerantClient, LiteLLMClient
 from ctxlab.llm.base import Client, ModelCall
 from ctxlab.messages.inputs import MessageInput, copy_message, is_same_message, to_plain_data
 from ctxlab.messages.openai_format import message_from_dict
+from ctxlab.messages.request_times import request_time
 from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.validation import RULES, find_violations
 from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
@@ -61,6 +63,10 @@ class StatelessWarning(UserWarning):
     """Warning that each call of ``build_messages`` may call the strategy's model again."""
 
 
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class ContextManager:
     r"""Keeps the requests of one live conversation within the token budget.
 
@@ -93,6 +99,9 @@ class ContextManager:
         replies, pass a ``ctxlab.llm.CachedClient``.
     profile : TokenProfile, optional
         Calibration of the token counts. None uses the built-in calibration.
+    clock : callable, optional
+        Function that returns the time of a request with a time zone, or None if it is unknown, for
+        strategies that depend on time. By default, the clock of the computer.
 
     Raises
     ------
@@ -123,6 +132,7 @@ class ContextManager:
         reserve: int | str | None = None,
         client: Client | None = None,
         profile: TokenProfile | None = None,
+        clock: Callable[[], datetime | None] = _utc_now,
     ) -> None:
         known = find_model(model)
         window = known.limit if limit is None else _parse_tokens("limit", limit, 1)
@@ -144,6 +154,7 @@ class ContextManager:
         self.tokens = 0
         "number of tokens of the last request, with tool definitions; 0 before the first request"
         self._known_model = known
+        self._clock = clock
         self._counter = TokenCounter(model, profile)
         if client is None and models_used(self.strategy):
             client = LiteLLMClient()
@@ -232,6 +243,7 @@ class ContextManager:
             before, known = self._context, 0
             self._reset_context()
             self._context.request_index = before.request_index
+            self._context.last_request_time = before.last_request_time
             self._context.events, self._context.model_calls = before.events, before.model_calls
         self.extend(messages[known:])
 
@@ -265,6 +277,9 @@ class ContextManager:
         """
         context = self._context
         number = context.request_index
+        if not number:  # a resumed conversation: the times of its messages tell when it was left
+            context.last_request_time = self._recorded_request_time()
+        context.set_time(self._clock())
         sent = self.strategy(context)
         self._sent_entries, self._sent_length = list(sent.entries), sent.history_length
         self.tokens = sent.tokens + self.budget.fixed
@@ -300,7 +315,9 @@ class ContextManager:
         context = self._context
         if not models_used(self.strategy):
             with suppress(StrategyError):
-                return list(self.strategy(preview_question(context, question)).entries)
+                preview = preview_question(context, question)
+                preview.set_time(self._clock())
+                return list(self.strategy(preview).entries)
         asked = context.history.with_question(context.history_length, question).entries[-1]
         later = context.history.entries[self._sent_length : context.history_length]
         return [*self._sent_entries, *later, asked]
@@ -405,6 +422,13 @@ class ContextManager:
         """Show the strategy, the number of messages and the number of tokens of the last request."""
         sizes = f"{len(self.history)} messages, {self.tokens:,} of {self.budget.limit:,} tokens"
         return f"<ContextManager {self.strategy!r}: {sizes}>"
+
+    def _recorded_request_time(self) -> datetime | None:
+        """Return the time of the request that the last reply in the history answers."""
+        history = self.history
+        replies = (i for i in reversed(range(len(history))) if history[i].role == "assistant")
+        last = next(replies, None)
+        return None if last is None else request_time(history, last)
 
     def _to_wire(self, entry: Entry) -> dict[str, Any]:
         original = self._input_messages[entry.start] if entry.form is Form.VERBATIM else None

@@ -60,7 +60,7 @@ class Branch(Context):
         return self.index_at_or_after(self.head_end)
 
     def sync(self, trunk: Context) -> None:
-        """Copy budget, request index, history length and previous request from trunk to branch.
+        """Copy budget, request index, times, history length and previous request from the trunk.
 
         Call this method before each request. No messages are added to the branch.
 
@@ -73,6 +73,7 @@ class Branch(Context):
         self.history_length, self.request_index = trunk.history_length, trunk.request_index
         self.maybe_invalid = self.maybe_invalid or trunk.maybe_invalid
         self._budget, self._available = trunk._budget, trunk._available
+        self.now, self.last_request_time = trunk.now, trunk.last_request_time
         self._sent = trunk._sent
         if self._sent is None:
             self._sent = [*trunk.entries[: trunk._prefix_length], *chain(*trunk._replaced)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import chain, takewhile
 from operator import attrgetter, is_, is_not
 from typing import Any
@@ -203,6 +204,10 @@ class Context(Ledger):
         "True for a fork: its edits apply to one request only and are not recorded in ``edited_entries``"
         self.is_persistent = False
         "True for a ``Branch``, which is a fork that is kept for later requests"
+        self.now: datetime | None = None
+        "time of the next request; None if it is unknown"
+        self.last_request_time: datetime | None = None
+        "time of the previous request; None if there was none or if its time is unknown"
         # entries[:_prefix_length], with _prefix_tokens tokens, are unchanged since the previous request.
         self._prefix_length = 0
         self._prefix_tokens = 0
@@ -246,6 +251,46 @@ class Context(Ledger):
         """Number of tokens by which the messages exceed ``available``; negative if they fit."""
         self.budget_read = True
         return self.tokens - self._available
+
+    @property
+    def idle(self) -> timedelta | None:
+        """Time from the previous request to the next one; None if one of the times is unknown."""
+        if self.now is None or self.last_request_time is None:
+            return None
+        return self.now - self.last_request_time
+
+    def set_time(self, now: datetime | None) -> None:
+        """Set the time of the next request.
+
+        Parameters
+        ----------
+        now : datetime or None
+            Time with a time zone; None if it is unknown. A time before that of the previous request
+            is replaced by that time, because the clocks of a log can differ.
+
+        Raises
+        ------
+        EditError
+            If the time has no time zone.
+
+        Examples
+        --------
+        >>> from datetime import UTC
+        >>> from ctxlab.tokens.counter import TokenCounter
+        >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o")))
+        >>> for hour in (9, 11):
+        ...     context.set_time(datetime(2025, 5, 1, hour, tzinfo=UTC))
+        ...     print(context.idle)
+        ...     context.commit_request(context)
+        None
+        2:00:00
+        """
+        if now is not None and now.tzinfo is None:
+            raise EditError(
+                f"expected a time with a time zone, got {now!r}; pass datetime.now(UTC)"
+            )
+        last = self.last_request_time
+        self.now = last if now is not None and last is not None and now < last else now
 
     @property
     def unchanged_tokens(self) -> int:
@@ -553,6 +598,65 @@ class Context(Ledger):
         self.entries.insert(index, Entry(message, tokens, form, here, here, self.request_index))
         self._add_own_message(self.entries[index])
 
+    def adopt(
+        self, before: Sequence[Entry], entries: Sequence[Entry], maybe_invalid: bool = False
+    ) -> bool:
+        """Install the edits that a strategy prepared on a copy of this context some requests ago.
+
+        The messages that were appended since stay as they are. A message that the strategy kept
+        unchanged keeps the form that it has now, if it was rewritten since. The edits are permanent
+        and count as edits of the next request, also if the strategy returned a fork.
+
+        Parameters
+        ----------
+        before : sequence of Entry
+            Entries of this context when it was copied.
+        entries : sequence of Entry
+            Entries of the context that the strategy returned for the copy.
+        maybe_invalid : bool, default False
+            Value of ``maybe_invalid`` of the context that the strategy returned.
+
+        Returns
+        -------
+        bool
+            False if some of the copied entries were dropped or folded since; nothing is changed then.
+
+        Examples
+        --------
+        >>> from ctxlab.tokens.counter import TokenCounter
+        >>> said = [Message("user", text) for text in ("one", "two", "three")]
+        >>> context = Context(Budget(1000), History(TokenCounter("gpt-4o"), said))
+        >>> context.advance(2)
+        >>> before, copy = context.entries.copy(), context.fork()
+        >>> copy.drop(0, 1)
+        >>> context.advance(3)
+        >>> context.adopt(before, copy.entries), [message.content for message in context.messages]
+        (True, ['two', 'three'])
+        """
+        count, old = len(before), self.entries[: len(before)]
+        if [(e.start, e.stop) for e in old] != [(e.start, e.stop) for e in before]:
+            return False
+        now = {id(then): entry for then, entry in zip(before, old, strict=True)}
+        entries = [now.get(id(entry), entry) for entry in entries]
+        changed = list(map(is_not, old, entries))
+        same = changed.index(True) if True in changed else len(changed)
+        if same == count == len(entries):
+            return True
+        self._invalidate_from(same)
+        self.entries[:count] = entries
+        self.tokens = sum([entry.tokens for entry in self.entries])
+        self.maybe_invalid = self.maybe_invalid or maybe_invalid
+        if not self.is_fork:
+            kept, known = set(map(id, entries)), set(map(id, old))
+            for entry in old:
+                if id(entry) not in kept:
+                    self._record_removal(entry)
+            for entry in entries:
+                if id(entry) not in known:
+                    entry.since = self.request_index
+                    self._record_edit(entry)
+        return True
+
     def fork(self) -> Context:
         """Return a fork: a copy of the context for one request.
 
@@ -689,6 +793,7 @@ class Context(Ledger):
         else:
             self._sent = sent.entries.copy() if sent.is_persistent else sent.entries
         self.request_index += 1
+        self.last_request_time, self.now = self.now, None
 
     # --- bookkeeping ---------------------------------------------------------------------------
 

@@ -82,21 +82,39 @@ def preview_question(
     preview.history_length += 1
     preview.events, preview.model_calls = [], []
     preview.is_fork, preview.is_persistent = True, False
-    preview.strategy_state = _copy_strategy_state(context, preview)
+    preview.strategy_state = copy_strategy_state(context, preview)
     return preview
 
 
-def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
-    """Return a deep copy of ``strategy_state``.
+def copy_strategy_state(context: Context, other: Context) -> dict[Any, Any]:
+    """Return a deep copy of ``strategy_state`` for a copy of a context.
 
-    In the copy, references to the context or its history are replaced by references to the preview.
+    References to the context, its history, its events and its model calls are replaced by references
+    to those of the other context. Messages and entries are shared, because they are immutable.
+
+    Parameters
+    ----------
+    context : Context
+        Context whose ``strategy_state`` is copied.
+    other : Context
+        Copy of the context.
+
+    Returns
+    -------
+    dict
+        Strategy → copy of its data.
+
+    Raises
+    ------
+    StrategyError
+        If a value cannot be copied.
     """
     history = context.history
     memo: dict[int, Any] = {
-        id(context): preview,
-        id(history): preview.history,
-        id(context.events): preview.events,
-        id(context.model_calls): preview.model_calls,
+        id(context): other,
+        id(history): other.history,
+        id(context.events): other.events,
+        id(context.model_calls): other.model_calls,
         id(history.counter): history.counter,
         id(history.client): history.client,
     }
@@ -106,7 +124,7 @@ def _copy_strategy_state(context: Context, preview: Context) -> dict[Any, Any]:
             copied[owner] = note if isinstance(note, _IMMUTABLE_TYPES) else deepcopy(note, memo)
         except Exception as error:
             raise StrategyError(
-                f"the value of {owner!r} in strategy_state cannot be copied to preview a question "
+                f"the value of {owner!r} in strategy_state cannot be copied "
                 f"({type(error).__name__}: {error}); define __deepcopy__ in the class of the value"
             ) from error
     return copied

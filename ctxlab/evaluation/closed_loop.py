@@ -325,6 +325,7 @@ def replay_closed_loop(
         repeated: list[int] = []
         while True:
             context.advance(len(history))
+            context.set_time(prepared.request_times[request])
             sent = apply_strategy(strategy, context, prepared.recording.id)
             closed.trace.add_request(sent, prepared)
             closed.request_positions.append(len(history))

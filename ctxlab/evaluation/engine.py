@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -25,6 +26,7 @@ from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.llm.base import Client
 from ctxlab.messages.content_parts import missing_calls_warning
+from ctxlab.messages.request_times import request_time
 from ctxlab.messages.types import Message, Probe, Recording, message_text
 from ctxlab.messages.validation import find_violations, is_valid
 from ctxlab.strategies.base import Strategy, seeded_strategies
@@ -144,6 +146,12 @@ class PreparedRecording:
         return [
             not is_valid(messages[:position], self.provider) for position in self.request_positions
         ]
+
+    @cached_property
+    def request_times(self) -> list[datetime | None]:
+        """Time of each recorded model call; None if it is unknown."""
+        messages = self.recording.messages
+        return [request_time(messages, position) for position in self.request_positions]
 
     @cached_property
     def probes_by_request(self) -> dict[int, list[int]]:
@@ -451,9 +459,10 @@ def replay_trace(
     trace = Trace(strategy, budget, context, observations={name: [] for name in observers})
     trace.preview_entries = [[] for _ in prepared.probes]
     trace.preview_ledgers = [Ledger(prepared.history) for _ in prepared.probes]
-    for position in prepared.request_positions:
+    for position, time in zip(prepared.request_positions, prepared.request_times, strict=True):
         _preview_probes(prepared, trace)
         context.advance(position)
+        context.set_time(time)
         sent = apply_strategy(strategy, context, prepared.recording.id)
         trace.add_request(sent, prepared)
         for name, observe in observers.items():
@@ -547,7 +556,9 @@ def _preview_probes(prepared: PreparedRecording, trace: Trace) -> None:
     """Build the requests that would ask the probes positioned before the next recorded request."""
     context = trace.context
     for number in prepared.probes_by_request.get(context.request_index, ()):
-        context.advance(prepared.probe_position(number))
+        position = prepared.probe_position(number)
+        context.advance(position)
+        context.set_time(request_time(prepared.recording.messages, position))
         asked = prepared.probe_messages[number]
         oracle_info = EvidenceOracleInfo(context, prepared.probes[number], asked)
         apart = preview_question(context, asked, oracle_info)

@@ -89,7 +89,7 @@ def control_name(strategy: str) -> str:
     --------
     >>> control_name("oracle() | panic()"), control_name("full()"), control_name("full() | panic()")
     ('oracle', 'full', '')
-    >>> control_name("hysteresis(recorded(), trigger=0.9)")
+    >>> control_name("in_batches(recorded(), trigger=0.9)")
     'recorded'
     """
     names = _NAME.findall(_QUOTED.sub("", strategy))

@@ -36,8 +36,11 @@ from ctxlab.strategies.stale_results import stale_results
 from ctxlab.strategies.table_of_contents import contents
 from ctxlab.strategies.tool_result_cap import tool_result_cap
 from ctxlab.strategies.tool_stubs import tool_stubs
-from ctxlab.strategies.triggers.cache_aware import clear_at_least, when_it_pays
-from ctxlab.strategies.triggers.hysteresis import hysteresis
+from ctxlab.strategies.triggers.background import background
+from ctxlab.strategies.triggers.idle import idle
+from ctxlab.strategies.triggers.in_batches import in_batches
+from ctxlab.strategies.triggers.on_expiry import on_expiry
+from ctxlab.strategies.triggers.when_it_pays import when_it_pays
 from ctxlab.strategies.truncate_arguments import shorten_arguments
 from ctxlab.strategies.windows import chunked_window, sliding_window
 
@@ -47,7 +50,7 @@ __all__ += ["chunked_window", "first_and_last", "middle_out", "panic", "sliding_
 __all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_results"]
 __all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
 __all__ += ["tool_result_cap", "tool_stubs"]
-__all__ += ["clear_at_least", "hysteresis", "when_it_pays"]
+__all__ += ["background", "idle", "in_batches", "on_expiry", "when_it_pays"]
 __all__ += [
     "full",
     "message_oracle",

@@ -6,11 +6,13 @@ import copy
 import json
 import logging
 import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from generated import TOOLS, conversations, limits, prepare_messages
+from generated import TOOLS, conversations, limits, with_times
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, run
@@ -19,9 +21,10 @@ from ctxlab import ContextManager, build_messages, count_tokens
 from ctxlab.agent.manager import StatelessWarning
 from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import ModelRequestRejected, SpecError
+from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import CachedClient, FaultTolerantClient, LiteLLMClient, ScriptedClient
 from ctxlab.messages.openai_format import message_from_dict
-from ctxlab.messages.types import Message
+from ctxlab.messages.types import Message, Recording
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.base import walk_strategies
 from ctxlab.tokens.counter import TokenCounter
@@ -35,13 +38,14 @@ LIVE = [
 ]
 
 
-@given(messages=conversations(), limit=limits(), spec=st.sampled_from(LIVE))
+@given(messages=with_times(conversations()), limit=limits(), spec=st.sampled_from(LIVE))
 def test_what_is_sent_live_is_what_a_replay_sends(
     messages: tuple[Message, ...], limit: int, spec: str, counter: TokenCounter
 ) -> None:
-    prepared = prepare_messages(messages, counter, TOOLS)
+    prepared = PreparedRecording(Recording("r", messages, TOOLS), counter)
     trace, requests = run(prepared, spec, prepared.make_budget(limit))
-    manager = ContextManager(spec, "gpt-4o", tools=TOOLS, limit=limit, reserve=0)
+    clock = iter(prepared.request_times).__next__
+    manager = ContextManager(spec, "gpt-4o", tools=TOOLS, limit=limit, reserve=0, clock=clock)
     position = 0
     for tokens, sent in zip(trace.tokens, requests, strict=True):
         manager.extend(messages[position : sent.position])
@@ -73,6 +77,40 @@ def test_a_conversation_that_was_edited_begins_anew() -> None:
     manager.sync([*talk[:2], {"role": "user", "content": "Start over."}])
     assert [m["content"] for m in manager.request()][-1] == "Start over."
     assert len(manager.history) == 3
+
+
+def at(*hours: int) -> Callable[[], datetime]:
+    """Return a clock that shows these hours of a day, one after the other."""
+    return iter([datetime(2025, 5, 1, hour, tzinfo=UTC) for hour in hours]).__next__
+
+
+def test_a_strategy_that_waits_for_a_pause_sees_that_of_a_resumed_conversation() -> None:
+    left = datetime(2025, 5, 1, 9, tzinfo=UTC).timestamp()
+    talk = [Message("user", f"line {i}", time=left) for i in range(6)]
+    talk.append(Message("assistant", "All read.", time=left + 50))
+    spec = "idle(sliding_window(messages=1), minutes=60)"
+    for hour, count in ((9, 8), (10, 2)):
+        manager = ContextManager(spec, "gpt-4o", clock=at(hour))
+        manager.extend([*talk, Message("user", "Go on.")])
+        assert len(manager.request()) == count
+
+
+def test_a_conversation_that_begins_anew_keeps_the_time_of_the_last_request() -> None:
+    talk = [{"role": "user", "content": f"line {i}"} for i in range(6)]
+    spec = "idle(sliding_window(messages=1), minutes=60)"
+    manager = ContextManager(spec, "gpt-4o", clock=at(9, 10))
+    manager.sync(talk)
+    assert len(manager.request()) == 6
+    manager.sync(talk[:5])
+    assert len(manager.request()) == 2
+
+
+def test_a_preview_is_at_the_time_of_the_clock() -> None:
+    manager = ContextManager("idle(sliding_window(messages=1))", "gpt-4o", clock=at(9, 10, 10))
+    manager.extend([{"role": "user", "content": f"line {i}"} for i in range(6)])
+    assert len(manager.request()) == 6
+    assert len(manager.preview(Message("user", "What now?"))) == 2
+    assert len(manager.request()) == 2
 
 
 def test_what_a_strategy_left_alone_is_sent_as_it_was_given() -> None:

@@ -26,7 +26,7 @@ _PIPELINES = (
     "tool_stubs(keep=3) | panic()",
     "stale_results() | panic()",
     "file_sessions() | sliding_window()",
-    "hysteresis(observation_mask(keep=3)) | panic()",
+    "in_batches(observation_mask(keep=3)) | panic()",
 )
 """Pipelines of a strategy that edits before each request and one that reads the whole context."""
 

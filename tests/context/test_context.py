@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from cutting import safe_cuts
 from generated import conversations, history_of
 from hypothesis import given
 
+from ctxlab.context.branch import Branch
 from ctxlab.context.context import Budget, Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import NEVER, Form
 from ctxlab.errors import EditError
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies import panic
@@ -149,3 +151,46 @@ def test_a_message_that_takes_the_place_of_an_equal_one_is_unchanged() -> None:
     context.commit_request(context)
     context.drop(1, 2)
     assert context.unchanged_tokens == sum(entry.tokens for entry in context.entries[:2])
+
+
+def test_the_idle_time_is_known_only_between_two_requests_with_times() -> None:
+    context = said("a", "b")
+    hours = [9, None, 10, 12, 11, 13]
+    found = []
+    for hour in hours:
+        context.set_time(None if hour is None else datetime(2025, 5, 1, hour, tzinfo=UTC))
+        found.append(context.idle)
+        assert context.fork().idle == Branch(context).idle == context.idle
+        context.commit_request(context)
+    # A time before that of the previous request counts as that time: 12, 12, 13.
+    assert found == [None, None, None, timedelta(hours=2), timedelta(0), timedelta(hours=1)]
+    with pytest.raises(EditError, match="expected a time with a time zone"):
+        context.set_time(datetime(2025, 5, 1))
+
+
+def test_adopted_edits_are_refused_if_a_message_is_gone_and_change_nothing() -> None:
+    context = said("a", "b", "c")
+    before, prepared = context.entries.copy(), context.fork()
+    prepared.drop(0, 1)
+    context.drop(1, 2)
+    left = context.messages
+    assert not context.adopt(before, prepared.entries)
+    assert context.messages == left
+    assert context.dropped_at == [NEVER, 0, NEVER]
+
+
+def test_adopted_edits_keep_what_was_rewritten_meanwhile() -> None:
+    context = said("a", "b", "c")
+    before, prepared = context.entries.copy(), context.fork()
+    prepared.fold(0, 1, Message("user", "summary of a"))
+    context.commit_request(context)
+    context.replace(1, Message("user", "short b"))
+    context.append(Message("user", "d"))
+    assert context.adopt(before, prepared.entries)
+    assert [m.content for m in context.messages] == ["summary of a", "short b", "c", "d"]
+    assert context.tokens == sum(map(context.history.counter.count_message, context.messages))
+    assert [(e.message.content, e.since) for e in context.edited_entries] == [
+        ("short b", 1),
+        ("summary of a", 1),
+    ]
+    assert context.unchanged_tokens == 0

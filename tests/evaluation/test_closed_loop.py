@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
-from generated import conversations, limits, prepare_messages, strange_conversations
+from generated import (
+    conversations,
+    limits,
+    prepare_messages,
+    strange_conversations,
+    with_times,
+)
 from generated_agents import OLDER_RETURNS_MORE, WRITTEN_AT_ONCE, recordings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +101,31 @@ def check_equals_the_open_loop(rows: pd.DataFrame) -> None:
     }
     for closed, opened in pairs.items():
         np.testing.assert_allclose(rows[closed], rows[opened], rtol=1e-12)
+
+
+@given(messages=with_times(conversations()))
+def test_a_repeated_call_takes_no_time(
+    messages: tuple[Message, ...], counter: TokenCounter
+) -> None:
+    prepared = prepare_messages(messages, counter)
+    times: list[datetime | None] = []
+    replay_closed_loop(
+        prepared,
+        parse_strategy("tool_stubs(keep=0)"),
+        prepared.make_budget(10**6),
+        RefetchIndex(prepared, RepeatableCalls.default()),
+        MAX_REFETCHES,
+        observer=lambda sent: times.append(sent.now),
+    )
+    seen = [now for i, now in enumerate(times) if not i or now != times[i - 1]]
+    trace = replay_trace(
+        prepared,
+        parse_strategy("full"),
+        prepared.make_budget(10**6),
+        {"now": lambda sent: sent.now},
+    )
+    opened = trace.observations["now"]
+    assert seen == [now for i, now in enumerate(opened) if not i or now != opened[i - 1]]
 
 
 @given(

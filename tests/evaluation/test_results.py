@@ -102,7 +102,7 @@ def test_a_recall_that_rests_on_a_handful_of_arguments_recommends_nothing() -> N
 
 
 @pytest.mark.parametrize(
-    "strategy", ["oracle() | panic()", "hysteresis(recorded(), trigger=0.9)", "my_control()"]
+    "strategy", ["oracle() | panic()", "in_batches(recorded(), trigger=0.9)", "my_control()"]
 )
 def test_a_strategy_that_contains_a_control_is_a_control(strategy: str) -> None:
     register_strategy("my_control", my_control)

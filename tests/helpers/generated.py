@@ -188,6 +188,20 @@ def strange_conversations(draw: st.DrawFn) -> tuple[Message, ...]:
     return tuple(messages)
 
 
+@st.composite
+def with_times(
+    draw: st.DrawFn, talk: st.SearchStrategy[tuple[Message, ...]]
+) -> tuple[Message, ...]:
+    """A conversation with times: short steps, pauses before some messages, and some times missing."""
+    messages, now = [], 1.7e9
+    pauses = draw(st.lists(st.sampled_from([5, 5, 200, 900, 9000, None]), min_size=1, max_size=9))
+    for number, message in enumerate(draw(talk)):
+        pause = pauses[number % len(pauses)]
+        now += pause or 5
+        messages.append(message if pause is None else message.replace(time=now))
+    return tuple(messages)
+
+
 def limits() -> st.SearchStrategy[int]:
     """Limits in tokens, from too small for any message to large enough for all messages."""
     return st.sampled_from([1, 30, 80, 150, 250, 400, 600, 900, 1500, 3000, 10**6])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import Entity, folder_and_name
+from ctxlab.messages.request_times import request_time
 from ctxlab.messages.source_lines import (
     SourceLine,
     find_source_lines,
@@ -39,6 +41,8 @@ SPECS: tuple[str, ...] = tuple(
                 "chunked_window(max_history=5)",
                 "tool_result_cap(0)",
             ),
+            *("offload()", "offload(tokens=30, preview=40)", "offload(20, 0) | panic()"),
+            "offload(tokens=60, preview=60) | tool_stubs(keep=2) | sliding_window()",
             *(
                 "tool_result_cap(chars=60)",
                 "tool_stubs()",
@@ -66,11 +70,21 @@ SPECS: tuple[str, ...] = tuple(
             *("stale_results()", "stale_results(edits=False) | panic()", "recent_images(keep=1)"),
             *("recent_images(keep=0, chunk=2)", "shorten_arguments(keep=2, limit=20, chars=5)"),
             "shorten_arguments(0, 0, 3, ('read',), '…') | stale_results() | panic()",
-            *("hysteresis(observation_mask(keep=1), 0.4, 0.2)", "hysteresis(panic()) | panic()"),
-            "hysteresis(stale_results() | sliding_window(), trigger=0.5, target=0.3)",
-            "hysteresis(rolling_summary(), trigger=0.9, target=0.6) | panic()",
-            *("clear_at_least(observation_mask(keep=1), tokens=30)", "clear_at_least(panic(), 5)"),
-            "clear_at_least(tool_stubs(keep=0) | sliding_window(messages=3), tokens=100) | panic()",
+            *("in_batches(observation_mask(keep=1), 0.4, 0.2)", "in_batches(panic()) | panic()"),
+            "in_batches(stale_results() | sliding_window(), trigger=0.5, target=0.3)",
+            "in_batches(rolling_summary(), trigger=0.9, target=0.6) | panic()",
+            "in_batches(observation_mask(keep=1), trigger=0, tokens=30)",
+            *("in_batches(panic(), 0, 1.0, 5)", "in_batches(sliding_window(), headroom=100)"),
+            "in_batches(tool_stubs(keep=0) | sliding_window(messages=3), 0, tokens=100) | panic()",
+            "in_batches(rolling_summary(0.3, 0.1), trigger=200, target=90, tokens=20) | panic()",
+            *("idle(observation_mask(keep=1))", "idle(sliding_window(messages=2), 0) | panic()"),
+            *("on_expiry(observation_mask(keep=0), trigger=0)", "on_expiry(sliding_window())"),
+            "tool_stubs(keep=2) | on_expiry(rolling_summary(0.3), ttl=1, target=0.3) | panic()",
+            *("background(sliding_window())", "background(tool_stubs(keep=0), 0.1, 0.2, 0.1, 0)"),
+            "tool_stubs(keep=2) | background(rolling_summary(0.3), 0.4, target=0.3) | panic()",
+            "background(panic() | observation_mask(keep=1), 50, 400, 40, requests=3) | panic()",
+            "file_sessions() | background(chunked_window(2), 0.2, 0.5, 0.1) | sliding_window()",
+            "background(names_in_place(keep=1), 0.3, 0.6, 0.3, 2) | first_and_last(3, 4)",
             *(
                 "when_it_pays(observation_mask(keep=1))",
                 "when_it_pays(sliding_window(messages=2), 3)",
@@ -86,6 +100,7 @@ SPECS: tuple[str, ...] = tuple(
             "first_and_last(first=4, last=3) | panic()",
             "tool_stubs(keep=1) | middle_out() | panic()",
             "recorded",
+            "pinned(tool_stubs(keep=1), False, False, 'never said') | panic()",
             *("oracle | panic()", "tool_stubs(keep=2) | message_oracle()"),
             "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",
         )
@@ -127,6 +142,16 @@ def run(
 
     trace = replay_trace(prepared, as_strategy(strategy), budget, {"sent": look})
     return trace, trace.observations["sent"]
+
+
+def pauses(messages: Sequence[Message], sent: Sequence[Sent]) -> list[float | None]:
+    """Return the seconds before each request; None if one of the two times is unknown."""
+    times = [request_time(messages, each.position) for each in sent]
+    found: list[float | None] = [None]
+    for before, now in pairwise(times):
+        known = before is not None and now is not None
+        found.append((now - before).total_seconds() if known else None)  # type: ignore[operator]
+    return found[: len(sent)]
 
 
 def text_of(message: Message) -> str:

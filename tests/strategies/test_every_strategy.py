@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
+from generated import (
+    TOOLS,
+    conversations,
+    limits,
+    prepare_messages,
+    strange_conversations,
+    with_times,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS, Sent, run
@@ -33,7 +40,7 @@ def test_every_strategy_is_tested_here() -> None:
 
 @pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
-@given(messages=conversations(), limit=limits(), reserve=st.sampled_from([0, 0, 50]))
+@given(messages=with_times(conversations()), limit=limits(), reserve=st.sampled_from([0, 0, 50]))
 def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
     spec: str, messages: tuple[Message, ...], limit: int, reserve: int, counter: TokenCounter
 ) -> None:
@@ -53,7 +60,7 @@ def test_no_request_is_invalid_and_its_tokens_are_a_fresh_count(
 
 @pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", PANICS)
-@given(messages=conversations() | strange_conversations(), limit=limits())
+@given(messages=with_times(conversations() | strange_conversations()), limit=limits())
 def test_with_panic_last_a_request_fits_or_is_reported_as_stuck(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
@@ -70,7 +77,7 @@ def test_with_panic_last_a_request_fits_or_is_reported_as_stuck(
 
 @pytest.mark.properties(smoke=True)
 @pytest.mark.parametrize("spec", SPECS)
-@given(messages=strange_conversations(), limit=limits())
+@given(messages=with_times(strange_conversations()), limit=limits())
 def test_strange_conversations_are_survived_and_their_whole_pairs_stay_whole(
     spec: str, messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
@@ -107,7 +114,7 @@ def places_of(sent: Sent, position: int) -> list[int]:
     return [i for i, e in enumerate(sent.entries) if (e.start, e.stop) == (position, position + 1)]
 
 
-@given(messages=conversations(), limit=limits())
+@given(messages=with_times(conversations()), limit=limits())
 def test_nothing_that_fits_recalls_more_than_the_oracle(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
@@ -122,7 +129,7 @@ def test_nothing_that_fits_recalls_more_than_the_oracle(
             assert best.sum() >= seen.sum(), spec
 
 
-@given(messages=conversations(), few=st.lists(limits(), min_size=1, max_size=3))
+@given(messages=with_times(conversations()), few=st.lists(limits(), min_size=1, max_size=3))
 def test_replaying_all_at_once_is_replaying_each(
     messages: tuple[Message, ...], few: list[int], counter: TokenCounter
 ) -> None:
@@ -155,7 +162,7 @@ def test_a_strategy_is_a_value(spec: str) -> None:
         strategy.keep = 5  # type: ignore[attr-defined]
 
 
-@given(messages=conversations(), limit=limits())
+@given(messages=with_times(conversations()), limit=limits())
 def test_a_replay_gives_the_same_again(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:

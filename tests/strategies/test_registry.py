@@ -55,7 +55,7 @@ def test_what_is_printed_is_read_back_as_the_same(steps: list[BaseStrategy]) -> 
     assert parse_strategy(repr(strategy).replace(" | ", "|")) == strategy
 
 
-AROUND = {"clear_at_least", "hysteresis", "when_it_pays"}
+AROUND = {"background", "idle", "in_batches", "on_expiry", "when_it_pays"}
 WRITTEN = [f"{name}(panic())" if name in AROUND else name for name in STRATEGIES]
 
 

@@ -52,7 +52,7 @@ def command(
     --------
     ctxlab tune ~/.claude/projects -l 50k -l 100k -m claude-opus-4-5
     ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | sliding_window | panic'
-    ctxlab tune logs/ -s rolling_summary -s hysteresis --trials 30 --out runs/tuned
+    ctxlab tune logs/ -s rolling_summary -s in_batches --trials 30 --out runs/tuned
 
     A configuration is a strategy with fixed parameters, under a limit. The result is the frontier: all
     configurations for which no other configuration has both a lower cost and a higher recall.
@@ -62,8 +62,8 @@ def command(
     are never divided, so all trials of one task are in the same part. The recommendation is
     chosen on the first part alone, and withheld if the held-out part does not confirm it.
 
-    Default search spaces: sliding_window, hysteresis, chunked_window, tool_stubs, observation_mask,
-    when_it_pays, tool_result_cap, rolling_summary, contents. None of them calls a model.
+    Default search spaces: sliding_window, in_batches, chunked_window, tool_stubs, observation_mask,
+    when_it_pays, on_expiry, tool_result_cap, rolling_summary, contents. None of them calls a model.
     """
     from ctxlab.cli.render.frontier import frontier_json, frontier_text
     from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE

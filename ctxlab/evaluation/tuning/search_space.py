@@ -25,20 +25,25 @@ from ctxlab.strategies.registry import parse_to_ast
 CandidateConfiguration: TypeAlias = tuple[Strategy, float]
 """Configuration to try: a strategy, and a limit in tokens or as a fraction of each recording."""
 
-_SHRINK_STEPS = "[sliding_window, hysteresis(sliding_window, target=[0.3, 0.5])] | panic"
+_SHRINK_STEPS = "[sliding_window, in_batches(sliding_window, target=[0.3, 0.5])] | panic"
 """steps added to strategies that ignore the budget: ``sliding_window`` drops a few messages before each
-request, and ``hysteresis`` drops many messages at once, but rarely"""
+request, and ``in_batches`` drops many messages at once, but rarely"""
 
 DEFAULT_SPACES: dict[str, str] = {
     "sliding_window": "sliding_window(tokens=[None, 4000, 8000, 16000, 32000, 64000]) | panic",
-    "hysteresis": (
-        "hysteresis([sliding_window, observation_mask(keep=[1, 3, 10]) | sliding_window], "
-        "trigger=[0.7, 0.9, 1.0], target=[0.2, 0.35, 0.5, 0.65]) | panic"
+    "in_batches": (
+        "[in_batches([sliding_window, observation_mask(keep=[1, 3, 10]) | sliding_window], "
+        "trigger=[0.7, 0.9, 1.0], target=[0.2, 0.35, 0.5, 0.65]), "
+        "in_batches(observation_mask(keep=[3, 10]), trigger=0, tokens=[10000, 30000]) "
+        "| sliding_window] | panic"
     ),
     "chunked_window": f"chunked_window(max_history=[10, 20, 40, 80, 160]) | {_SHRINK_STEPS}",
     "tool_stubs": f"tool_stubs(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK_STEPS}",
     "observation_mask": f"observation_mask(keep=[1, 3, 5, 10, 20, 40]) | {_SHRINK_STEPS}",
     "when_it_pays": f"when_it_pays(observation_mask(keep=[1, 3, 5, 10, 20])) | {_SHRINK_STEPS}",
+    "on_expiry": (
+        f"on_expiry(observation_mask(keep=[3, 10, 20]), trigger=[0.25, 0.5]) | {_SHRINK_STEPS}"
+    ),
     "tool_result_cap": f"tool_result_cap(chars=[1000, 2000, 4000, 8000, 16000]) | {_SHRINK_STEPS}",
     "rolling_summary": (
         "rolling_summary(trigger=[0.7, 0.9], target=[0.3, 0.5, 0.7], keep_recent=[5, 10, 20, 40]) "
@@ -62,9 +67,9 @@ class SearchSpace:
 
     Examples
     --------
-    >>> space = SearchSpace("hysteresis(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
+    >>> space = SearchSpace("in_batches(observation_mask(keep=[3, 10]), trigger=[0.7, 0.9])")
     >>> len(space), space[1]
-    (4, hysteresis(observation_mask(keep=3), trigger=0.9))
+    (4, in_batches(observation_mask(keep=3), trigger=0.9))
     >>> list(SearchSpace("[tool_stubs, sliding_window(messages=range(10, 31, 10))] | panic"))[1:3]
     [sliding_window(messages=10) | panic(), sliding_window(messages=20) | panic()]
     """

@@ -1,10 +1,11 @@
-"""Base classes of strategies that wrap another strategy, and functions for dry runs.
+"""Base classes of strategies that wrap another strategy, triggers, and functions for dry runs.
 
 A dry run applies a strategy to a copy of the context, to find out how many tokens it would remove.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -33,33 +34,141 @@ class WrapperStrategy(BaseStrategy):
         object.__setattr__(self, "strategy", as_strategy(self.strategy))
 
     def __repr__(self) -> str:
-        """Return the wrapper as an expression, such as ``hysteresis(tool_stubs(), target=0.3)``."""
+        """Return the wrapper as an expression, such as ``in_batches(tool_stubs(), target=0.3)``."""
         return super().__repr__().replace("(strategy=", "(", 1)
 
 
-@dataclass(frozen=True, repr=False)
-class DryRunWrapper(WrapperStrategy):
-    """Base class of wrappers that try a strategy on a copy of the context before they run it."""
+DEFAULT_TRIGGER = 0.8
+"""Default share of the available tokens above which a wrapped strategy runs."""
 
-    def __post_init__(self) -> None:
-        """Raise SpecError if the wrapped strategy requires a model."""
-        super().__post_init__()
-        without_models(self.strategy)
 
-    def dry_run(self, context: Context) -> Context:
-        """Apply the wrapped strategy to a copy of the context, without calling a model.
+def trigger_tokens(context: Context, trigger: float, headroom: int | None = None) -> float:
+    """Return the number of tokens of the messages above which a trigger runs its strategy.
 
-        Parameters
-        ----------
-        context : Context
-            Context to copy. It is not changed.
+    Parameters
+    ----------
+    context : Context
+        Context of the next request.
+    trigger : float
+        Up to 1, a share of the available tokens; above 1, a number of tokens of the messages.
+    headroom : int, optional
+        Number of tokens of the limit that must stay free. It replaces ``trigger``. Unlike the
+        available tokens, it includes the reserve for the reply.
 
-        Returns
-        -------
-        Context
-            The context that the strategy would send.
-        """
-        return dry_run_strategy(context, without_models(self.strategy))
+    Returns
+    -------
+    float
+        Number of tokens of the messages: at most the available tokens, because a request that exceeds
+        them has no room; negative if the headroom exceeds the limit.
+
+    Examples
+    --------
+    >>> from ctxlab.context.context import Budget
+    >>> from ctxlab.context.history import History
+    >>> from ctxlab.tokens.counter import TokenCounter
+    >>> context = Context(Budget(1000, reserve=100, fixed=50), History(TokenCounter("gpt-4o")))
+    >>> trigger_tokens(context, 0.8), trigger_tokens(context, 500), trigger_tokens(context, 0.8, 250)
+    (680.0, 500, 700)
+    """
+    whole = context.available
+    if headroom is not None:
+        return min(whole, context.budget.limit - context.budget.fixed - headroom)
+    return trigger * whole if trigger <= 1 else min(whole, trigger)
+
+
+def run_with_target(context: Context, target: float, run: Callable[[Context], Context]) -> Context:
+    """Run a strategy with a smaller budget.
+
+    If the request then fits the whole budget, the event ``stuck`` of the strategy is removed: only the
+    smaller budget was missed.
+
+    Parameters
+    ----------
+    context : Context
+        Context of the next request.
+    target : float
+        Budget of the strategy: up to 1, a share of the available tokens; above 1, a number of tokens.
+    run : callable
+        The strategy.
+
+    Returns
+    -------
+    Context
+        The context that the strategy returned, with the whole budget restored.
+    """
+    whole, told = context.available, len(context.events)
+    share = target if target <= 1 else min(1.0, target / max(whole, 1))
+    sent = context.run_with_budget_share(share, run)
+    if sent.tokens <= whole:
+        context.events[told:] = [each for each in context.events[told:] if each[1] != "stuck"]
+    return sent
+
+
+def retry_above(tokens: int, available: int) -> int:
+    """Return the size at which a strategy runs again that left the context above its trigger.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens of the messages after the run.
+    available : int
+        Maximum number of tokens of the messages.
+
+    Returns
+    -------
+    int
+        Number of tokens: half of the free tokens are used, or the context has grown by half.
+    """
+    return tokens + min(max(available - tokens, 0), tokens) // 2
+
+
+def check_trigger(strategy: BaseStrategy, trigger: float, headroom: int | None) -> None:
+    """Raise SpecError if both a trigger and a headroom are given.
+
+    Parameters
+    ----------
+    strategy : BaseStrategy
+        Strategy with the parameters.
+    trigger : float
+        Value of ``trigger``.
+    headroom : int or None
+        Value of ``headroom``.
+
+    Raises
+    ------
+    SpecError
+        If ``headroom`` is given and ``trigger`` is not ``DEFAULT_TRIGGER``.
+    """
+    if headroom is not None and trigger != DEFAULT_TRIGGER:
+        name = type(strategy).__name__
+        raise SpecError(
+            f"{name}: expected trigger or headroom, got trigger {trigger} and headroom {headroom}; "
+            "remove one of them"
+        )
+
+
+def check_target(strategy: BaseStrategy, target: float, name: str, trigger: float) -> None:
+    """Raise SpecError if a target exceeds a trigger that is given in the same unit.
+
+    Parameters
+    ----------
+    strategy : BaseStrategy
+        Strategy with the parameters.
+    target : float
+        Value of ``target``.
+    name : str
+        Name of the parameter with the trigger.
+    trigger : float
+        Value of the trigger. The value 0, which means any size, allows every target.
+
+    Raises
+    ------
+    SpecError
+        If both are shares or both are numbers of tokens, and the target is greater.
+    """
+    if trigger and target > trigger and (target <= 1) == (trigger <= 1):
+        kind = type(strategy).__name__
+        raise SpecError(f"{kind}: expected target <= {name} ({trigger}), got target {target}")
 
 
 _CONTAINERS = (dict, list, set)
@@ -137,8 +246,8 @@ def without_models(strategy: Any) -> Any:
     plain = replace(strategy, **changes)
     if models := models_used(plain):
         raise SpecError(
-            f"this trigger tries {strategy!r} before each request, which would call "
-            f"{', '.join(models)} each time; use the trigger hysteresis instead"
+            f"this trigger tries {strategy!r} on copies of the context, which would call "
+            f"{', '.join(models)} each time; use in_batches without tokens instead"
         )
     return plain
 

@@ -17,7 +17,7 @@ from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
 from ctxlab.formats import write
 
-MASK = "observation_mask(keep=[1, 3, 8]) | [sliding_window, hysteresis(sliding_window)] | panic"
+MASK = "observation_mask(keep=[1, 3, 8]) | [sliding_window, in_batches(sliding_window)] | panic"
 SUMMARY = "rolling_summary(target=[0.3, 0.5, 0.7], keep_recent=[2, 10]) | panic"
 FEW = ("-s", MASK, "-s", SUMMARY, "-l", "4k", "-l", "8k", "--model", "gpt-4o")
 

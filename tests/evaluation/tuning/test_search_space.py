@@ -26,7 +26,7 @@ SHARES = st.lists(st.sampled_from([0.6, 0.7, 0.85, 1.0]), min_size=1, max_size=3
 def test_a_space_holds_every_combination_in_the_order_of_an_odometer(
     keep: list[int], last: list[int], trigger: list[float]
 ) -> None:
-    text = "hysteresis(observation_mask(keep={}), trigger={}) | first_and_last(last={}) | panic"
+    text = "in_batches(observation_mask(keep={}), trigger={}) | first_and_last(last={}) | panic"
     space = SearchSpace(text.format(keep, trigger, last))
     assert list(space) == [
         parse_strategy(text.format(*each)) for each in product(keep, trigger, last)
@@ -80,7 +80,7 @@ def test_a_text_without_alternatives_is_the_one_strategy() -> None:
         ("nobody(keep=[1, 3])", "unknown strategy 'nobody'"),
         ("[1, 2]", "expected the name of a strategy, got '1'"),
         ("tool_stubs(keep=[i for i in [1]])", "expected literals or strategies as parameters"),
-        ("hysteresis(panic, trigger=[0.9, 0.3])", "expected target <= trigger (0.3), got"),
+        ("in_batches(panic, trigger=[0.9, 0.3])", "expected target <= trigger (0.3), got"),
         (" | ".join(["panic"] * 2000), "nested too deeply"),
     ],
 )

@@ -27,8 +27,8 @@ from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, Recording
 
 SPACES = (
-    "observation_mask(keep=[1, 2, 4, 8]) | [sliding_window, hysteresis(sliding_window)] | panic",
-    "hysteresis(sliding_window, trigger=[0.7, 0.9], target=[0.2, 0.35, 0.5]) | panic",
+    "observation_mask(keep=[1, 2, 4, 8]) | [sliding_window, in_batches(sliding_window)] | panic",
+    "in_batches(sliding_window, trigger=[0.7, 0.9], target=[0.2, 0.35, 0.5]) | panic",
     "tool_result_cap(chars=[1500, 3000])",
     "rolling_summary(target=[0.3, 0.5, 0.7], keep_recent=[2, 5, 10]) | panic",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from ctxlab.context.history import History
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import replay_trace
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies import clear_at_least, parse_strategy, rolling_summary, when_it_pays
+from ctxlab.strategies import in_batches, parse_strategy, rolling_summary, when_it_pays
 from ctxlab.strategies.base import BaseStrategy, models_used
 from ctxlab.strategies.triggers.base import dry_run_strategy, without_models
 from ctxlab.tokens.counter import TokenCounter
@@ -95,16 +96,16 @@ def test_a_trial_leaves_no_trace(
 
 def test_a_trial_asks_no_model() -> None:
     strategy = parse_strategy(
-        'rolling_summary(model="gpt-5-mini") | hysteresis(rolling_summary(model="o3"))'
+        'rolling_summary(model="gpt-5-mini") | in_batches(rolling_summary(model="o3"))'
     )
     plain = without_models(strategy)
     assert models_used(strategy) == ("gpt-5-mini", "o3")
     assert models_used(plain) == ()
-    assert plain == parse_strategy("rolling_summary() | hysteresis(rolling_summary())")
+    assert plain == parse_strategy("rolling_summary() | in_batches(rolling_summary())")
     assert without_models(rolling_summary()) is not None
 
 
-@pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
+@pytest.mark.parametrize("wrapper", [partial(in_batches, trigger=0, tokens=1), when_it_pays])
 def test_what_cannot_do_without_a_model_is_refused(wrapper: Any) -> None:
     with pytest.raises(SpecError, match="which would call gpt-5-mini"):
         wrapper(needs_a_model())
@@ -126,15 +127,12 @@ def test_what_keeps_branches_is_refused_and_may_stand_before(counter: TokenCount
     )
 
 
-@pytest.mark.parametrize("wrapper", [clear_at_least, when_it_pays])
+@pytest.mark.parametrize("wrapper", [partial(in_batches, trigger=0, tokens=1), when_it_pays])
 def test_trials_grow_with_the_logarithm_of_what_is_appended(
     wrapper: Any, counter: TokenCounter
 ) -> None:
-    name = wrapper.__name__
+    name = repr(wrapper)
     strategy = wrapper(counts_trials(name))
-    strategy = (
-        clear_at_least(counts_trials(name), tokens=1) if wrapper is clear_at_least else strategy
-    )
     asked = []
     messages = [Message("user" if i % 2 else "assistant", f"message {i}") for i in range(4001)]
     prepared = prepare_messages([Message("user", "go"), *messages], counter)

@@ -1,4 +1,4 @@
-"""Wrappers that run a strategy only when its saving exceeds the cost of a changed prompt cache."""
+"""Wrapper that runs a strategy only when its saving exceeds the cost of a changed prompt cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from ctxlab.context.context import Context
 from ctxlab.strategies.base import Strategy, models_used
-from ctxlab.strategies.triggers.base import DryRunWrapper, appended_tokens, next_dry_run
+from ctxlab.strategies.triggers.base import (
+    WrapperStrategy,
+    appended_tokens,
+    dry_run_strategy,
+    next_dry_run,
+    without_models,
+)
 from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.prices import Prices
 
@@ -16,7 +22,7 @@ _DEFAULT_READ_PRICE, _DEFAULT_WRITE_PRICE = 0.1, 1.25
 
 
 @dataclass(frozen=True, repr=False)
-class when_it_pays(DryRunWrapper):
+class when_it_pays(WrapperStrategy):
     r"""Runs another strategy when the tokens it saves are worth more than rewriting the prompt cache.
 
     The cached part of a request costs the read price per token, and the rest costs the write price.
@@ -79,6 +85,11 @@ class when_it_pays(DryRunWrapper):
     """price of a token written to the cache, as a share of the input price; None: the model's cache
     price"""
 
+    def __post_init__(self) -> None:
+        """Raise SpecError if a dry run of the wrapped strategy would call a model."""
+        super().__post_init__()
+        without_models(self.strategy)
+
     def __call__(self, context: Context, /) -> Context:
         """Run the wrapped strategy if it saves cost, or if the budget is exceeded."""
         since, due = context.strategy_state.get(self, (0, 0))
@@ -86,7 +97,7 @@ class when_it_pays(DryRunWrapper):
             return self._compact(context, "no room")
         if appended_tokens(context) < due:
             return context
-        compacted = self.dry_run(context)
+        compacted = dry_run_strategy(context, without_models(self.strategy))
         if self._is_worthwhile(context, compacted, context.request_index - since):
             return self._compact(context, "pays")
         context.strategy_state[self] = since, next_dry_run(context)
@@ -137,53 +148,3 @@ class when_it_pays(DryRunWrapper):
         """
         others = map(find_model_without_warning, models_used(self.strategy))
         return sum(each.prices.rates_for(tokens).input for each in others) / (prices.input or 1.0)
-
-
-@dataclass(frozen=True, repr=False)
-class clear_at_least(DryRunWrapper):
-    r"""Runs another strategy only when that strategy removes at least a given number of tokens.
-
-    The number of removed tokens is determined by a dry run each time the context has grown by a
-    sixteenth since the last dry run. A dry run changes nothing and does not call a model.
-
-    Source: Anthropic, context editing, ``clear_at_least`` of ``clear_tool_uses_20250919``. The
-    parameter of the same name in LangChain's ``ClearToolUsesEdit`` has another meaning: clearing
-    stops when this number of tokens is reached.
-
-    Examples
-    --------
-    >>> from ctxlab.context.context import Budget
-    >>> from ctxlab.messages.types import Message, ToolCall
-    >>> from ctxlab.context.history import History
-    >>> from ctxlab.strategies.observation_mask import observation_mask
-    >>> from ctxlab.tokens.counter import TokenCounter
-    >>> said = [Message("user", "go")]
-    >>> for i in range(4):
-    ...     said += [Message("assistant", tool_calls=(ToolCall("c", "ls"),))]
-    ...     said += [Message("tool", "a line of output\n" * 50, tool_call_id="c")]
-    >>> context = Context(Budget(9000), History(TokenCounter("gpt-4o"), said))
-    >>> seldom = clear_at_least(observation_mask(keep=0), tokens=500)
-    >>> for length in (3, 5, 7, 9):
-    ...     context.advance(length)
-    ...     print(seldom(context).tokens)
-    269
-    533
-    74
-    338
-    """
-
-    strategy: Strategy
-    "strategy that removes tokens"
-    tokens: int = 10_000
-    "minimum number of tokens to remove at a time"
-
-    def __call__(self, context: Context, /) -> Context:
-        """Run the wrapped strategy if it removes enough tokens."""
-        due = context.strategy_state.get(self, 0)
-        if context.tokens < self.tokens or appended_tokens(context) < due:
-            return context
-        saved = context.tokens - self.dry_run(context).tokens
-        if saved >= self.tokens:
-            return self.strategy(context)
-        context.strategy_state[self] = next_dry_run(context, self.tokens - max(saved, 0))
-        return context
