@@ -36,6 +36,7 @@ _MODULES = {
     "shorten_arguments": "truncate_arguments",
     "stale_results": "stale_results",
     "when_it_pays": "triggers.cache_aware",
+    "pinned": "pinned",
     "panic": "panic",
     "recorded": "recorded",
     "nothing": "controls",

@@ -86,6 +86,7 @@ SPECS: tuple[str, ...] = tuple(
             "first_and_last(first=4, last=3) | panic()",
             "tool_stubs(keep=1) | middle_out() | panic()",
             "recorded",
+            "pinned(tool_stubs(keep=1), False, False, 'never said') | panic()",
             *("oracle | panic()", "tool_stubs(keep=2) | message_oracle()"),
             "panic(large=100, begin=10, end=10) | tool_result_cap(chars=30)",
         )
