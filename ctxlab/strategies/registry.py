@@ -24,6 +24,7 @@ _MODULES = {
     "first_and_last": "middle_out",
     "middle_out": "middle_out",
     "tool_result_cap": "tool_result_cap",
+    "offload": "offload",
     "tool_stubs": "tool_stubs",
     "observation_mask": "observation_mask",
     "rolling_summary": "rolling_summary",

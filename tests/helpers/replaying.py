@@ -39,6 +39,8 @@ SPECS: tuple[str, ...] = tuple(
                 "chunked_window(max_history=5)",
                 "tool_result_cap(0)",
             ),
+            *("offload()", "offload(tokens=30, preview=40)", "offload(20, 0) | panic()"),
+            "offload(tokens=60, preview=60) | tool_stubs(keep=2) | sliding_window()",
             *(
                 "tool_result_cap(chars=60)",
                 "tool_stubs()",
