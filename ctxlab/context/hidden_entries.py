@@ -71,8 +71,7 @@ def run_without(
     >>> [message.content for message in sent.messages], context.dropped_at[1] == NEVER
     (['Go', 'Never do this', 'three'], True)
     """
-    _put_back_missing(context, hidden)
-    view = _View(context, hidden, reserve)
+    view = _View(context, hidden, _put_back_missing(context, hidden), reserve)
     try:
         sent = run(context) if context.entries else context
     finally:
@@ -83,12 +82,14 @@ def run_without(
 class _View:
     """A context without its hidden entries, and what is needed to restore it."""
 
-    def __init__(self, context: Context, hidden: Sequence[Entry], reserve: int) -> None:
+    def __init__(
+        self, context: Context, hidden: Sequence[Entry], indexes: list[int], reserve: int
+    ) -> None:
         self._context, self._hidden = context, hidden
         self._keys = {_key(entry) for entry in hidden}
         self._tokens = sum([entry.tokens for entry in hidden])
         self._before = before = context.entries
-        self._indexes = [_find(before, entry) for entry in hidden]
+        self._indexes = indexes
         self._budget, self._available = context._budget, context._available
         self._prefix = context._prefix_length, context._prefix_tokens
         self._replaced, self._sent = context._replaced, context._sent
@@ -113,8 +114,7 @@ class _View:
     def restore(self) -> None:
         """Put the hidden entries back into the context, and restore its budget."""
         context = self._context
-        context._covering = _covering_entries(context, self._hidden)
-        context.entries = _merge(context.entries, self._hidden)
+        _merge(context, self._hidden)
         context.tokens += self._tokens
         context._budget, context._available = self._budget, self._available
         context.version -= 1
@@ -135,8 +135,7 @@ class _View:
         """Return a copy of a context, such as a fork or a ``Branch``, with the hidden entries."""
         taken = self._indexes_of_hidden_messages(sent.entries)
         fork = sent._make_fork(_without(sent.entries, taken))
-        fork._covering = _covering_entries(fork, self._hidden)
-        fork.entries = _merge(fork.entries, self._hidden)
+        _merge(fork, self._hidden)
         fork.tokens += self._tokens - sum([sent.entries[index].tokens for index in taken])
         fork._budget, fork._available = self._budget, self._available
         fork._sent = self._sent
@@ -197,26 +196,32 @@ def insert_entry(context: Context, position: int, entry: Entry) -> Entry:
     """
     made = Entry(entry.message, entry.tokens, entry.form, position, position, context.request_index)
     index = _place(context.entries, made)
-    context._covering = _covering_entries(context, [made])
+    context._covering = _covering_entries(context, [made], [index])
     context._invalidate_from(index)
     context.entries.insert(index, made)
     context._add_own_message(made)
     return made
 
 
-def _put_back_missing(context: Context, hidden: Sequence[Entry]) -> None:
-    """Put hidden entries into a context that an earlier strategy has dropped or rewritten."""
+def _put_back_missing(context: Context, hidden: Sequence[Entry]) -> list[int]:
+    """Put hidden entries into a context that an earlier strategy has dropped or rewritten.
+
+    Return the indexes of all hidden entries.
+    """
+    indexes: list[int] = []
     for number, entry in enumerate(hidden):
         if number and hidden[number - 1].start > entry.start:
             raise EditError(f"expected entries in order of position, got {entry!r} too late")
-        if _find(context.entries, entry) >= 0:
+        indexes.append(_find(context.entries, entry))
+        if indexes[-1] >= 0:
             continue
         entries = context.entries
         same = [i for i in _indexes_at(entries, entry.start) if entries[i].stop == entry.stop]
         if same and not entry.is_aggregate:
-            old = entries[same[0]]
-            context._invalidate_from(same[0])
-            entries[same[0]] = entry
+            index = same[0]
+            old = entries[index]
+            context._invalidate_from(index)
+            entries[index] = entry
             context.tokens -= old.tokens
             if not context.is_fork:
                 context._record_removal(old)
@@ -224,10 +229,12 @@ def _put_back_missing(context: Context, hidden: Sequence[Entry]) -> None:
             index = _place(entries, entry)
             context._invalidate_from(index)
             entries.insert(index, entry)
+        indexes[-1] = index
         context.tokens += entry.tokens
         dropped = entry.form is Form.VERBATIM and not context.is_fork
         if dropped and context.dropped_at[entry.start] == context.request_index:
             context.dropped_at[entry.start] = NEVER  # no request was sent without the message
+    return indexes
 
 
 def _key(entry: Entry) -> tuple[int, int]:
@@ -260,16 +267,18 @@ def _without(entries: list[Entry], indexes: Sequence[int]) -> list[Entry]:
     return kept
 
 
-def _merge(entries: list[Entry], hidden: Sequence[Entry]) -> list[Entry]:
-    merged: list[Entry] = []
-    last = 0
-    for entry in hidden:
-        index = max(last, _place(entries, entry))
+def _merge(context: Context, hidden: Sequence[Entry]) -> None:
+    """Put the hidden entries into a context that contains none of them."""
+    entries, merged, last = context.entries, list[Entry](), 0
+    places = [_place(entries, entry) for entry in hidden]
+    context._covering = _covering_entries(context, hidden, places)
+    for entry, place in zip(hidden, places, strict=True):
+        index = max(last, place)
         merged += entries[last:index]
         merged.append(entry)
         last = index
     merged += entries[last:]
-    return merged
+    context.entries = merged
 
 
 def _place(entries: Sequence[Entry], entry: Entry) -> int:
@@ -288,12 +297,13 @@ def _place(entries: Sequence[Entry], entry: Entry) -> int:
     return index
 
 
-def _covering_entries(context: Context, hidden: Sequence[Entry]) -> tuple[Entry, ...]:
+def _covering_entries(
+    context: Context, hidden: Sequence[Entry], places: Sequence[int]
+) -> tuple[Entry, ...]:
     """Return the summaries that cover the position of an entry which is hidden or not yet inserted."""
     entries = context.entries
     found = {id(e): e for e in context._covering if _find(entries, e) >= 0}
-    for entry in hidden:
-        index = _place(entries, entry)
+    for entry, index in zip(hidden, places, strict=True):
         for near in entries[max(0, index - 1) : index + 1]:
             if near.is_aggregate and near.start <= entry.start < near.stop:
                 found[id(near)] = near
