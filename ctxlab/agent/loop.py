@@ -35,13 +35,14 @@ from ctxlab.agent.messages import LIMIT_MARKER, message_from_reply, partial_answ
 from ctxlab.agent.plan import plan_tool
 from ctxlab.agent.tools.result import ToolResult, cancelled_result
 from ctxlab.agent.tools.tool import Tool, call_tool, tool_not_found, tools_by_name
+from ctxlab.context.stored_results import READ_RESULT_TOOL, read_page
 from ctxlab.context.turns import GET_TURN_TOOL
 from ctxlab.errors import ModelUnavailable, SessionError, SpecError
 from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Client, Reply, Request, Streamer
 from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.sessions.base import AgentPlan
-from ctxlab.strategies import contents
+from ctxlab.strategies import contents, offload
 from ctxlab.strategies.base import walk_strategies
 
 DEFAULT_STRATEGY = (
@@ -106,14 +107,29 @@ class ConversationObserver(Protocol):
             Messages of the turn, in OpenAI's format; empty if the turn does not exist.
         """
 
+    def fetch_result(self, number: int) -> str | None:
+        """Return the whole text of a tool result; the tool ``read_result`` calls this method.
+
+        Parameters
+        ----------
+        number : int
+            Number of the message in the conversation, from 1.
+
+        Returns
+        -------
+        str or None
+            Text of the result; None if there is no tool result with this number.
+        """
+
 
 class Agent:
     """Agent that answers a user's messages by calling a model and tools.
 
     A context strategy keeps each request within the model's context window. An agent runs one turn
     at a time; a turn can run in any thread. If the pipeline in ``strategy`` includes the strategy
-    ``contents``, the agent also gets the tool ``get_turn``, unless ``tools`` contains a tool with
-    that name. Use ``ctxlab.agent.AgentSession`` to store the conversation.
+    ``contents`` or ``offload``, the agent also gets the tool ``get_turn`` or ``read_result``, unless
+    ``tools`` contains a tool with that name. Use ``ctxlab.agent.AgentSession`` to store the
+    conversation.
 
     Parameters
     ----------
@@ -190,10 +206,14 @@ class Agent:
             self.tools = tools_by_name([*self.tools.values(), planning])
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
-        if any(isinstance(each, contents) for each in walk_strategies(self.manager.strategy)):
-            about = GET_TURN_TOOL["function"]
-            tool = Tool("get_turn", about["description"], about["parameters"], self._get_turn)
-            self.tools.setdefault("get_turn", tool)
+        for kind, definition, function in (
+            (contents, GET_TURN_TOOL, self._get_turn),
+            (offload, READ_RESULT_TOOL, self._read_result),
+        ):
+            if any(isinstance(each, kind) for each in walk_strategies(self.manager.strategy)):
+                about = definition["function"]
+                tool = Tool(about["name"], about["description"], about["parameters"], function)
+                self.tools.setdefault(tool.name, tool)
         self.manager.set_fixed(tools=self.tool_definitions)
         self._call_ids: set[str] = set()
         self._open_calls: dict[str, ToolCall] = {}  # tool calls without a result, by id
@@ -216,6 +236,11 @@ class Agent:
         return len(self.manager.history) > len(self._unstored)
 
     @property
+    def has_unstored_prompt(self) -> bool:
+        """True if the observer gets the system prompt together with the first turn."""
+        return bool(self._unstored)
+
+    @property
     def tool_definitions(self) -> tuple[dict[str, Any], ...]:
         """Tool definitions in OpenAI's format, as sent to the model."""
         return tuple([tool.definition for tool in self.tools.values()])
@@ -228,8 +253,8 @@ class Agent:
     def attach(self, observer: ConversationObserver, *, plan: AgentPlan | None = None) -> None:
         """Attach an observer that receives new messages and plans before the agent uses them.
 
-        The tool ``get_turn`` then reads turns from the observer. Without an observer, it reads them
-        from the messages in the agent's memory.
+        The tools ``get_turn`` and ``read_result`` then read from the observer. Without an observer,
+        they read from the messages in the agent's memory.
 
         Parameters
         ----------
@@ -547,6 +572,14 @@ class Agent:
         if not found:
             raise LookupError(f"there is no turn {number}")
         return found
+
+    def _read_result(self, number: int, start: int = 1, search: str | None = None) -> str:
+        observer = self.observer
+        find = self.manager.find_result if observer is None else observer.fetch_result
+        text = find(number)
+        if text is None:
+            raise LookupError(f"there is no tool result {number}")
+        return read_page(number, text, start, search)
 
 
 def _replace_surrogates(message: Message) -> Message:

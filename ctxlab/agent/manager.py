@@ -19,6 +19,7 @@ from ctxlab._utils.humanize import parse_quantity
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry, Form, History
 from ctxlab.context.preview import preview_question
+from ctxlab.context.stored_results import read_page
 from ctxlab.context.turns import turn_span
 from ctxlab.errors import SpecError, StrategyError
 from ctxlab.llm import FaultTolerantClient, LiteLLMClient
@@ -351,7 +352,8 @@ class ContextManager:
         found = dict.fromkeys(CONTEXT_PARTS, 0)
         for entry in self.preview(question):
             message = entry.message
-            stands_for_older = entry.form in (Form.SUMMARY, Form.POINTER)
+            is_pointer = entry.form is Form.POINTER and message.role != "tool"
+            stands_for_older = entry.form is Form.SUMMARY or is_pointer
             if stands_for_older or ENGINE_MESSAGE_KEY in message.extra:
                 found["summary"] += entry.tokens
             elif message is not question:
@@ -402,6 +404,56 @@ class ContextManager:
         """
         start, stop = turn_span(self._context.history, number)
         return [message.to_dict() for message in self.history[start:stop]]
+
+    def find_result(self, number: int) -> str | None:
+        """Return the whole text of a tool result by its number; ``read_result`` returns a page of it.
+
+        Parameters
+        ----------
+        number : int
+            Number of the message in the conversation, from 1, as the strategy ``offload`` shows it.
+
+        Returns
+        -------
+        str or None
+            Text of the result; None if there is no tool result with this number.
+        """
+        position = number - 1 - self.history.message_offset
+        if not 0 <= position < len(self.history) or self.history[position].role != "tool":
+            return None
+        return self.history[position].text
+
+    def read_result(self, number: int, start: int = 1, search: str | None = None) -> str:
+        r"""Return a page of a tool result, or the lines of it that contain a text.
+
+        The strategy ``offload`` replaces long tool results by a preview. The agent can then read a
+        result with a tool that calls this method.
+        ``ctxlab.context.stored_results.READ_RESULT_TOOL`` is the definition of this tool.
+
+        Parameters
+        ----------
+        number : int
+            Number of the result, as the preview shows it.
+        start : int, default 1
+            Number of the first line to read.
+        search : str, optional
+            Text to search for; upper and lower case do not matter. None reads all lines.
+
+        Returns
+        -------
+        str
+            A line that says which lines follow and how to continue, and the lines; empty if there is
+            no result with this number.
+
+        Examples
+        --------
+        >>> manager = ContextManager("offload()", "gpt-4o")
+        >>> manager.append({"role": "tool", "tool_call_id": "c1", "content": "one\ntwo"})
+        >>> manager.read_result(1, start=2)
+        '[Result 1, lines 2-2 of 2]\ntwo'
+        """
+        text = self.find_result(number)
+        return "" if text is None else read_page(number, text, start, search)
 
     def recording(self, id: str) -> Recording:
         """Return the conversation as a recording that can be replayed.

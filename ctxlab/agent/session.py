@@ -157,7 +157,7 @@ class AgentSession:
         plan of the session, and the newest messages, within the store's size limits. If the agent
         has no system prompt, the stored one is used. The message with the summary is not stored. If
         a crash left tool calls without results, results that report the interruption are added to
-        the store. Turns keep their numbers.
+        the store. Turns and tool results keep their numbers.
 
         Parameters
         ----------
@@ -188,6 +188,9 @@ class AgentSession:
             store.append(id, *missing, expected_position=session.messages)
             session, resumed = store.get(id), store.open(id)
         _load_resumed(agent, store, id, resumed)
+        history = agent.manager.history
+        loaded = 0 if agent.has_unstored_prompt else len(history)
+        history.message_offset = session.messages - loaded
         return cls(store, session, agent, plan=resumed.plan, summarizer=summarizer)
 
     @property
@@ -329,6 +332,24 @@ class AgentSession:
             Messages of the turn, in OpenAI's format; empty if the turn does not exist.
         """
         return [message.to_dict() for message in self.store.read_turn(self.id, number)[1]]
+
+    def fetch_result(self, number: int) -> str | None:
+        """Return the whole text of a stored tool result.
+
+        Parameters
+        ----------
+        number : int
+            Number of the message in the session, from 1.
+
+        Returns
+        -------
+        str or None
+            Text of the result; None if there is no tool result with this number.
+        """
+        if number < 1:
+            return None
+        message = next(self.store.read_messages(self.id, number - 1, number), None)
+        return message.text if message is not None and message.role == "tool" else None
 
     def _raise_if_closed(self) -> None:
         if self.closed:

@@ -213,6 +213,9 @@ class Context(Ledger):
         self._prefix_tokens = 0
         self._replaced: tuple[list[Entry], ...] = ()  # the other entries of the previous request
         self._sent: list[Entry] | None = None  # previous request; None unless a fork was sent
+        # Summaries that cover the position of a message that was hidden from their strategy and is
+        # still present; see ``ctxlab.context.hidden_entries``.
+        self._covering: tuple[Entry, ...] = ()
 
     # --- queries -------------------------------------------------------------------------------
 
@@ -368,9 +371,14 @@ class Context(Ledger):
         if position < len(entries) and entries[position].start == position < entries[position].stop:
             return position  # fast path: no earlier message was dropped or folded
         index = bisect_right(entries, position, key=_START)
+        if not self._covering:
+            return index - (index > 0 and entries[index - 1].stop > position)
+        while index > 1 and entries[index - 2].start == position < entries[index - 2].stop:
+            index -= 1  # the message itself precedes a summary that begins with it
         if index and entries[index - 1].stop > position:
             return index - 1
-        return index
+        around = [e for e in self._covering if e.start <= position < e.stop and e in entries]
+        return min([index, *map(entries.index, around)])
 
     def find_index(self, position: int) -> int | None:
         """Return the index of the entry for the message at a position of the history.
@@ -567,7 +575,7 @@ class Context(Ledger):
             n = len(self.entries)
             raise EditError(f"expected 0 <= start < stop <= {n}, got {start} and {stop}")
         tokens = self.history.counter.count_message(message)
-        first, last = entries[0].start, entries[-1].stop
+        first, last = entries[0].start, max([entry.stop for entry in entries])
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 
     def insert(self, index: int, message: Message, form: Form = Form.SUMMARY) -> None:
@@ -826,6 +834,8 @@ class Context(Ledger):
         else:
             self.tokens -= sum([old.tokens for old in removed])
         begin, end = removed[0].start, removed[-1].stop
+        if self._covering:
+            end = max([old.stop for old in removed])
         if not (self._is_unit_boundary(begin) and self._is_unit_boundary(end)):
             self.maybe_invalid = True
         if not self.is_fork:

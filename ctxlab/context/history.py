@@ -40,7 +40,8 @@ class Form(StrEnum):
     STUB = "stub"
     "a short text describes the tool result, and the agent can repeat the tool call"
     POINTER = "pointer"
-    "a line of a table of contents names the turn, and the agent can fetch the message with a tool"
+    """a line of a table of contents names the turn, or a text names the tool result, and the agent can
+    read the message with a tool"""
     SUMMARY = "summary"
     "a summary of several messages"
     REWRITTEN = "rewritten"
@@ -191,6 +192,9 @@ class History(Sequence[Message]):
         "needs of future requests, for the control ``oracle``; set by a replay, otherwise None"
         self.compactions: tuple[Compaction, ...] = ()
         "compactions that the recorded agent made, in order; set by a replay"
+        self.message_offset = 0
+        """number of earlier messages of the conversation that the history does not contain; set if a
+        conversation is resumed with its newest messages only"""
         self.client: Client | None = None
         "client for strategies that call a model; None if no client was given"
         self._units = UnitTracker()

@@ -6,6 +6,8 @@ looked up (see ``ctxlab.evaluation.metrics.recall``). If an earlier result of a 
 a need, the agent repeats the newest such call instead of its action: this costs one more request, and
 the call and its recorded result are appended. The strategy then builds the next request, which may
 hold the need, or may have dropped the result again. This ends after ``max_refetches`` calls per action.
+If the request contains a pointer to an offloaded result, the agent instead reads the page of it that
+contains the need.
 
 The model of the agent is simple, and its assumptions are these:
 
@@ -14,13 +16,14 @@ The model of the agent is simple, and its assumptions are these:
 - A repeated call returns what it returned when it was recorded, also if files have changed since.
 - A need that no repeatable call returned is *irrecoverable*: the user or the agent wrote it, or a call
   that writes, sends or books returned it. It costs nothing here, although the agent fails without it.
+  Only if the result is offloaded, and its pointer is in the request, can it be read back.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -31,6 +34,13 @@ from msgspec import structs
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.extended_history import ADDED, ExtendedHistory
 from ctxlab.context.history import NEVER, Entry, Form
+from ctxlab.context.stored_results import (
+    Page,
+    message_number,
+    read_call,
+    read_page,
+    split_pages,
+)
 from ctxlab.evaluation.edited_texts import AGGREGATE, EditedTexts
 from ctxlab.evaluation.engine import PreparedRecording, Trace, apply_strategy
 from ctxlab.evaluation.references import ORIGINS
@@ -57,8 +67,29 @@ class RequestNeed(NamedTuple):
     "True if the agent was the first to mention the entity"
 
 
+class Source(NamedTuple):
+    """What an agent can fetch: a recorded result by its call, or a page of an offloaded result."""
+
+    result: int
+    "position of the recorded result"
+    page: int = -1
+    "index of the page to read; -1 repeats the call"
+    number: int = 0
+    "for a page: number of the offloaded result, which is the argument of the tool that reads it"
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Result and page. Copies of an offloaded result, which have other numbers, are the same."""
+        return self.result, self.page
+
+    @property
+    def is_page(self) -> bool:
+        """True for a page of an offloaded result."""
+        return self.page >= 0
+
+
 class Refetch(NamedTuple):
-    """A repeatable tool call of the recording with its result, as messages to append again.
+    """A tool call that fetches something again, with its result, as messages to append.
 
     The ids of the call and the result are those of ``with_id``, because a provider chooses a new one
     each time.
@@ -74,6 +105,8 @@ class Refetch(NamedTuple):
     "tokens of ``result``"
     named: frozenset[int]
     "indices of the needed entities that the call itself mentions"
+    shown: frozenset[int] = frozenset()
+    "for a page: indices of the needed entities that it contains"
 
     def with_id(self, call_id: str) -> tuple[Message, Message]:
         """Return the call and the result with an id.
@@ -109,7 +142,9 @@ class RefetchIndex:
         self.texts = EditedTexts(prepared.needs)
         self.first_rows: list[int] = self.needs.mention_offsets.tolist()
         self._history = prepared.history
-        self._refetches: dict[int, Refetch] = {}
+        self._refetches: dict[Source, Refetch] = {}
+        self._pages: dict[int, list[Page]] = {}
+        self._mentioned: dict[int, frozenset[int]] = {}
         self._edits, self._writes = self._file_changes()
         sources = [
             position
@@ -198,38 +233,76 @@ class RefetchIndex:
         places = changes.get(access.path, ())
         return bisect_left(places, position) > bisect_right(places, source)
 
-    def choose_call(
-        self, missing: Sequence[RequestNeed], position: int, repeated: Sequence[int]
-    ) -> int:
-        """Return the result that is the source of most missing needs, the newest of several.
+    def find_page(self, result: int, number: int, need: RequestNeed) -> Source | None:
+        """Return the first page of an offloaded result that contains a need.
 
         Parameters
         ----------
-        missing : sequence of RequestNeed
-            Needs that the request does not hold.
-        position : int
-            Position of the recorded action. Results whose file was rewritten before it are left out.
-        repeated : sequence of int
-            Positions of results that were fetched for this action already; they are left out.
+        result : int
+            Position of the recorded result.
+        number : int
+            Number of the offloaded result.
+        need : RequestNeed
+            Need that a request does not hold.
 
         Returns
         -------
-        int
-            Position of the result; -1 if there is none.
+        Source or None
+            The page; None if the result does not mention the need, or no page contains it.
         """
-        counts = Counter(need.source for need in missing if need.source >= 0)
-        for source in sorted(counts, key=lambda each: (-counts[each], -each)):
-            if source not in repeated and not self.is_rewritten(source, position):
+        if result not in self._mentioned:
+            rows = self.texts.rows_by_position.get(result, ())
+            self._mentioned[result] = frozenset(self.texts.mention_entity[row] for row in rows)
+        if need.entity not in self._mentioned[result]:
+            return None
+        for page in range(len(self._pages_of(result))):
+            source = Source(result, page, number)
+            if need.entity in self.refetch(source).shown:
                 return source
-        return -1
+        return None
 
-    def refetch(self, source: int) -> Refetch:
-        """Return the messages that repeat the call of a recorded result.
+    def _pages_of(self, result: int) -> list[Page]:
+        if result not in self._pages:
+            self._pages[result] = split_pages(self._history[result].text)
+        return self._pages[result]
+
+    def choose_call(
+        self, sources: Sequence[Source], position: int, fetched: Collection[tuple[int, int]]
+    ) -> Source | None:
+        """Return the source of most missing needs; of several, that of the newest result.
 
         Parameters
         ----------
-        source : int
-            Position of the result.
+        sources : sequence of Source
+            Source of each need that the request does not hold and that has a source.
+        position : int
+            Position of the recorded action. Calls whose file was rewritten before it are left out.
+        fetched : collection of (int, int)
+            Keys of the sources that were fetched for this action already; they are left out.
+
+        Returns
+        -------
+        Source or None
+            The source to fetch; None if there is none.
+        """
+        counts = Counter(sources)
+
+        def rank(source: Source) -> tuple[int, int, bool, int]:
+            return -counts[source], -source.result, not source.is_page, source.page
+
+        for source in sorted(counts, key=rank):
+            known = source.is_page or not self.is_rewritten(source.result, position)
+            if source.key not in fetched and known:
+                return source
+        return None
+
+    def refetch(self, source: Source) -> Refetch:
+        """Return the messages that fetch a source: the recorded call, or a call that reads a page.
+
+        Parameters
+        ----------
+        source : Source
+            Recorded result, or page of an offloaded result.
 
         Returns
         -------
@@ -237,15 +310,24 @@ class RefetchIndex:
             Call and result, with their tokens.
         """
         if source not in self._refetches:
-            recorded = self._history.entries[source]
-            call = self._history.calls_by_result[source]
-            asked = Message("assistant", tool_calls=(call,))
-            tokens = self._history.counter.count_message(asked)
-            named = self.texts.entities_in(asked, AGGREGATE)
-            self._refetches[source] = Refetch(
-                asked, tokens, recorded.message, recorded.tokens, named
-            )
+            self._refetches[source] = self._make_refetch(source)
         return self._refetches[source]
+
+    def _make_refetch(self, source: Source) -> Refetch:
+        recorded = self._history.entries[source.result]
+        count, find = self._history.counter.count_message, self.texts.entities_in
+        if not source.is_page:
+            call = self._history.calls_by_result[source.result]
+            asked = Message("assistant", tool_calls=(call,))
+            named = find(asked, AGGREGATE)
+            return Refetch(asked, count(asked), recorded.message, recorded.tokens, named)
+        start = self._pages_of(source.result)[source.page].start
+        call = read_call(source.number, start)
+        asked = Message("assistant", tool_calls=(call,))
+        text = read_page(source.number, recorded.message.text, start)
+        page = Message("tool", text, tool_call_id=call.id, name=call.name)
+        shown = find(page, AGGREGATE)
+        return Refetch(asked, count(asked), page, count(page), find(asked, AGGREGATE), shown)
 
 
 @dataclass
@@ -265,8 +347,8 @@ class ClosedTrace:
     changed: list[int] = field(default_factory=list)
     "for each recorded request: number of repeated calls whose file was edited since"
     irrecoverable: list[int] = field(default_factory=list)
-    """for each recorded request: number of needs that it does not hold and that no repeatable call
-    returned; without those that the agent mentioned first"""
+    """for each recorded request: number of needs that it does not hold and that neither a repeatable
+    call nor an offloaded result in the request contains; without those that the agent mentioned first"""
     irrecoverable_agent: list[int] = field(default_factory=list)
     "the same, only needs that the agent mentioned first"
     unrecovered: list[int] = field(default_factory=list)
@@ -322,7 +404,7 @@ def replay_closed_loop(
     for request, position in enumerate(prepared.request_positions):
         history.append_recorded(position)
         history.oracle_info = _TranslatedOracleInfo(prepared, history, position)
-        repeated: list[int] = []
+        fetched: list[Source] = []
         while True:
             context.advance(len(history))
             context.set_time(prepared.request_times[request])
@@ -334,16 +416,20 @@ def replay_closed_loop(
                 observer(sent)
             missing = held.find_missing(sent, index.request_needs[request])
             context.commit_request(sent)
-            source = -1
-            if missing and len(repeated) < max_refetches:
-                source = index.choose_call(missing, position, repeated)
-            closed.call_tokens.append(0 if source < 0 else index.refetch(source).call_tokens)
-            if source < 0:
+            sources = held.find_sources(sent, missing)
+            chosen = None
+            if missing and len(fetched) < max_refetches:
+                known = [source for source in sources if source is not None]
+                chosen = index.choose_call(known, position, {source.key for source in fetched})
+            closed.call_tokens.append(0 if chosen is None else index.refetch(chosen).call_tokens)
+            if chosen is None:
                 break
-            repeated.append(source)
-            held.add(source)
-        closed.changed.append(sum(index.is_changed(source, position) for source in repeated))
-        lost = [need.by_agent for need in missing if need.source < 0]
+            fetched.append(chosen)
+            held.add(chosen)
+        repeated = [source.result for source in fetched if not source.is_page]
+        closed.changed.append(sum(index.is_changed(each, position) for each in repeated))
+        pairs = zip(missing, sources, strict=True)
+        lost = [need.by_agent for need, source in pairs if source is None]
         closed.irrecoverable.append(lost.count(False))
         closed.irrecoverable_agent.append(lost.count(True))
         closed.unrecovered.append(len(missing) - len(lost))
@@ -369,39 +455,74 @@ class _HeldNeeds:
         self._added: dict[int, list[tuple[int, int]]] = {}
         "for each entity: position and mention of each message that was added and mentions it"
         self._aggregates: list[Entry] = []
+        self._pointers: list[Entry] = []
         self._edits_seen = 0
         self.names_matter = False
         "True if a request named a need that it did not hold"
 
-    def add(self, source: int) -> None:
-        """Append a repeated call and its result to the history."""
+    def add(self, source: Source) -> None:
+        """Append a call that fetches a source, and its result, to the history."""
         refetch, history = self._index.refetch(source), self._history
         call, result = refetch.with_id(f"refetch_{len(history)}")
         for entity in refetch.named:
             self._added.setdefault(entity, []).append((len(history), AGGREGATE))
         history.add(call, refetch.call_tokens)
-        for row in self._texts.rows_by_position.get(source, ()):
+        if source.is_page:
+            for entity in refetch.shown:
+                self._added.setdefault(entity, []).append((len(history), AGGREGATE))
+            history.add(result, refetch.result_tokens)
+            return
+        for row in self._texts.rows_by_position.get(source.result, ()):
             entity = self._texts.mention_entity[row]
             self._added.setdefault(entity, []).append((len(history), row))
-        history.add(result, refetch.result_tokens, source)
+        history.add(result, refetch.result_tokens, source.result)
+
+    def find_sources(self, sent: Context, missing: Sequence[RequestNeed]) -> list[Source | None]:
+        """Return the source of each missing need: a page, a repeatable call, or None."""
+        if not missing:
+            return []
+        pointers = self._pointers
+        if sent is not self._context:
+            pointers = [entry for entry in sent.entries if self._is_pointer(entry)]
+        pointers = sorted(pointers, key=lambda entry: -entry.start)
+        return [self._find_source(need, pointers) for need in missing]
+
+    def _find_source(self, need: RequestNeed, pointers: Sequence[Entry]) -> Source | None:
+        for entry in pointers:
+            result = self._history.recorded_positions[entry.start]
+            number = message_number(self._history, entry.start)
+            if (source := self._index.find_page(result, number, need)) is not None:
+                return source
+        return None if need.source < 0 else Source(need.source)
+
+    def _is_pointer(self, entry: Entry) -> bool:
+        """Return whether an entry is a pointer to one recorded result or a copy of it."""
+        return (
+            entry.form is Form.POINTER
+            and not entry.is_aggregate
+            and entry.message.role == "tool"
+            and self._history.recorded_positions[entry.start] != ADDED
+        )
 
     def find_missing(self, sent: Context, needs: Sequence[RequestNeed]) -> list[RequestNeed]:
         """Return the needs that a request does not hold."""
         if not needs:
             return []
         if sent is self._context:
-            self._collect_aggregates()
+            self._collect_edits()
             return [need for need in needs if not self._context_holds(need)]
         copy = _SentCopy(sent)
         return [need for need in needs if not self._copy_holds(need, copy)]
 
-    def _collect_aggregates(self) -> None:
-        """Keep the summaries and inserted messages that are in the context."""
+    def _collect_edits(self) -> None:
+        """Keep the summaries, inserted messages and pointers that are in the context."""
         edited = self._context.edited_entries
-        new = [entry for entry in edited[self._edits_seen :] if self._is_text(entry)]
+        new = edited[self._edits_seen :]
         self._edits_seen = len(edited)
-        if new or self._aggregates:
-            self._aggregates = [e for e in (*self._aggregates, *new) if e.until == NEVER]
+        texts = [*self._aggregates, *filter(self._is_text, new)]
+        self._aggregates = [entry for entry in texts if entry.until == NEVER]
+        pointers = [*self._pointers, *filter(self._is_pointer, new)]
+        self._pointers = [entry for entry in pointers if entry.until == NEVER]
 
     def _is_text(self, entry: Entry) -> bool:
         """Return whether an entry is compared with the source lines of all messages.

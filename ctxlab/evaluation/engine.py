@@ -595,11 +595,13 @@ def apply_strategy(strategy: Strategy, context: Context, recording: str) -> Cont
         sent: object = strategy(context)
         if not isinstance(sent, Context):
             raise TypeError(f"expected the strategy to return a Context, got {sent!r}")
-    except CtxlabError:
-        raise
     except Exception as error:
+        if isinstance(error, CtxlabError) and not isinstance(error, StrategyError):
+            raise
         where = f"message {context.history_length} of {recording}"
-        what = f"{type(error).__name__}: {error}"
+        what = (
+            str(error) if isinstance(error, StrategyError) else f"{type(error).__name__}: {error}"
+        )
         raise StrategyError(f"{strategy!r} failed at {where}: {what}") from error
     return sent
 

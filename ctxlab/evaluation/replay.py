@@ -147,7 +147,8 @@ class Replay:
         for request, entries in self.trace.forked_requests.items():
             states[request] = dropped
             for entry in entries:
-                states[request, entry.start : entry.stop] = _STATE_CODES[entry.form.value]
+                block = states[request, entry.start : entry.stop]
+                block[block != verbatim] = _STATE_CODES[entry.form.value]
         states[np.arange(messages)[None, :] >= positions[:, None]] = _STATE_CODES["absent"]
         return states
 

@@ -26,7 +26,9 @@ from ctxlab.strategies.metric_controls import (
 )
 from ctxlab.strategies.middle_out import first_and_last, middle_out
 from ctxlab.strategies.observation_mask import observation_mask
+from ctxlab.strategies.offload import offload
 from ctxlab.strategies.panic import panic
+from ctxlab.strategies.pinned import pinned
 from ctxlab.strategies.recent_images import recent_images
 from ctxlab.strategies.recorded import recorded
 from ctxlab.strategies.registry import STRATEGIES, parse_strategy, register_strategy
@@ -49,7 +51,7 @@ __all__ += ["STRATEGIES", "parse_strategy", "register_strategy"]
 __all__ += ["chunked_window", "first_and_last", "middle_out", "panic", "sliding_window"]
 __all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_results"]
 __all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
-__all__ += ["tool_result_cap", "tool_stubs"]
+__all__ += ["offload", "pinned", "tool_result_cap", "tool_stubs"]
 __all__ += ["background", "idle", "in_batches", "on_expiry", "when_it_pays"]
 __all__ += [
     "full",

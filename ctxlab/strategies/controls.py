@@ -242,7 +242,8 @@ class message_oracle(BaseStrategy):
         if units is None:
             return context
         bounds, entries = units.bounds, context.entries
-        first, last = entries[bounds[units.first]].start, entries[bounds[units.stop]].start
+        first = entries[bounds[units.first]].start
+        last = context.history.unit_starts[context.history_length - 1]  # the newest unit
         window = _newest_units(units, ())
         oldest = entries[bounds[window[0]]].start if window else last
         # What the head or the newest unit mentions is in every request.

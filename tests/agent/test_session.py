@@ -466,6 +466,38 @@ def test_turns_keep_their_numbers_through_a_resume_and_get_turn_gives_any(opened
     assert "there is no turn 99" in str(results[1].error)
 
 
+def test_results_keep_their_numbers_through_a_resume_and_are_read_in_full(opened: Open) -> None:
+    def read_log(day: int) -> str:
+        """Read the log of a day."""
+        return "".join(f"day {day}, line {n}\n" for n in range(1, 1201))
+
+    talk = [
+        reply for day in range(1, 31) for reply in (calls(("read_log", f'{{"day": {day}}}')), "Ok.")
+    ]
+    agent, _ = agent_of(*talk, tools=[read_log], strategy="offload() | panic()", system="Be brief.")
+    first = AgentSession.start(opened(), agent)
+    for day in range(1, 31):
+        first.run(f"Day {day}?")
+    fifth = next(
+        number
+        for number, message in enumerate(first.store.read_messages(first.id), 1)
+        if message.role == "tool" and message.text.startswith("day 5,")
+    )
+    latest = first.session.messages + 3  # a question, a call and its result follow
+    numbers = (fifth, latest)
+    reads = [("read_result", f'{{"number": {number}, "start": 600}}') for number in numbers]
+    agent, client = agent_of(
+        calls(("read_log", '{"day": 99}')), calls(*reads), "It was.",
+        tools=[read_log], strategy="offload() | panic()",
+    )  # fmt: skip
+    live = AgentSession.resume(opened(), first.id, agent)
+    live.run("Day 99?")
+    assert f"Result {latest} has" in client.requests[1].messages[-1].text
+    old, new = (message.text for message in client.requests[-1].messages[-2:])
+    assert old.splitlines()[1] == "day 5, line 600"
+    assert new.splitlines()[1] == "day 99, line 600"
+
+
 def test_who_summarizes_is_told_of_each_turn_that_is_whole(opened: Open) -> None:
     told: list[str] = []
 

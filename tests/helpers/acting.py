@@ -89,6 +89,9 @@ class Heard:
     def fetch_turn(self, number: int) -> list[dict[str, Any]]:
         return self.agent.manager.get_turn(number)
 
+    def fetch_result(self, number: int) -> str | None:
+        return self.agent.manager.find_result(number)
+
 
 def whole(agent: Agent, heard: Heard) -> None:
     """Assert that the store got every message once and in order, and that the history is valid."""

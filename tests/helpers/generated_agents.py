@@ -160,3 +160,18 @@ WRITTEN_AT_ONCE = mending(
     messages_of((call("make", target="parse_rows"), "done")),
 )
 """A recording that reads and writes a file with two calls of one message."""
+
+PADDING = "nobody has checked this line for a while, and it is long enough to count\n" * 150
+LONG_RESULTS = mending(
+    messages_of((call("get_order", number=1), f"parse_rows is late\n{PADDING}load_tax is later")),
+    messages_of((call("bash", command="make"), f"{PADDING}TAX-4471 is due\n{PADDING}")),
+    messages_of((call("read_file", path="src/io.py"), f"{PADDING}send_mail and order_88231\n")),
+    messages_of((call("write_file", path="src/io.py"), "written")),
+    messages_of((call("bash", command="make again"), f"{PADDING}HAT141 is done\n")),
+    messages_of(
+        (call("make", targets=["parse_rows", "load_tax", "TAX-4471", "order_88231"]), "ok")
+    ),
+    messages_of((call("make", targets=["send_mail", "HAT141", "HAT142"]), PADDING)),
+    messages_of((call("make", target="load_tax"), "done")),
+)
+"""A recording with results of several pages; only some of its calls can be repeated."""

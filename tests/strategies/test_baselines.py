@@ -15,6 +15,7 @@ import pytest
 from generated import TOOLS, conversations, limits, prepare_messages, strange_conversations
 from hypothesis import given
 from hypothesis import strategies as st
+from known_baselines import ACTING
 from replaying import Sent, run
 from small_talk import COUNTER, firsts, last, steps, task
 
@@ -30,19 +31,6 @@ from ctxlab.strategies.baselines import BASELINES
 
 NAMES = tuple(BASELINES)
 LIMIT = 6000
-
-ACTING: dict[str, str] = {
-    "anthropic.clear_tool_uses": "trigger=3000, clear_tool_inputs=True",
-    "anthropic.compaction": "trigger=4500",
-    "langchain.clear_tool_uses": "trigger=3000",
-    "langchain.summarization": "trigger=('tokens', 4000)",
-    "pydantic_ai.summarization": "trigger=('tokens', 4000), keep=('messages', 10)",
-    "llama_index.memory": "token_limit=5000, token_flush_size=500",
-    "openai_agents.tool_output_trimmer": "max_output_chars=50, preview_chars=20",
-    "roo": "max_tokens=500",
-    "vercel.prune_messages": "tool_calls='before-last-6-messages'",
-}
-"""Parameters under which a baseline acts on small logs, where its defaults do not."""
 
 IDLE = {"mini_swe_agent": "it sends everything"}
 """Baselines that do nothing, and are known to."""

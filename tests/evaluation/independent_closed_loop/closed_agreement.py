@@ -33,6 +33,7 @@ STRATEGIES = (
     "tool_stubs(keep=2) | panic()",
     "tool_stubs(keep=0)",
     "tool_result_cap(chars=60) | sliding_window()",
+    "offload(tokens=20, preview=30) | sliding_window()",
     "rolling_summary() | panic()",
     "random_drop(seed=0)",
     "retrieval(k=3, share=0.3)",

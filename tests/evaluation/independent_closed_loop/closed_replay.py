@@ -146,6 +146,47 @@ def strings(value: object) -> Iterator[str]:
         yield str(value)
 
 
+# ------------------------------------------------------------------------------------- offloaded results
+
+PAGE = 6000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recorded result to fetch by its call, or a page of it to read where it is offloaded."""
+
+    place: int
+    page: int | None = None
+    number: int = 0
+
+
+def page_starts(text: str) -> list[tuple[int, int]]:
+    """Return the numbers of the first and the last line of each page."""
+    pages, start, size = [], 0, 0
+    lines = page_lines(text)
+    for number, line in enumerate(lines):
+        if number > start and size + len(line) > PAGE:
+            pages.append((start + 1, number))
+            start, size = number, 0
+        size += len(line)
+    return [*pages, (start + 1, len(lines))]
+
+
+def page_text(text: str, number: int, page: int) -> str:
+    """Return what the tool ``read_result`` answers for a page."""
+    lines, (first, last) = page_lines(text), page_starts(text)[page]
+    more = f"; continue with start={last + 1}" if last < len(lines) else ""
+    head = f"[Result {number}, lines {first}-{last} of {len(lines)}{more}]\n"
+    return head + "".join(lines[first - 1 : last])
+
+
+def page_lines(text: str) -> list[str]:
+    """Return the lines of a text with their line breaks; a line longer than a page is divided."""
+    parts = text.split("\n")
+    whole = [*(f"{line}\n" for line in parts[:-1]), parts[-1]]
+    return [line[at : at + PAGE] for line in whole for at in range(0, len(line), PAGE)]
+
+
 # ------------------------------------------------------------------------------------------- the replay
 
 
@@ -202,21 +243,24 @@ class ClosedLoop:
 
     def before_action(self, number: int, action: int) -> Row:
         """Build requests and repeat calls until nothing more can be fetched for an action."""
-        row, fetched = Row(), set[int]()
+        row, fetched = Row(), set[tuple[int, int | None]]()
         while True:
             sent = self.strategy(self.context)
             entries = list(sent.entries)
             self.context.commit_request(sent)
             rate = self.price.add(row, entries, self.origins, number, is_first=not fetched)
             missing = self.missing(action, entries)
-            source = self.choose(action, missing, fetched)
+            source = self.choose(action, missing, fetched, entries)
             if source is None or len(fetched) == self.max_refetches:
-                self.count(row, missing)
+                self.count(row, missing, entries)
                 return row
-            fetched.add(source)
+            fetched.add((source.place, source.page))
             row.refetches += 1
-            row.refetches_changed += self.recorded.was_changed(source, action, "edit")
-            self.repeat(source)
+            if source.page is None:
+                row.refetches_changed += self.recorded.was_changed(source.place, action, "edit")
+                self.repeat(source.place)
+            else:
+                self.read(source, source.page)
             row.usd += self.history.entries[-2].tokens * rate
 
     def missing(self, action: int, entries: Sequence[Entry]) -> list[Need]:
@@ -224,16 +268,54 @@ class ClosedLoop:
         needs = self.recorded.needs[action]
         return [need for need in needs if self.tier(need, entries) not in self.sufficient]
 
-    def choose(self, action: int, missing: Sequence[Need], fetched: set[int]) -> int | None:
+    def choose(
+        self,
+        action: int,
+        missing: Sequence[Need],
+        fetched: set[tuple[int, int | None]],
+        entries: Sequence[Entry],
+    ) -> Source | None:
         """Return the source of most missing needs, of several the newest; None if there is none."""
-        served: dict[int, int] = defaultdict(int)
+        served: dict[Source, int] = defaultdict(int)
         for need in missing:
-            source = self.recorded.source(need)
-            if source is None or source in fetched:
+            source = self.source(need, entries)
+            if source is None or (source.place, source.page) in fetched:
                 continue
-            if not self.recorded.was_changed(source, action, "write"):
+            is_known = not self.recorded.was_changed(source.place, action, "write")
+            if source.page is not None or is_known:
                 served[source] += 1
-        return max(served, key=lambda source: (served[source], source), default=None)
+
+        def rank(source: Source) -> tuple[int, int, bool, int]:
+            page = source.page
+            return served[source], source.place, page is not None, -(page or 0)
+
+        return max(served, key=rank, default=None)
+
+    def source(self, need: Need, entries: Sequence[Entry]) -> Source | None:
+        """Return where a need can be fetched: a page of an offloaded result, or a repeatable call."""
+        recall = self.recorded.recall
+        for entry in reversed(entries):
+            is_one = entry.stop - entry.start == 1 and entry.message.role == "tool"
+            origin = self.origins[entry.start] if is_one and entry.form is Form.POINTER else None
+            if origin is None or origin not in recall.earlier_mentions(need.entity, need.request):
+                continue
+            text, number = self.recorded.messages[origin].text, entry.start + 1
+            for page in range(len(page_starts(text))):
+                answer = Message("tool", page_text(text, number, page))
+                if recall.mentions(need.entity, plain(answer).parts[0]):
+                    return Source(origin, page, number)
+        place = self.recorded.source(need)
+        return None if place is None else Source(place)
+
+    def read(self, source: Source, page: int) -> None:
+        """Add a call that reads a page of an offloaded result, and the page."""
+        text = self.recorded.messages[source.place].text
+        start = page_starts(text)[page][0]
+        id = f"again-{len(self.origins)}"
+        call = ToolCall(id, "read_result", f'{{"number":{source.number},"start":{start}}}')
+        self.append(Message("assistant", tool_calls=(call,)), None)
+        answer = page_text(text, source.number, page)
+        self.append(Message("tool", answer, tool_call_id=id, name="read_result"), None)
 
     def repeat(self, source: int) -> None:
         """Add a call and a copy of its recorded result to the history."""
@@ -243,10 +325,10 @@ class ClosedLoop:
         result = self.recorded.messages[source]
         self.append(result.replace(tool_call_id=new.id), source)
 
-    def count(self, row: Row, missing: Sequence[Need]) -> None:
+    def count(self, row: Row, missing: Sequence[Need], entries: Sequence[Entry]) -> None:
         """Count what is missing when the recorded action follows."""
         for need in missing:
-            if self.recorded.source(need) is not None:
+            if self.source(need, entries) is not None:
                 row.unrecovered += 1
             elif need.origin == "agent":
                 row.irrecoverable_agent += 1
@@ -266,7 +348,7 @@ class ClosedLoop:
                 sent.append(Sent(origin, origin + 1, form, message))
             elif entry.form is not Form.VERBATIM:  # a summary, or a shortened added call
                 sent.append(Sent(0, 0, Form.SUMMARY.value, message))
-            elif recall.mentions(need.entity, message.parts[0]):  # an added call
+            elif recall.mentions(need.entity, message.parts[0]):  # an added call or page
                 return "held"
         return recall.tier(need, sent)
 

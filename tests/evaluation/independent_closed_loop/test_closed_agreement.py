@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from closed_agreement import COLUMNS, STRATEGIES, Agreement, compare_recording, smallest
 from generated import conversations, strange_conversations
-from generated_agents import OLDER_RETURNS_MORE, WRITTEN_AT_ONCE, recordings
+from generated_agents import LONG_RESULTS, OLDER_RETURNS_MORE, WRITTEN_AT_ONCE, recordings
 from hypothesis import given
 from hypothesis import strategies as st
 from replaying import SPECS
@@ -79,6 +79,17 @@ def test_all_columns_agree_on_strange_conversations(recording: Recording, limit:
 def test_all_columns_agree_where_the_order_of_calls_matters(recording: Recording) -> None:
     found = compare_recording(recording, ["sliding_window(messages=2)"], [10**6])
     check(found, "refetches")
+
+
+@pytest.mark.parametrize("limit", [1200, 3000, 10**6])
+def test_all_columns_agree_where_results_of_several_pages_are_read_back(limit: int) -> None:
+    strategies = (
+        "offload(tokens=200, preview=60)",
+        "offload(tokens=200, preview=60) | sliding_window()",
+        "offload(tokens=200, preview=60) | sliding_window() | panic(large=100, begin=30, end=30)",
+        "tool_stubs(keep=1) | offload(tokens=2000)",
+    )
+    check(compare_recording(LONG_RESULTS, strategies, [limit]), "refetches")
 
 
 def test_all_columns_agree_on_a_bundled_recording() -> None:
