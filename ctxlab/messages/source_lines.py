@@ -90,7 +90,7 @@ class SourceLine(NamedTuple):
                 return True
         if not self.tool or is_informative(self.text, entity):
             return False
-        line = text[text.rfind("\n", 0, at) + 1 : _line_end(text, at + len(entity))]
+        line = text[text.rfind("\n", 0, at) + 1 : line_end(text, at + len(entity))]
         return contains_entity(line, self.tool) and all(
             contains_entity(self.call_text, found.text) for found in entities_in_line(line)
         )
@@ -235,9 +235,8 @@ def find_source_lines(
 def _source_line(
     segments: Sequence[Segment], tool: str, text: str, at: int, entity: str
 ) -> SourceLine:
-    begin, end = text.rfind("\n", 0, at) + 1, _line_end(text, at + len(entity))
-    start = max(begin, at - MAX_LINE_CHARS // 2)
-    stop = max(at + len(entity), min(end, start + MAX_LINE_CHARS))
+    begin, end = text.rfind("\n", 0, at) + 1, line_end(text, at + len(entity))
+    start, stop = mention_span(text, at, entity)
     line = text[start:stop]
     offset = at - start - (len(line) - len(line.lstrip()))
     above = below = ""
@@ -245,14 +244,50 @@ def _source_line(
         top = max(text.rfind("\n", 0, begin - 1) + 1, begin - 1 - MAX_LINE_CHARS)
         above = text[top:stop].strip()
     if stop == end < len(text):
-        below = text[start : min(_line_end(text, end + 1), end + 1 + MAX_LINE_CHARS)].strip()
+        below = text[start : min(line_end(text, end + 1), end + 1 + MAX_LINE_CHARS)].strip()
     if tool and text.strip() == line.strip():
         calls = "\n".join(f"{name} {value}" for name, value in segments if name)
         return SourceLine(line.strip(), offset, above, below, tool, calls)
     return SourceLine(line.strip(), offset, above, below)
 
 
-def _line_end(text: str, start: int) -> int:
+def mention_span(text: str, at: int, entity: str) -> tuple[int, int]:
+    """Return the part of a line around a mention that a source line consists of.
+
+    Parameters
+    ----------
+    text : str
+        Text with the mention.
+    at : int
+        Offset of the mention in ``text``.
+    entity : str
+        Text of the entity.
+
+    Returns
+    -------
+    tuple of (int, int)
+        Offsets of the first character and after the last one.
+    """
+    start = max(text.rfind("\n", 0, at) + 1, at - MAX_LINE_CHARS // 2)
+    end = line_end(text, at + len(entity))
+    return start, max(at + len(entity), min(end, start + MAX_LINE_CHARS))
+
+
+def line_end(text: str, start: int) -> int:
+    """Return the offset of the first line break at an offset or later.
+
+    Parameters
+    ----------
+    text : str
+        Text of any number of lines.
+    start : int
+        Offset at which the search starts.
+
+    Returns
+    -------
+    int
+        Offset of the line break, or the length of the text if there is none.
+    """
     end = text.find("\n", start)
     return len(text) if end < 0 else end
 

@@ -16,6 +16,7 @@ from ctxlab.strategies.controls import (
     random_decay,
     random_drop,
 )
+from ctxlab.strategies.excerpt_memory import excerpt_memory
 from ctxlab.strategies.file_sessions import file_sessions
 from ctxlab.strategies.metric_controls import (
     base64_text,
@@ -50,7 +51,7 @@ __all__ = ["BaseStrategy", "FunctionStrategy", "Pipeline", "Strategy", "as_strat
 __all__ += ["STRATEGIES", "parse_strategy", "register_strategy"]
 __all__ += ["chunked_window", "first_and_last", "middle_out", "panic", "sliding_window"]
 __all__ += ["observation_mask", "recent_images", "shorten_arguments", "stale_results"]
-__all__ += ["contents", "file_sessions", "retrieval", "rolling_summary"]
+__all__ += ["contents", "excerpt_memory", "file_sessions", "retrieval", "rolling_summary"]
 __all__ += ["offload", "pinned", "tool_result_cap", "tool_stubs"]
 __all__ += ["background", "idle", "in_batches", "on_expiry", "when_it_pays"]
 __all__ += [

@@ -31,6 +31,7 @@ _MODULES = {
     "file_sessions": "file_sessions",
     "contents": "table_of_contents",
     "retrieval": "retrieval",
+    "excerpt_memory": "excerpt_memory",
     "in_batches": "triggers.in_batches",
     "when_it_pays": "triggers.when_it_pays",
     "on_expiry": "triggers.on_expiry",

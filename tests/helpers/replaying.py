@@ -65,6 +65,8 @@ SPECS: tuple[str, ...] = tuple(
             "chunked_window(max_history=6) | rolling_summary() | panic()",
             "rolling_summary(0.5, 0.3, 4, tokens=150, prompt='structured') | panic()",
             *("contents()", "contents(0.3, 0.2, 0.1)", "contents(0.3, 0.3, 0.2) | panic()"),
+            *("excerpt_memory()", "excerpt_memory(0.5, 0.4, 0.3) | panic(protect=1)"),
+            "file_sessions() | excerpt_memory(0.6, 0.5, 0.2, said=0.5) | panic()",
             *("retrieval()", "retrieval(k=2, share=0.5, keep=1.0, chars=40, look_back=5)"),
             "contents(0.4, 0.3) | retrieval(k=3, share=0.4) | panic()",
             *("stale_results()", "stale_results(edits=False) | panic()", "recent_images(keep=1)"),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ctxlab.messages.types import Message, ToolCall
+
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_DECISION_PATTERN = re.compile(
+    r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
+    r"|root cause|the (issue|problem|bug|cause|fix) is)\b",
+    re.IGNORECASE,
+)
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
@@ -50,6 +58,27 @@ def single_line(text: str, max_chars: int) -> str:
         The string on a single line, with an ellipsis if it was truncated.
     """
     return clip_text(" ".join(text[: 8 * max_chars].split()), max_chars)
+
+
+def find_decision(text: str) -> str:
+    """Return the first sentence that states a decision, a cause or an obligation.
+
+    Parameters
+    ----------
+    text : str
+        Text of an agent's message.
+
+    Returns
+    -------
+    str
+        The sentence; empty if there is none.
+
+    Examples
+    --------
+    >>> find_decision("The test fails. I'll fix the parser. Then I run it.")
+    "I'll fix the parser."
+    """
+    return next(filter(_DECISION_PATTERN.search, _SENTENCE_BREAK.split(text)), "")
 
 
 def with_text(message: Message, text: str) -> Message:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ctxlab.messages.entities import find_entities, find_entities_in_value
 from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.types import Message, ToolCall
-from ctxlab.strategies.helpers.text import clip_text, single_line
+from ctxlab.strategies.helpers.text import clip_text, find_decision, single_line
 
 
 class DigestSection(NamedTuple):
@@ -56,12 +56,6 @@ _MIN_CLIPPED_CHARS = 40  # minimum length of a clipped line
 _MAX_GOAL_CHARS, _MAX_DECISION_CHARS, _MAX_COMMAND_CHARS, _MAX_ERROR_CHARS = 300, 160, 120, 160
 _MAX_SCANNED_CHARS = 2500  # per text; scanning more is slower and hardly better
 _MAX_NAMES = 30  # per message, so that a long listing does not displace other names
-_SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|\n+")
-_DECISION_PATTERN = re.compile(
-    r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
-    r"|root cause|the (issue|problem|bug|cause|fix) is)\b",
-    re.IGNORECASE,
-)
 _ERROR_PATTERN = re.compile(r"\b\w*(Error|Exception)\b:|\bFAILED\b|\b(fatal|error): ")
 # Quick check: _ERROR_PATTERN can match only a text with one of these words.
 _ERROR_WORDS = ("Error", "Exception", "FAILED", "fatal: ", "error: ")
@@ -197,8 +191,7 @@ def _iter_notes(message: Message) -> Iterator[tuple[str, str]]:
         if line := _find_error_line(message):
             yield "Open problems", _bullet(line, _MAX_ERROR_CHARS)
     elif message.role == "assistant":
-        sentences = _SENTENCE_BREAK.split(text[:_MAX_SCANNED_CHARS])
-        if decides := next(filter(_DECISION_PATTERN.search, sentences), ""):
+        if decides := find_decision(text[:_MAX_SCANNED_CHARS]):
             yield "Decisions", _bullet(decides, _MAX_DECISION_CHARS)
         for call in message.tool_calls:
             yield from _call_notes(call)
