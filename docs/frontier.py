@@ -16,6 +16,8 @@ STRATEGIES = [
     "tool_stubs | panic",
     "observation_mask(keep=10) | panic",
     "when_it_pays(observation_mask(keep=10)) | panic",
+    "in_batches(observation_mask(keep=10) | sliding_window) | panic",
+    "excerpt_memory | panic",
     "rolling_summary | panic",
     "recorded",
     "claude_code",

@@ -7,11 +7,15 @@ recordings have the same weight, where a family is a folder: one product in one 
 
 The script prints the weights, and for each family those fitted without it, with the share of the used
 entities among the likeliest 5 % and 15 % of its candidates. With ``--write``, the file
-``ctxlab/strategies/helpers/entity_memory.toml`` is written.
+``ctxlab/strategies/helpers/entity_memory.toml`` is written. With ``--without FILE``, the weights fitted
+without each family, of the model and of its ablations, are stored as JSON for
+``evals/excerpt_frontier.py``; the empty key has those fitted on all, for families with few cases.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +48,13 @@ UNUSED_PER_CASE = 20
 "number of entities that are not used again of which one is a case"
 MIN_USED = 100
 "number of used entities below which a family is not fitted"
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "all": FEATURES,
+    "age": ("age",),
+    "uses": ("short_uses",),
+    "constant": (),
+}
+"features of the model and of its ablations"
 _RIDGE = 1.0
 
 
@@ -160,13 +171,14 @@ def collect_families(families: Mapping[str, Sequence[Recording]]) -> dict[str, C
     return cases
 
 
-def fit_weights(families: Sequence[Cases]) -> Weights:
-    """Fit a logistic regression in which all families have the same weight."""
-    design = np.concatenate([_with_intercept(each.features) for each in families])
+def fit_weights(families: Sequence[Cases], features: Sequence[str] = FEATURES) -> Weights:
+    """Fit a logistic regression on some features, in which all families have the same weight."""
+    mask = np.array([True, *(name in features for name in FEATURES)])
+    design = np.concatenate([_with_intercept(each.features) for each in families]) * mask
     used = np.concatenate([each.used for each in families])
     total = np.mean([each.weights.sum() for each in families])
     weights = np.concatenate([each.weights * total / each.weights.sum() for each in families])
-    penalty = _RIDGE * np.diag([0.0, *np.ones(len(FEATURES))])
+    penalty = _RIDGE * np.diag([0.0, *np.ones(len(FEATURES))])  # also for features left out
     fitted = np.zeros(len(FEATURES) + 1)
     for _ in range(50):  # iteratively reweighted least squares
         chance = 1 / (1 + np.exp(-design @ fitted))
@@ -179,10 +191,12 @@ def fit_weights(families: Sequence[Cases]) -> Weights:
     return tuple(round(float(each), 3) for each in fitted)
 
 
-def fit_without_each(cases: Mapping[str, Cases]) -> dict[str, Weights]:
+def fit_without_each(
+    cases: Mapping[str, Cases], features: Sequence[str] = FEATURES
+) -> dict[str, Weights]:
     """Return for each family the weights that are fitted without it."""
     return {
-        name: fit_weights([each for other, each in cases.items() if other != name])
+        name: fit_weights([each for other, each in cases.items() if other != name], features)
         for name in cases
     }
 
@@ -230,23 +244,29 @@ def weights_table(cases: Mapping[str, Cases], without: Mapping[str, Weights]) ->
     return markdown_table(heads, rows)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Fit, print and, with ``--write``, store the weights."""
-    folders = [each for each in arguments if not each.startswith("--")]
-    if not folders or [each for each in arguments if each.startswith("--")] not in (
-        [],
-        ["--write"],
-    ):
-        sys.exit(__doc__)
-    cases = collect_families(load_families(folders))
+def main() -> None:
+    """Fit, print and store the weights."""
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("paths", nargs="+")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--without", type=Path)
+    given = parser.parse_args()
+    cases = collect_families(load_families(given.paths))
     if len(cases) < 2:
         sys.exit(f"expected two families with {MIN_USED} used entities, got {len(cases)}")
     print(weights_table(cases, fit_without_each(cases)))
     data = format_data(fit_weights(list(cases.values())), list(cases))
     print(f"\n{data}")
-    if "--write" in arguments:
+    if given.write:
         DATA.write_text(data, encoding="utf-8")
+    if given.without:
+        every = list(cases.values())
+        fitted = {
+            name: {"": fit_weights(every, part), **fit_without_each(cases, part)}
+            for name, part in ABLATIONS.items()
+        }
+        given.without.write_text(json.dumps(fitted, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

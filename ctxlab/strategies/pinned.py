@@ -45,6 +45,9 @@ class pinned(WrapperStrategy):
     not kept. When it is no longer verbatim in the request, a note follows its place. The note quotes
     the lines that match ``match``, or the beginning of a user or system message, up to 800 characters.
 
+    A strategy that cuts only at user messages, such as ``cline``, does nothing if it sees none of them:
+    pass ``users=False`` there, and a pattern.
+
     The first user message stays visible to the other strategy, because strategies keep it. If
     the other strategy drops or changes it nevertheless, the request is built again without showing it.
 

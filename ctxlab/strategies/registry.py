@@ -79,26 +79,28 @@ CONTROLS = frozenset(
 
 DEFAULT_LINEUP: tuple[str, ...] = (
     "full",
-    "sliding_window()",
-    "chunked_window()",
-    "tool_stubs()",
-    "observation_mask(keep=10)",
-    "rolling_summary()",
-    "contents()",
-    "observation_mask(keep=3) | sliding_window() | panic()",
-    "when_it_pays(observation_mask(keep=10)) | sliding_window() | panic()",
+    "sliding_window() | panic()",
+    "in_batches(sliding_window()) | panic()",
+    "in_batches(observation_mask(keep=10) | sliding_window()) | panic()",
+    "on_expiry(observation_mask(keep=10) | sliding_window()) | panic()",
+    "offload() | in_batches(sliding_window()) | panic()",
+    "rolling_summary() | panic()",
+    "contents() | panic()",
+    "excerpt_memory() | panic()",
+    "excerpt_memory(target=0.8, share=0.7) | panic()",
     "nothing",
     "random_drop()",
     "message_oracle()",
     "oracle",
 )
-"""Strategies that an evaluation compares by default: single strategies, pipelines and controls.
+"""Strategies that an evaluation compares by default: pipelines that an agent can use, and controls.
 
-Requests of a single strategy that ignores the budget may overflow. The pipelines end with a window
-and with ``panic``, which shortens requests that are still too large. Strategies for special
-purposes, such as ``recorded``, ``recent_images`` and ``file_sessions``, are not included, nor are
-``random_decay`` and the controls of the metric.
-``retrieval`` is not included because it is slow: it takes milliseconds per request."""
+The pipelines are those that are on or near the frontier of cost against held recall, and the window
+that most libraries have. All but ``full`` fit the budget wherever the head does: they end with
+``panic``, which shortens requests that are still too large. Masks and offloading run in batches,
+because an edit at each request costs more than it saves. Strategies for special purposes, such as
+``recorded``, ``recent_images`` and ``file_sessions``, are not included, nor are ``random_decay``, the
+controls of the metric, and ``retrieval``, which takes milliseconds per request."""
 
 _PEER_PREFIX = re.compile(r"\bpeer:(?=[a-z_])")
 
