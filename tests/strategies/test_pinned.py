@@ -54,8 +54,9 @@ INNER = {
     "pydantic_ai.sliding": "pydantic_ai.sliding(trigger=('messages', 40), keep=('messages', 20))",
 }
 """Parameters under which a strategy compacts the long conversation at least ten times."""
-NEVER_COMPACTS = {"mini_swe_agent", "tool_result_cap", "offload"}
-"""Strategies that send everything, or that shorten a message only before it is first sent."""
+NEVER_COMPACTS = {"mini_swe_agent", "tool_result_cap", "offload", "idle"}
+"""Strategies that send everything, that shorten a message only before it is first sent, or that wait for
+a pause, which the conversation does not have."""
 NEEDS_USERS = {"cline"}
 """Strategies that cut only at user messages, so they do nothing if all of these are hidden."""
 MATCH = "HAT136|src/io"
@@ -233,10 +234,12 @@ def test_what_is_sent_live_is_what_a_replay_sends(
     messages: tuple[Message, ...], inner: Strategy, limit: int, counter: TokenCounter
 ) -> None:
     strategy = pinned(inner, match=MATCH, max_tokens=100)
-    prepared = prepare_messages(messages, counter, TOOLS)
+    prepared = PreparedRecording(Recording("r", messages, TOOLS), counter)
     try:
         _, requests = run(prepared, strategy, prepared.make_budget(limit))
-        manager = ContextManager(strategy, "gpt-4o", tools=TOOLS, limit=limit, reserve=0)
+        # The generated messages have no times, so the replay knows none.
+        given: dict[str, Any] = {"tools": TOOLS, "limit": limit, "reserve": 0}
+        manager = ContextManager(strategy, "gpt-4o", **given, clock=lambda: None)
     except (SpecError, StrategyError):
         reject()
     position = 0
