@@ -36,6 +36,7 @@ from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import excerpt_memory
+from ctxlab.strategies.excerpt_memory import replaced_span
 from ctxlab.strategies.helpers.entity_memory import FEATURES, EntityMemory, Weights
 from ctxlab.tokens.counter import TokenCounter
 
@@ -85,8 +86,7 @@ class _recorder(excerpt_memory):  # noqa: N801
         """Store and return the entities that only the folded messages mention."""
         found = super().candidates(context, memory, start)
         tokens = context.history.tokens_before[context.history_length]
-        entries, head = context.entries, context.first_droppable
-        places = entries[head].start, entries[start].start
+        places = replaced_span(context, start)
         made = _Compaction(context.request_index, *places, found, memory.features(found, tokens))
         context.strategy_state.setdefault("compactions", {})[made.request] = made
         return found

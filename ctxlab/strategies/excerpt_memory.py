@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
+from ctxlab.context.history import Entry, Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
@@ -85,6 +87,8 @@ class excerpt_memory(BaseStrategy):
             wrong = f"target <= trigger ({self.trigger}), got target {self.target}"
         elif len(self.weights) != len(FEATURES) + 1:
             wrong = f"{len(FEATURES) + 1} weights, got {len(self.weights)}"
+        elif not all(map(math.isfinite, self.weights)):
+            wrong = f"finite weights, got {self.weights}"
         else:
             return
         raise SpecError(f"excerpt_memory: expected {wrong}")
@@ -95,21 +99,32 @@ class excerpt_memory(BaseStrategy):
             return context
         head, entries = context.first_droppable, context.entries
         kept = entries[:head] + [e for e in entries[head:] if e.message.role == "system"]
-        free = context.available - sum([entry.tokens for entry in kept])
+        fixed = sum([entry.tokens for entry in kept])
+        free = context.available - fixed
         room = self.target * free
         budget = int(min(self.share * free, room * _MAX_SHARE))
+        newest = [e for e in entries[context.last_unit_start :] if e.message.role != "system"]
+        left = int(self.trigger * context.available) - fixed - sum([e.tokens for e in newest])
+        if left >= _MIN_TOKENS:  # a large newest unit takes some of the place of the excerpts
+            budget = min(budget, left)
         start = _window_start(context, head, room - budget)
         if budget < _MIN_TOKENS or not _is_worthwhile(context, head, start):
             return context
         memory = self._remember(context)
-        text = self._compose(context, memory, start, budget)
-        used = _count_message(context, text) if text else 0
+        summary = int(self.said * budget) if self.model is not None else 0
+        text = self._compose(context, memory, start, budget - summary)
+        used = _count_message(context, text) + summary
         if budget - used > _SPARE_SHARE * budget:  # the window gets what the excerpts do not need
             wider = _window_start(context, head, room - used)
             if wider < start and _is_worthwhile(context, head, wider):
-                start, text = wider, self._compose(context, memory, wider, budget)
+                start, text = wider, self._compose(context, memory, wider, budget - summary)
+                if _count_message(context, text) + summary > used:  # the window has taken the rest
+                    text = self._compose(context, memory, wider, used - summary)
+        replaced = [e.tokens for e in context.entries[head:start] if e.message.role != "system"]
+        if _count_message(context, text) + summary >= sum(replaced):
+            return context
         if self.model is not None:
-            text = self._with_summary(context, start, text, int(self.said * budget))
+            text = self._with_summary(context, start, text, summary)
         _replace_by(context, head, start, text)
         return context
 
@@ -139,7 +154,7 @@ class excerpt_memory(BaseStrategy):
             Entities that could be lost.
         """
         head, entries = context.first_droppable, context.entries
-        first, stop = entries[head].start, entries[start].start
+        first, stop = replaced_span(context, start)
         kept = entries[:head] + [e for e in entries[head:start] if e.message.role == "system"]
         in_view = {text for entry in kept for text in memory.mentioned_at(entry.start)}
         return [
@@ -149,31 +164,28 @@ class excerpt_memory(BaseStrategy):
         ]
 
     def _compose(self, context: Context, memory: EntityMemory, start: int, tokens: int) -> str:
-        """Return the text of the excerpts from the entries between the head and ``start``."""
-        head, history = context.first_droppable, context.history
+        """Return the text of the excerpts from the messages between the head and ``start``."""
+        history = context.history
         texts = self.candidates(context, memory, start)
         chances = memory.predict(texts, history.tokens_before[context.history_length], self.weights)
         likeliest = (-chances).argsort(kind="stable")[:_MAX_CANDIDATES].tolist()
-        positions = _received_between(context, head, start)
-        said = self.said if self.model is None else 0.0
-        if self.model is not None:
-            tokens -= int(self.said * tokens)
         return compose_excerpts(
             memory,
-            positions,
+            _replaced_positions(context, start),
             {texts[i]: float(chances[i]) for i in likeliest},
             tokens,
-            said,
+            self.said if self.model is None else 0.0,
             lambda text: _count_message(context, text),
         )
 
     def _with_summary(self, context: Context, start: int, excerpts: str, tokens: int) -> str:
-        """Return a summary of the entries before ``start``, followed by the excerpts."""
+        """Return a summary of the messages before ``start``, followed by the excerpts."""
         previous, done = context.strategy_state.get((self, "summary"), ("", 0))
-        positions = _received_between(context, context.first_droppable, start)
+        positions = _replaced_positions(context, start)
         new = positions[bisect_left(positions, done) :]
+        tokens = max(0, tokens - context.history.counter.count_text(SUMMARY_HEADER))
         if new:
-            messages = [context.history[each] for each in new]
+            messages = [m for each in new if (m := context.history[each]).role != "system"]
             previous = summarize(
                 *(context, previous, messages, tokens, self.model, self.prompt, SUMMARY_HEADER)
             )
@@ -184,7 +196,7 @@ class excerpt_memory(BaseStrategy):
 def _window_start(context: Context, head: int, room: float) -> int:
     """Return the index of the first entry of the window, which holds at least the newest unit."""
     entries, start = context.entries, len(context.entries)
-    while start > head and not entries[start - 1].is_aggregate:
+    while start > head and not _is_written(entries[start - 1]):
         if entries[start - 1].message.role != "system":  # these stay in any case
             room -= entries[start - 1].tokens
         if room < 0:
@@ -196,9 +208,14 @@ def _window_start(context: Context, head: int, room: float) -> int:
 def _is_worthwhile(context: Context, head: int, start: int) -> bool:
     """Return whether there is more to replace than excerpts of an earlier compaction."""
     return any(
-        not entry.is_aggregate and entry.message.role != "system"
+        not _is_written(entry) and entry.message.role != "system"
         for entry in context.entries[head:start]
     )
+
+
+def _is_written(entry: Entry) -> bool:
+    """Return whether a strategy wrote the message; excerpts can stand for a single message too."""
+    return entry.is_aggregate or entry.form is Form.SUMMARY
 
 
 def _replace_by(context: Context, head: int, start: int, text: str) -> None:
@@ -218,16 +235,41 @@ def _replace_by(context: Context, head: int, start: int, text: str) -> None:
 
 
 def _count_message(context: Context, text: str) -> int:
-    return context.history.counter.count_message(Message("user", text))
+    """Return the number of tokens of a message with a text; 0 if there is no text to send."""
+    return context.history.counter.count_message(Message("user", text)) if text else 0
 
 
 def _received(context: Context) -> Sequence[int]:
     """Return the positions of all messages that the context ever received."""
-    return context.positions if isinstance(context, Branch) else range(context.history_length)
+    # A fork of a branch is a plain context with the attributes of the branch.
+    received: Sequence[int] = getattr(context, "positions", range(context.history_length))
+    return received
 
 
-def _received_between(context: Context, head: int, start: int) -> Sequence[int]:
-    """Return the positions of the messages from the entry at ``head`` to the one at ``start``."""
-    received, entries = _received(context), context.entries
-    first, stop = entries[head].start, entries[start].start
+def replaced_span(context: Context, start: int) -> tuple[int, int]:
+    """Return the range of positions in the history that excerpts before a window stand for.
+
+    It begins after the head, also where earlier compactions dropped the messages there.
+
+    Parameters
+    ----------
+    context : Context
+        Context before the compaction.
+    start : int
+        Index of the first entry of the window.
+
+    Returns
+    -------
+    tuple of (int, int)
+        First position, and the position after the last one.
+    """
+    first = context.head_end if isinstance(context, Branch) else None
+    entries = context.entries
+    stop = entries[start].start if start < len(entries) else context.history_length
+    return context.history.head_length if first is None else first, stop
+
+
+def _replaced_positions(context: Context, start: int) -> Sequence[int]:
+    """Return the positions of the messages that the context received from the head to a window."""
+    received, (first, stop) = _received(context), replaced_span(context, start)
     return received[bisect_left(received, first) : bisect_left(received, stop)]

@@ -9,8 +9,9 @@ fitted on recorded conversations, see ``evals/fit_excerpts.py``.
 from __future__ import annotations
 
 import math
+import posixpath
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from ctxlab.context.history import History
 from ctxlab.messages.entities import find_entities, find_entities_in_value
-from ctxlab.messages.file_access import parse_file_access
+from ctxlab.messages.file_access import is_tool_error, parse_file_access
 from ctxlab.messages.types import Message
 
 Weights: TypeAlias = tuple[float, ...]
@@ -68,7 +69,6 @@ class _MessageEntities(NamedTuple):
 
     mentioned: tuple[str, ...]
     short_uses: dict[str, int]
-    edited_paths: tuple[str, ...]
 
 
 class EntityMemory:
@@ -87,8 +87,8 @@ class EntityMemory:
         self.history = history
         self.records: dict[str, EntityRecord] = {}
         "records by text of the entity"
-        self.last_edits: dict[str, int] = {}
-        "path of a file → position of the last message that writes or edits it"
+        self._last_edits: dict[str, dict[str, int]] = {}
+        # name of a file → path → position of the result of the last call that writes or edits it
         self.length = 0
         "number of messages that were added"
 
@@ -96,7 +96,8 @@ class EntityMemory:
         """Return an independent copy. Records are shared, because they are never changed."""
         other = copy(self)
         other.history = memo.get(id(self.history), self.history)
-        other.records, other.last_edits = self.records.copy(), self.last_edits.copy()
+        other.records = self.records.copy()
+        other._last_edits = {name: paths.copy() for name, paths in self._last_edits.items()}
         return other
 
     def add(self, positions: Sequence[int], weights: Weights = WEIGHTS) -> None:
@@ -140,8 +141,28 @@ class EntityMemory:
                 mentions = (position, *old.mentions[: _KEPT_MENTIONS - 1])
                 uses, by = uses + old.short_uses, by or old.by_assistant
             records[text] = EntityRecord(mentions, by, uses, crowd)
-        for path in found.edited_paths:
-            self.last_edits[path] = position
+        if (path := _edited_path(self.history, position)) is not None:
+            self._last_edits.setdefault(posixpath.basename(path), {})[path] = position
+
+    def is_edited_after(self, path: str, position: int) -> bool:
+        """Return whether a file was written or edited after a message.
+
+        An absolute and a relative path are the same file if the one ends with the other.
+
+        Parameters
+        ----------
+        path : str
+            Normalized path of the file.
+        position : int
+            Position of the message in the history.
+
+        Returns
+        -------
+        bool
+            True if a later tool call changed the file, unless its result reports an error.
+        """
+        edits = self._last_edits.get(posixpath.basename(path), {})
+        return any(at > position and _is_same_file(path, each) for each, at in edits.items())
 
     def _forget(self, position: int, weights: Weights) -> None:
         """Forget the entities that are least likely to be used again."""
@@ -170,7 +191,7 @@ class EntityMemory:
             Probabilities.
         """
         odds = weights[0] + self.features(texts, tokens) @ np.array(weights[1:])
-        return np.asarray(1 / (1 + np.exp(-odds)))
+        return np.asarray(1 / (1 + np.exp(-np.clip(odds, -500, 500))))  # exp must not overflow
 
     def features(self, texts: Sequence[str], tokens: int) -> npt.NDArray[np.float64]:
         """Return the features of entities, from which their reuse is predicted.
@@ -226,9 +247,20 @@ def _message_entities(message: Message) -> _MessageEntities:
                 used[entity.text] = None
                 if is_short:
                     short[entity.text] = short.get(entity.text, 0) + 1
-    return _MessageEntities(tuple(mentioned | used), short, tuple(_edited_paths(message)))
+    return _MessageEntities(tuple(mentioned | used), short)
 
 
-def _edited_paths(message: Message) -> Iterable[str]:
-    accesses = filter(None, map(parse_file_access, message.tool_calls))
-    return (each.path for each in accesses if each.operation in ("write", "edit"))
+def _edited_path(history: History, position: int) -> str | None:
+    """Return the file that a tool call changed, if the message is a result that reports no error."""
+    call = history.calls_by_result.get(position)
+    access = parse_file_access(call) if call is not None else None
+    if access is None or access.operation not in ("write", "edit"):
+        return None
+    return None if is_tool_error(history[position]) else access.path
+
+
+def _is_same_file(path: str, other: str) -> bool:
+    if path.startswith("/") == other.startswith("/"):
+        return path == other
+    short, long = sorted((path, other), key=lambda each: each.startswith("/"))
+    return long.endswith(f"/{short}")

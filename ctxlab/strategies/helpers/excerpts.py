@@ -14,7 +14,11 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from ctxlab.context.history import History
-from ctxlab.messages.entities import find_entities, find_entity_offset
+from ctxlab.messages.entities import (
+    find_entities,
+    find_entities_in_value,
+    find_entity_offset,
+)
 from ctxlab.messages.file_access import parse_file_access
 from ctxlab.messages.source_lines import (
     MAX_LINE_CHARS,
@@ -42,6 +46,7 @@ _MAX_OCCURRENCES = 3  # of an entity in a message: lines that are looked at
 _HEADING_TOKENS, _MIN_LINE_TOKENS = 3, 8
 _MAX_SAID_MESSAGES = 2000  # that are searched for what was said
 _BARE_SHARE = 0.25  # value of a line that only names the entity
+_FIRST_WIDE = "\u2e80"  # from here on, one character is about one token
 _CALL = -1  # segment of a quote that shows a whole tool call
 
 
@@ -122,7 +127,7 @@ class _Composer:
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
             self.covered |= quote.entities
-        used = sum(len(each.text) for each in said) / self.chars_per_token
+        used = sum(self._size(each.text) for each in said) / self.chars_per_token
         chosen = list(self._choose((room - used) * 1.25))
         # The estimate of tokens is rough, so find the number of quotes that fit by counting.
         low, high = 0, len(chosen)
@@ -147,23 +152,44 @@ class _Composer:
             quote = self.quotes.said(position)
             if quote is None:
                 continue
-            if len(quote.text) > max_chars:
-                quote = quote._replace(text=clip_text(quote.text, max_chars))
-            max_chars -= len(quote.text)
+            size = self._size(quote.text)
+            if size > max_chars:
+                text = clip_text(quote.text, int(len(quote.text) * max_chars / size))
+                quote = quote._replace(
+                    text=text, entities=frozenset(each for each in quote.entities if each in text)
+                )
+            max_chars -= int(min(size, max_chars))
             found.append(quote)
         return found
+
+    def _size(self, text: str) -> float:
+        """Return a length in characters of which ``chars_per_token`` are about one token.
+
+        A Chinese or Japanese character is about one token in itself.
+        """
+        if text.isascii():
+            return len(text)
+        wide = sum(each >= _FIRST_WIDE for each in text)
+        return len(text) + wide * (self.chars_per_token - 1)
 
     def _choose(self, room: float) -> Iterator[Quote]:
         """Yield quotes, best first: greedy by the probability that they are used, per token."""
         quotes: dict[tuple[int, int, int, int], Quote] = {}
-        by_section: dict[tuple[int, int], list[Quote]] = {}
+        by_section: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
         first = self.positions[0] if self.positions else 0
         for entity in self.chances:
             mentions = self.memory.records[entity].mentions
             quote = self.quotes.find(entity, [each for each in mentions if each >= first])
-            if quote is not None and quote[:4] not in quotes:
-                quotes[quote[:4]] = quote
-                by_section.setdefault(quote[:2], []).append(quote)
+            if quote is None:
+                continue
+            if (known := quotes.get(quote[:4])) is None:
+                by_section.setdefault(quote[:2], []).append(quote[:4])
+            else:  # a name that only an argument reveals, such as "Mia Li", is not found in the line
+                quote = known._replace(
+                    entities=known.entities | quote.entities,
+                    is_bare=known.is_bare and quote.is_bare,
+                )
+            quotes[quote[:4]] = quote
         opened: set[tuple[int, int]] = set()
         heap = [(-self._value(quote, opened), quote[:4]) for quote in quotes.values()]
         heapq.heapify(heap)
@@ -184,8 +210,8 @@ class _Composer:
                 if quote[:2] not in opened:
                     opened.add(quote[:2])
                     for other in by_section[quote[:2]]:  # their heading is paid now
-                        if other[:4] in quotes:
-                            heapq.heappush(heap, (-self._value(other, opened), other[:4]))
+                        if other in quotes:
+                            heapq.heappush(heap, (-self._value(quotes[other], opened), other))
                 yield quote
 
     def _value(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
@@ -201,7 +227,7 @@ class _Composer:
 
     def _cost(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
         """Estimate the tokens of a quote, with its heading if that is new."""
-        cost = max(len(quote.text) / self.chars_per_token + 1, _MIN_LINE_TOKENS)
+        cost = max(self._size(quote.text) / self.chars_per_token + 1, _MIN_LINE_TOKENS)
         if quote.segment != _CALL and quote[:2] not in opened:
             heading = self.quotes.section(quote.position, quote.segment).heading
             cost += len(heading) / self.chars_per_token + _HEADING_TOKENS
@@ -231,7 +257,7 @@ class _Composer:
         return (
             access is not None
             and access.operation == "read"
-            and self.memory.last_edits.get(access.path, -1) > position
+            and self.memory.is_edited_after(access.path, position)
         )
 
 
@@ -292,7 +318,8 @@ class _QuoteCache:
         message, call = self._message(position), None
         if message.role == "tool":
             call = self._calls.get(position)
-            heading = f"{_format_call(call)} gave" if call else f"{message.name or 'tool'} gave"
+            name = single_line(message.name or "tool", _MAX_CALL_CHARS)
+            heading = f"{_format_call(call) if call else name} gave"
         elif segment > 0:
             call = _call_of_segment(message, segment)
             heading = f"{_format_call(call)} with"
@@ -309,7 +336,7 @@ class _QuoteCache:
                 text = single_line(message.text, _MAX_USER_CHARS)
             elif message.role == "assistant":
                 text = single_line(find_decision(message.text), _MAX_DECISION_CHARS)
-            if text.startswith(_HEADING):
+            if _is_heading(text):
                 text = f" {text}"  # a quote cannot pretend to be a heading
             entities = frozenset(_held_entities(text, message.text))
             self._said[position] = Quote(position, 0, -1, -1, text, entities) if text else None
@@ -335,11 +362,13 @@ class _QuoteCache:
             at, seen = find_entity_offset(text, entity), 0
             while at >= 0 and seen < _MAX_OCCURRENCES:
                 if tool and "\n" not in text and len(text) <= _MAX_LEAF_CHARS:
-                    return self._quote_call(position, number)
-                quote = self._quote_line(position, number, text, at, entity)
-                if quote is not None and not quote.is_bare:
-                    return quote
-                bare = bare or quote
+                    quote = self._quote_call(position, number)
+                    if entity in quote.entities:  # not if the call is too long to show it
+                        return quote
+                line = self._quote_line(position, number, text, at, entity)
+                if line is not None and not line.is_bare:
+                    return line
+                bare = bare or line
                 at, seen = find_entity_offset(text, entity, at + len(entity)), seen + 1
         return bare
 
@@ -347,7 +376,11 @@ class _QuoteCache:
         message = self._message(position)
         call = _call_of_segment(message, segment)
         text = _format_call(call)
-        entities = frozenset(each.text for each in find_entities(text))
+        found = {each.text for each in find_entities(text)}
+        for _, leaf in call.argument_leaves():  # such as a person's name
+            used = find_entities_in_value(leaf) if len(str(leaf)) <= _MAX_LEAF_CHARS else ()
+            found |= {each.text for each in used if find_entity_offset(text, each.text) >= 0}
+        entities = frozenset(found)
         index = next(i for i, each in enumerate(message.tool_calls) if each is call)
         return Quote(position, _CALL, index, index + 1, text, entities)
 
@@ -361,8 +394,8 @@ class _QuoteCache:
                 if is_informative(text[slice(*pair)], entity):
                     (start, stop), is_bare = pair, False
                     break
-        quoted = text[start:stop]
-        if f"\n{_HEADING}" in quoted or quoted.startswith(_HEADING):
+        quoted = text[start:stop].rstrip()
+        if any(map(_is_heading, quoted.splitlines())):
             return None  # a quote cannot pretend to be a heading
         entities = {entity}
         for other in find_entities(quoted):
@@ -370,7 +403,8 @@ class _QuoteCache:
             low, high = mention_span(text, place, other.text)
             if start <= low and high <= stop and is_informative(text[low:high], other.text):
                 entities.add(other.text)
-        return Quote(position, segment, start, stop, quoted.rstrip(), frozenset(entities), is_bare)
+        stop = start + len(quoted)
+        return Quote(position, segment, start, stop, quoted, frozenset(entities), is_bare)
 
 
 def _held_entities(quoted: str, text: str) -> Iterator[str]:
@@ -400,6 +434,10 @@ def _neighbours(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield start, min(line_end(text, stop + 1), stop + 1 + MAX_LINE_CHARS)
 
 
+def _is_heading(line: str) -> bool:
+    return line.startswith(_HEADING.rstrip()) and line[3:4].strip() == ""
+
+
 def _call_of_segment(message: Message, segment: int) -> ToolCall:
     """Return the tool call to which a segment of a message belongs."""
     stop = 1
@@ -415,11 +453,12 @@ def _format_call(call: ToolCall) -> str:
     leaves = (
         single_line(leaf_text(leaf), 10 * _MAX_LEAF_CHARS) for _, leaf in call.argument_leaves()
     )
-    shown, room = [], _MAX_CALL_CHARS - len(call.name) - 2
+    name = single_line(call.name, _MAX_CALL_CHARS)  # one line, so that it cannot forge a heading
+    shown, room = [], _MAX_CALL_CHARS - len(name) - 2
     for leaf in filter(None, leaves):
         part = leaf if len(leaf) <= min(room, _MAX_LEAF_CHARS) else "…"
         if room < len(part):
             break
         shown.append(part)
         room -= len(part) + 2
-    return f"{call.name}({', '.join(shown)})"
+    return f"{name}({', '.join(shown)})"
