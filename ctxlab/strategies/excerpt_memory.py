@@ -112,16 +112,15 @@ class excerpt_memory(BaseStrategy):
             return context
         memory = self._remember(context)
         summary = int(self.said * budget) if self.model is not None else 0
-        text = self._compose(context, memory, start, budget - summary)
-        used = _count_message(context, text) + summary
-        if budget - used > _SPARE_SHARE * budget:  # the window gets what the excerpts do not need
-            wider = _window_start(context, head, room - used)
+        text, used = self._compose(context, memory, start, budget - summary)
+        spare = budget - summary - used
+        if spare > _SPARE_SHARE * budget:  # the window gets what the excerpts do not need
+            wider = _window_start(context, head, room - used - summary)
             if wider < start and _is_worthwhile(context, head, wider):
-                start, text = wider, self._compose(context, memory, wider, budget - summary)
-                if _count_message(context, text) + summary > used:  # the window has taken the rest
-                    text = self._compose(context, memory, wider, used - summary)
+                start = wider
+                text, used = self._compose(context, memory, start, used)
         replaced = [e.tokens for e in context.entries[head:start] if e.message.role != "system"]
-        if _count_message(context, text) + summary >= sum(replaced):
+        if used + summary >= sum(replaced):
             return context
         if self.model is not None:
             text = self._with_summary(context, start, text, summary)
@@ -163,8 +162,10 @@ class excerpt_memory(BaseStrategy):
             if first <= record.mentions[0] < stop and text not in in_view
         ]
 
-    def _compose(self, context: Context, memory: EntityMemory, start: int, tokens: int) -> str:
-        """Return the text of the excerpts from the messages between the head and ``start``."""
+    def _compose(
+        self, context: Context, memory: EntityMemory, start: int, tokens: int
+    ) -> tuple[str, int]:
+        """Return excerpts from the messages between the head and ``start``, and their tokens."""
         history = context.history
         texts = self.candidates(context, memory, start)
         chances = memory.predict(texts, history.tokens_before[context.history_length], self.weights)

@@ -45,6 +45,7 @@ _MAX_LEAF_CHARS = 100
 _MAX_OCCURRENCES = 3  # of an entity in a message: lines that are looked at
 _HEADING_TOKENS, _MIN_LINE_TOKENS = 3, 8
 _MAX_SAID_MESSAGES = 2000  # that are searched for what was said
+_FIT_PRECISION = 100  # the text may stay one part of this many below its maximum
 _BARE_SHARE = 0.25  # value of a line that only names the entity
 _FIRST_WIDE = "\u2e80"  # from here on, one character is about one token
 _CALL = -1  # segment of a quote that shows a whole tool call
@@ -77,6 +78,11 @@ class _Section(NamedTuple):
     call: ToolCall | None
 
 
+class _Text(NamedTuple):
+    text: str
+    tokens: int
+
+
 def compose_excerpts(
     memory: EntityMemory,
     positions: Sequence[int],
@@ -84,7 +90,7 @@ def compose_excerpts(
     tokens: int,
     said_share: float,
     count: Callable[[str], int],
-) -> str:
+) -> tuple[str, int]:
     """Compose a text of excerpts that fits a number of tokens.
 
     Parameters
@@ -104,44 +110,56 @@ def compose_excerpts(
 
     Returns
     -------
-    str
-        The text, with a header; empty if nothing fits.
+    tuple of (str, int)
+        The text, with a header, and its tokens; empty if nothing fits.
     """
-    return _Composer(memory, positions, chances).compose(tokens, said_share, count)
+    return _Composer(memory, positions, chances, count).compose(tokens, said_share)
 
 
 class _Composer:
     """Chooses and formats the excerpts of one compaction."""
 
     def __init__(
-        self, memory: EntityMemory, positions: Sequence[int], chances: Mapping[str, float]
+        self,
+        memory: EntityMemory,
+        positions: Sequence[int],
+        chances: Mapping[str, float],
+        count: Callable[[str], int],
     ) -> None:
-        self.memory, self.positions, self.chances = memory, positions, chances
+        self.memory, self.positions, self.chances, self.count = memory, positions, chances, count
         self.history = memory.history
         self.quotes = _QUOTES.setdefault(self.history, _QuoteCache(self.history))
         self.chars_per_token = self.quotes.chars_per_token(positions)
         self.covered: set[str] = set()
+        self.sizes: dict[str, float] = {}
 
-    def compose(self, tokens: int, said_share: float, count: Callable[[str], int]) -> str:
-        room = tokens - count(EXCERPTS_HEADER)
+    def compose(self, tokens: int, said_share: float) -> _Text:
+        room = tokens - self.count(EXCERPTS_HEADER)
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
             self.covered |= quote.entities
-        used = sum(self._size(each.text) for each in said) / self.chars_per_token
-        chosen = list(self._choose((room - used) * 1.25))
-        # The estimate of tokens is rough, so find the number of quotes that fit by counting.
-        low, high = 0, len(chosen)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if count(self._format(said, chosen[:middle])) <= tokens:
-                low = middle
-            else:
-                high = middle - 1
-        text = self._format(said, chosen[:low])
-        while said and not low and count(text) > tokens:
+        while said and self._write(said).tokens > tokens:
             said = said[: len(said) // 2]
-            text = self._format(said, [])
-        return text if said or low else ""
+        longest = self._write(said) if said else _Text("", 0)
+        candidates, chosen = self._choose(), list[Quote]()
+        while longest.tokens <= tokens:  # the tokens of a quote are estimates: add until too long
+            fitting, fit = longest, len(chosen)
+            if not fit or _is_much(tokens - fitting.tokens, tokens):
+                chosen += _take(candidates, tokens - fitting.tokens)
+            if len(chosen) == fit:
+                return fitting
+            longest = self._write(said, chosen)
+        low, high = fit, len(chosen)
+        while low + 1 < high and (not low or _is_much(tokens - fitting.tokens, tokens)):
+            # Tokens grow about evenly with quotes, so a few guesses find how many fit.
+            share = (tokens - fitting.tokens) / (longest.tokens - fitting.tokens)
+            number = min(max(low + int(share * (high - low)), low + 1), high - 1)
+            text = self._write(said, chosen[:number])
+            if text.tokens <= tokens:
+                low, fitting = number, text
+            else:
+                high, longest = number, text
+        return fitting
 
     def _said(self, max_chars: int) -> list[Quote]:
         """Return the beginnings of user messages, and decisions of the agent, newest first."""
@@ -167,13 +185,13 @@ class _Composer:
 
         A Chinese or Japanese character is about one token in itself.
         """
-        if text.isascii():
-            return len(text)
-        wide = sum(each >= _FIRST_WIDE for each in text)
-        return len(text) + wide * (self.chars_per_token - 1)
+        if (size := self.sizes.get(text)) is None:
+            wide = 0 if text.isascii() else sum(each >= _FIRST_WIDE for each in text)
+            size = self.sizes[text] = len(text) + wide * (self.chars_per_token - 1)
+        return size
 
-    def _choose(self, room: float) -> Iterator[Quote]:
-        """Yield quotes, best first: greedy by the probability that they are used, per token."""
+    def _choose(self) -> Iterator[tuple[Quote, float]]:
+        """Yield quotes and their estimated tokens, greedily by the probability of use per token."""
         quotes: dict[tuple[int, int, int, int], Quote] = {}
         by_section: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
         first = self.positions[0] if self.positions else 0
@@ -193,7 +211,7 @@ class _Composer:
         opened: set[tuple[int, int]] = set()
         heap = [(-self._value(quote, opened), quote[:4]) for quote in quotes.values()]
         heapq.heapify(heap)
-        while heap and room > 0:
+        while heap:
             value, key = heapq.heappop(heap)
             if key not in quotes:
                 continue
@@ -205,14 +223,14 @@ class _Composer:
                 heapq.heappush(heap, (now, key))
             else:
                 del quotes[key]
-                room -= self._cost(quote, opened)
+                cost = self._cost(quote, opened)
                 self.covered |= self._entities(quote, opened)
                 if quote[:2] not in opened:
                     opened.add(quote[:2])
                     for other in by_section[quote[:2]]:  # their heading is paid now
                         if other in quotes:
                             heapq.heappush(heap, (-self._value(quotes[other], opened), other))
-                yield quote
+                yield quote, cost
 
     def _value(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
         chances = self.chances
@@ -233,7 +251,7 @@ class _Composer:
             cost += len(heading) / self.chars_per_token + _HEADING_TOKENS
         return cost
 
-    def _format(self, said: Sequence[Quote], chosen: Sequence[Quote]) -> str:
+    def _write(self, said: Sequence[Quote], chosen: Sequence[Quote] = ()) -> _Text:
         """Return the text of excerpts, in the order of the conversation."""
         shown = {
             id(self.quotes.section(q.position, q.segment).call) for q in chosen if q.segment == 0
@@ -249,7 +267,8 @@ class _Composer:
             section = self.quotes.section(position, segment)
             late = ", edited since" if self._is_superseded(section, position) else ""
             lines += [f"{_HEADING}{section.heading}{late}", *_merge(list(group))]
-        return EXCERPTS_HEADER + "\n".join(lines)
+        text = EXCERPTS_HEADER + "\n".join(lines)
+        return _Text(text, self.count(text))
 
     def _is_superseded(self, section: _Section, position: int) -> bool:
         """Return whether a result shows a file that was edited later."""
@@ -259,6 +278,19 @@ class _Composer:
             and access.operation == "read"
             and self.memory.is_edited_after(access.path, position)
         )
+
+
+def _take(quotes: Iterator[tuple[Quote, float]], tokens: float) -> Iterator[Quote]:
+    """Yield quotes whose estimated tokens are at least as many as given."""
+    for quote, cost in quotes:
+        yield quote
+        tokens -= cost
+        if tokens <= 0:
+            break
+
+
+def _is_much(spare: int, tokens: int) -> bool:
+    return spare > tokens // _FIT_PRECISION
 
 
 def _merge(quotes: list[Quote]) -> list[str]:

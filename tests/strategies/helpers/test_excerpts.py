@@ -25,8 +25,10 @@ def compose(
     memory = EntityMemory(history_of(list(messages), counter))
     memory.add(range(len(messages)))
     likely = dict.fromkeys(memory.records, 0.5) if chances is None else chances
-    text = compose_excerpts(memory, range(len(messages)), likely, tokens, said, counter.count_text)
-    assert not text or counter.count_text(text) <= tokens
+    text, used = compose_excerpts(
+        memory, range(len(messages)), likely, tokens, said, counter.count_text
+    )
+    assert used == counter.count_text(text) <= tokens
     assert not text or text.startswith(EXCERPTS_HEADER)
     return text.removeprefix(EXCERPTS_HEADER).splitlines()
 
@@ -118,7 +120,7 @@ def test_all_names_of_a_line_count(counter: TokenCounter) -> None:
     for text in ("Mia Li", "Bo Chen"):
         memory.records[text] = memory.records[text]._replace(mentions=(1,))
     tokens = counter.count_text(EXCERPTS_HEADER + f"### a gave\n{line}")
-    text = compose_excerpts(memory, range(1, 3), chances, tokens, 0.0, counter.count_text)
+    text, _ = compose_excerpts(memory, range(1, 3), chances, tokens, 0.0, counter.count_text)
     assert text.endswith(line)
 
 
