@@ -20,7 +20,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
-from fit_excerpts import MODEL, has_room, load_families
+from fit_excerpts import MODEL, choose_recordings, load_families
 from typing_extensions import override
 
 import ctxlab
@@ -44,7 +44,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "excerpts.md"
 OPENAI_MODEL = "gpt-5"
 LIMITS = (8_000, 16_000, 32_000)
 MAIN_LIMIT = 16_000
-PER_FAMILY = 2
+PER_FAMILY = 6
 "maximum number of recordings of a family"
 MAX_OVERFLOW = 0.02
 MIN_HELD = 0.5
@@ -345,7 +345,8 @@ one product in one repository. Each family below is replayed with weights that w
 it. The algorithm and its defaults were chosen on these recordings, so families are not unseen in
 this respect.
 
-**Recordings.** Those longer than the limit, at most {PER_FAMILY} of a family, and only those whose
+**Recordings.** Those longer than the limit, at most {PER_FAMILY} of a family and of as many clusters as
+possible, and only those whose
 head (system prompt, tool definitions and first user message) takes at most half of the limit: no
 strategy drops the head, so with a larger one every strategy overflows. Costs are input costs at the
 prices and cache rules of {MODEL} (*Claude*) and {OPENAI_MODEL} (*OpenAI*), divided by those of the
@@ -403,8 +404,7 @@ def write_page(paths: Sequence[str], weights: Mapping[str, Mapping[str, Weights]
     used: dict[int, dict[str, list[Recording]]] = {}
     for limit in LIMITS:
         long = {
-            name: [each.recording for each in every if has_room(each, limit)][:PER_FAMILY]
-            for name, every in prepared.items()
+            name: choose_recordings(every, limit, PER_FAMILY) for name, every in prepared.items()
         }
         used[limit] = {name: each for name, each in long.items() if each}
 

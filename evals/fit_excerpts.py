@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,6 +124,21 @@ def has_room(prepared: PreparedRecording, limit: int) -> bool:
     history = prepared.history
     head = history.tokens_before[history.head_length] + prepared.fixed_tokens
     return prepared.longest_request_tokens > limit and head <= limit / 2
+
+
+def choose_recordings(
+    family: Iterable[PreparedRecording], limit: int, number: int
+) -> list[Recording]:
+    """Return at most a number of recordings that have room, of as many clusters as possible."""
+    seen: Counter[str] = Counter()
+    ranked: list[tuple[int, Recording]] = []
+    for prepared in family:
+        if has_room(prepared, limit):
+            cluster = prepared.recording.cluster or prepared.recording.id
+            ranked.append((seen[cluster], prepared.recording))
+            seen[cluster] += 1
+    ranked.sort(key=itemgetter(0))
+    return [recording for _, recording in ranked[:number]]
 
 
 def collect_cases(

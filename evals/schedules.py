@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from fit_excerpts import has_room, load_families
+from fit_excerpts import choose_recordings, load_families
 
 import ctxlab
 from ctxlab._utils.humanize import pluralize
@@ -32,7 +32,9 @@ _Array = npt.NDArray[np.float64]
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"
 MODEL = "claude-opus-4-6"
-LIMITS = (100_000,)
+LIMITS = (32_000, 100_000)
+PER_FAMILY = 6
+"maximum number of recordings of a family, which is one product in one repository"
 SELECTIONS = {
     "window": "sliding_window()",
     "stubs": "tool_stubs(keep=3) | sliding_window()",
@@ -59,13 +61,15 @@ RARE = tuple(name for name in SAME_TARGET if name != "always to half")
 "schedules that do not edit each request once the context is full"
 RESAMPLES = 2000
 
-INTRO = f"""A strategy decides two things: which messages it removes, and before which requests it
-removes them. This page replays every selection under every schedule, and asks which of the two decides
-more. Recordings are longer than the limit, and their head (system prompt, tools and first user message)
-takes at most half of it. Costs are input costs at the prices of {MODEL} with 5-minute cache writes. The
-replay is an open loop: the agent acts as recorded, whatever was removed (see
-[What forgetting costs](closed-loop.md)). Summaries are extracted without a model, so they cost nothing.
-All pipelines end with `panic()`. Intervals are 95 % intervals over clusters."""
+INTRO = f"""\
+A strategy decides two things: which messages it removes, and before which requests it removes them.
+This page replays every selection under every schedule, and asks which of the two decides more.
+Recordings are longer than the limit, at most {PER_FAMILY} of one product in one repository, and their
+head (system prompt, tools and first user message) takes at most half of it. Costs are input costs at
+the prices of {MODEL} with 5-minute cache writes. The replay is an open loop: the agent acts as
+recorded, whatever was removed (see [What forgetting costs](closed-loop.md)). Summaries are extracted
+without a model, so they cost nothing. All pipelines end with `panic()`. Intervals are 95 % intervals
+over clusters."""
 READING = """*Dollars* are divided by those of the full history, as if it always fitted. *Held far* is
 the share of far needs that are held: `recall_far_held`. *Cached* is the share of paid input tokens
 that the prompt cache serves. Rows are selections, and columns are schedules."""
@@ -149,11 +153,9 @@ def load_recordings(paths: Sequence[str]) -> dict[int, list[Recording]]:
     """Load by limit the recordings that are longer than it and have room beside their head."""
     counter, found = TokenCounter(MODEL), {limit: list[Recording]() for limit in LIMITS}
     for family in load_families(paths).values():
-        for recording in family:
-            prepared = PreparedRecording(recording, counter)
-            for limit in LIMITS:
-                if has_room(prepared, limit):
-                    found[limit].append(recording)
+        prepared = [PreparedRecording(each, counter) for each in family]
+        for limit in LIMITS:
+            found[limit] += choose_recordings(prepared, limit, PER_FAMILY)
     return found
 
 
