@@ -48,6 +48,7 @@ PER_FAMILY = 6
 "maximum number of recordings of a family"
 MAX_OVERFLOW = 0.02
 MIN_HELD = 0.5
+MASK = "in_batches(observation_mask(keep=10) | sliding_window()) | panic()"
 WINDOW = "sliding_window() | panic()"
 VARIANTS = (
     "target=0.35, share=0.3",
@@ -60,7 +61,7 @@ VARIANTS = (
 PIPELINES = (
     "in_batches(sliding_window()) | panic()",
     "in_batches(sliding_window(), trigger=1.0, target=0.6) | panic()",
-    "in_batches(observation_mask(keep=10) | sliding_window()) | panic()",
+    MASK,
     "in_batches(observation_mask(keep=3) | sliding_window()) | panic()",
     "in_batches(tool_stubs(keep=3) | sliding_window()) | panic()",
     "on_expiry(observation_mask(keep=10) | sliding_window()) | panic()",
@@ -264,7 +265,7 @@ def best_of(sums: Sums, names: Iterable[str]) -> str:
     """Return the strategy of those that rarely overflow which holds most per cost."""
     held, cost = sums.ratio(HELD, FAR), sums.columns["cost_usd"].sum(axis=0)
     over = sums.ratio("overflow", "requests")
-    found = [sums.names.index(each) for each in names]
+    found = [sums.names.index(each) for each in names if each in sums.names]
     return sums.names[
         max((i for i in found if over[i] < MAX_OVERFLOW), key=lambda i: held[i] / cost[i])
     ]
@@ -457,7 +458,7 @@ def _compare(
     summaries = [each for each in sums.names if "summar" in each or "compaction" in each]
     products = [f"{name}() | panic()" for name in BASELINES]
     rivals = list(dict.fromkeys([WINDOW, best_of(sums, summaries), best_of(sums, products)]))
-    rivals.append("in_batches(observation_mask(keep=10) | sliding_window()) | panic()")
+    rivals.append(MASK)
 
     def make(family: str) -> list[tuple[str, str]]:
         found = {name: _without(each, family) for name, each in weights.items()}

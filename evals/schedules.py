@@ -142,8 +142,10 @@ def decompose(values: _Array) -> Shares:
         np.square(np.broadcast_to(each, values.shape)).sum(axis=(-2, -1))
         for each in (rows, columns, rest)
     ]
+    total = np.sum(squares, axis=0)
+    total = np.where(total > 0, total, 1)  # tables of equal values have shares of 0
     return Shares(
-        *(each / sum(squares) for each in squares),
+        *(each / total for each in squares),
         np.ptp(values, axis=-1).mean(axis=-1),
         np.ptp(values, axis=-2).mean(axis=-1),
     )

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
+from eval_scripts import bundled_folder, import_eval_script
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    path = ROOT / "evals" / "equal_knowledge.py"
-    spec = importlib.util.spec_from_file_location("equal_knowledge", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = import_eval_script("equal_knowledge", monkeypatch)
     monkeypatch.setattr(module, "LIFETIMES", {8000: ("5m", "1h")})
     monkeypatch.setattr(module, "DEFAULT_LINEUP", ("full", "nothing", "sliding_window()"))
     monkeypatch.setattr(module, "PRODUCTS", ("claude_code",))
@@ -26,10 +18,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_page_has_both_loops_of_each_strategy_and_controls_last(script: ModuleType) -> None:
-    folder = ROOT / "datasets" / "coding-agent"
-    if not any(folder.glob("*.jsonl")):
-        pytest.skip("the bundled recordings are not there")
-    page = script.write_page([str(folder)])
+    page = script.write_page([bundled_folder()])
     lines = [line for line in page.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     heads, body = rows[0], {row[0]: dict(zip(rows[0], row, strict=False)) for row in rows[2:6]}

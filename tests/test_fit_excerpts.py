@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tomllib
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from eval_scripts import import_eval_script
 from generated import prepare_messages
 
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.helpers.entity_memory import FEATURES
 from ctxlab.tokens.counter import TokenCounter
 
-ROOT = Path(__file__).parents[1]
 TRUE = (-2.0, 1.0, -0.5, 0.8, -0.4, 0.5)
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    path = ROOT / "evals" / "fit_excerpts.py"
-    spec = importlib.util.spec_from_file_location("fit_excerpts", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "fit_excerpts", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return import_eval_script("fit_excerpts", monkeypatch)
 
 
 def simulated(script: ModuleType, seed: int, weights: tuple[float, ...], n: int = 20_000) -> Any:
