@@ -70,16 +70,23 @@ def evidence(limit: str) -> dict[str, tuple[float, float, float]]:
 
 def test_the_text_says_what_the_table_says() -> None:
     tables = [evidence(limit) for limit in ("4,000", "8,000", "16,000")]
+    panic = r" \| panic"
     for table in tables:
-        window, chance = table["sliding_window"], table["random_drop"]
+        window, chance = table[f"sliding_window{panic}"], table["random_drop"]
+        excerpts, both = (
+            table[f"{name}{panic}"] for name in ("excerpt_memory", r"excerpt_memory \| retrieval")
+        )
         assert window[1] <= chance[0] <= window[2]
-        for same in ("tool_stubs", "observation_mask"):
-            assert table[same] == table["full"] == (1, 1, 1)
-        assert table[r"observation_mask(keep=3) \| sliding_window \| panic"] == window
-        assert table["oracle"][0] == 1
+        assert excerpts[0] < window[0]
+        assert both[1] <= table["retrieval"][0] <= both[2]
+        batches = table[rf"in_batches(sliding_window()){panic}"]
+        masked = rf"in_batches(observation_mask \| sliding_window()){panic}"
+        assert table[masked] == table[rf"offload \| in_batches(sliding_window()){panic}"] == batches
+        assert batches[0] < window[0]
+        assert table["oracle"][0] == table["full"][0] == 1
     for table in tables[:2]:
-        assert table["retrieval"][1] > table["sliding_window"][2]
-    assert tables[2]["rolling_summary"][1:] == (0, 0.6)
+        assert table["retrieval"][1] > table[f"sliding_window{panic}"][2]
+    assert tables[2][f"rolling_summary{panic}"][1:] == (0, 0.6)
     full = re.search(r"`full` \(control\).*\| (\.\d+) \(", block("table"))
     assert full is not None
     assert f"even the full history contains only {full[1]} of the answers" in " ".join(TEXT.split())
