@@ -50,14 +50,19 @@ MAX_OVERFLOW = 0.02
 MIN_HELD = 0.5
 MASK = "in_batches(observation_mask(keep=10) | sliding_window()) | panic()"
 WINDOW = "sliding_window() | panic()"
+DEFAULT = "excerpt_memory() | panic()"
 VARIANTS = (
-    "target=0.35, share=0.3",
-    "target=0.5, share=0.4",
-    "",
-    "target=0.7, share=0.6",
-    "target=0.8, share=0.7",
+    "offload(tokens=700, preview=300) | excerpt_memory(trigger=0.7, target=0.2, share=0.17) | panic()",
+    "offload(tokens=1500, preview=500) | excerpt_memory(trigger=0.8, target=0.3, share=0.25) | panic()",
+    "offload(tokens=1500, preview=500) | excerpt_memory() | panic()",
+    "excerpt_memory(target=0.35, share=0.3) | panic()",
+    "excerpt_memory(target=0.5, share=0.4) | panic()",
+    DEFAULT,
+    "excerpt_memory(target=0.7, share=0.6) | panic()",
+    "excerpt_memory(target=0.8, share=0.7) | panic()",
+    "excerpt_memory(target=0.9, share=0.8) | panic()",
 )
-"parameters of excerpt_memory, from the cheapest to the one that keeps most"
+"excerpt_memory, from the cheapest setting to the one that keeps most"
 PIPELINES = (
     "in_batches(sliding_window()) | panic()",
     "in_batches(sliding_window(), trigger=1.0, target=0.6) | panic()",
@@ -79,7 +84,7 @@ SLOW = ("retrieval",)
 CHAT_STRATEGIES = (
     WINDOW,
     "rolling_summary() | panic()",
-    "excerpt_memory() | panic()",
+    DEFAULT,
     "retrieval() | panic()",
     "excerpt_memory() | retrieval() | panic()",
 )
@@ -134,17 +139,18 @@ class Sums(NamedTuple):
 
 COLUMNS = (
     *("cost_usd", "openai_usd", "cached", "priced_tokens", "far_held", "far_arguments"),
+    *("held", "arguments"),
     *("overflow", "requests", "closed_usd", "irrecoverable"),
 )
 HELD, FAR = "far_held", "far_arguments"
 
 
-def excerpts(parameters: str, weights: Weights = WEIGHTS) -> str:
-    """Return an expression of excerpt_memory with given weights."""
-    given = [parameters] if parameters else []
-    if weights != WEIGHTS:
-        given.append(f"weights={tuple(weights)}")
-    return f"excerpt_memory({', '.join(given)}) | panic()"
+def with_weights(expression: str, weights: Weights) -> str:
+    """Return the expression of a variant of excerpt_memory with other weights."""
+    if weights == WEIGHTS:
+        return expression
+    given = f"excerpt_memory(weights={tuple(weights)}, "
+    return expression.replace("excerpt_memory(", given).replace(", )", ")")
 
 
 def deployable_strategies() -> list[str]:
@@ -194,7 +200,7 @@ def sum_families(
 
 def is_excerpts(name: str) -> bool:
     """Return whether a strategy is a variant of excerpt_memory."""
-    return name.startswith("excerpt_memory")
+    return "excerpt_memory" in name
 
 
 def pareto(costs: _Array, held: _Array, allowed: Iterable[int]) -> list[int]:
@@ -237,14 +243,16 @@ def frontier_table(sums: Sums) -> str:
         cached = sums.columns["cached"][:, i].sum() / sums.columns["priced_tokens"][:, i].sum()
         over = sums.columns["overflow"][:, i].sum() / sums.columns["requests"][:, i].sum()
         interval = f"{held[i]:.2f} ({bounds[0][i]:.2f}–{bounds[1][i]:.2f})"
-        rows.append([f"`{sums.names[i]}`", interval, *costs, f"{cached:.2f}", f"{over:.1%}", marks])
-    heads = ("strategy", "held far (95 %)", "Claude", "OpenAI", "cached", "over", "Pareto")
+        every = sums.columns["held"][:, i].sum() / sums.columns["arguments"][:, i].sum()
+        cells = [f"`{sums.names[i]}`", interval, f"{every:.2f}", *costs]
+        rows.append([*cells, f"{cached:.2f}", f"{over:.1%}", marks])
+    heads = ("strategy", "held far (95 %)", "held", "Claude", "OpenAI", "cached", "over", "Pareto")
     return markdown_table(heads, rows)
 
 
 def difference_rows(sums: Sums, others: Sequence[str]) -> list[list[str]]:
     """Return paired differences of excerpt_memory with its defaults and other strategies."""
-    own, rows = excerpts(""), []
+    own, rows = DEFAULT, []
     for name in others:
         held = ratio_difference(
             *(sums.of(each, column) for each in (own, name) for column in (HELD, FAR))
@@ -274,7 +282,7 @@ def best_of(sums: Sums, names: Iterable[str]) -> str:
 def family_rows(sums: Sums, limit: int) -> list[list[str]]:
     """Return one row per family: excerpt_memory beside the window and the best of all others."""
     rows = []
-    own = sums.names.index(excerpts(""))
+    own = sums.names.index(DEFAULT)
     window = sums.names.index(WINDOW)
     for family in dict.fromkeys(sums.families):
         part = sums.in_family(family)
@@ -311,7 +319,7 @@ def plot(by_limit: Mapping[int, Sums], path: Path) -> None:
         cost = sums.columns["cost_usd"].sum(axis=0)
         cost = cost / cost[sums.names.index(WINDOW)]
         held, over = sums.ratio(HELD, FAR), sums.ratio("overflow", "requests")
-        own = [i for i, name in enumerate(sums.names) if is_excerpts(name)]
+        own = sorted(range(len(VARIANTS)), key=lambda i: cost[i])
         rest = [i for i in range(len(cost)) if i not in own]
         low = [i for i in rest if over[i] < MAX_OVERFLOW]
         high = [i for i in rest if over[i] >= MAX_OVERFLOW]
@@ -328,7 +336,7 @@ def plot(by_limit: Mapping[int, Sums], path: Path) -> None:
         ax.set(title=f"limit of {limit:,} tokens", xlabel="input cost / window", xlim=(0, 2))
         ax.grid(alpha=0.3)
     axes[0, 0].set_ylabel("held far recall")
-    axes[0, 0].legend(fontsize=8, loc="lower right")
+    axes[0, -1].legend(fontsize=8, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, dpi=90)
     plt.close(figure)
@@ -357,7 +365,9 @@ says what this does not show: recall without a model is availability, and a repl
 **Pareto.** C and O mark the strategies that no cheaper one equals in held recall, at the prices of
 Claude and OpenAI, among those that overflow in less than {MAX_OVERFLOW:.0%} of the requests and
 hold at least {MIN_HELD:.0%}. The tables have all variants of `excerpt_memory`, the window, and the
-frontier of the other strategies."""
+frontier of the other strategies. *Held* is the share of all needs, near ones too: a strategy that
+shortens new results loses some of these. `offload` before `excerpt_memory` makes new results short,
+and the excerpts quote from their full text."""
 NOT_LEADING = """\
 - **Plain chats.** Without tool calls there are few entities, and questions are asked in other words
   than the answers. Add `retrieval()` there: the table below has the share of each question's
@@ -411,7 +421,7 @@ def write_page(paths: Sequence[str], weights: Mapping[str, Mapping[str, Weights]
 
         def make(family: str) -> list[tuple[str, str]]:
             own = _without(weights["all"], family)
-            variants = [(excerpts(each), excerpts(each, own)) for each in VARIANTS]
+            variants = [(each, with_weights(each, own)) for each in VARIANTS]
             return [*variants, *((each, each) for each in others)]
 
         by_limit[limit] = sum_families(used[limit], make, limit)
@@ -462,21 +472,19 @@ def _compare(
 
     def make(family: str) -> list[tuple[str, str]]:
         found = {name: _without(each, family) for name, each in weights.items()}
-        own = excerpts("", found["all"])
-        ablated = [(name, excerpts("", found[name])) for name in ABLATIONS[1:]]
-        said = [("without said", excerpts("said=0.0", found["all"]))]
-        before = [("offload first", f"offload() | {own}")]
-        return [(excerpts(""), own), *((e, e) for e in rivals), *ablated, *said, *before]
+        own = with_weights(DEFAULT, found["all"])
+        ablated = [(name, with_weights(DEFAULT, found[name])) for name in ABLATIONS[1:]]
+        silent = with_weights("excerpt_memory(said=0.0) | panic()", found["all"])
+        return [(DEFAULT, own), *((e, e) for e in rivals), *ablated, ("without said", silent)]
 
     closed = sum_families(recordings, make, MAIN_LIMIT, closed_loop=True)
     heads = ("compared with", "held far", "Claude", "OpenAI", "Claude, closed loop")
     labels = {
-        excerpts(""): "as above",
+        DEFAULT: "as above",
         "age": "age only (least recently mentioned goes first)",
         "uses": "uses only",
         "constant": "constant probability",
         "without said": "without what was said",
-        "offload first": "`offload()` before it",
     }
     held, window = closed.ratio(HELD, FAR), closed.of(WINDOW, "cost_usd").sum()
     rows = []
