@@ -70,18 +70,20 @@ the prices of {MODEL} with 5-minute cache writes. The replay is an open loop: th
 recorded, whatever was removed (see [What forgetting costs](closed-loop.md)). Summaries are extracted
 without a model, so they cost nothing. All pipelines end with `panic()`. Intervals are 95 % intervals
 over clusters."""
-READING = """*Dollars* are divided by those of the full history, as if it always fitted. *Held far* is
+READING = """\
+*Dollars* are divided by those of the full history, as if it always fitted. *Held far* is
 the share of far needs that are held: `recall_far_held`. *Cached* is the share of paid input tokens
 that the prompt cache serves. Rows are selections, and columns are schedules."""
-DECIDES = """The values of a table differ by row, by column, and by what neither explains alone (*rest*).
-The shares are those of the sums of squares of the logarithm of the dollars, and of the held far recall.
-The *ranges* are the mean over selections of the range over schedules, and the reverse: for dollars, the
-highest divided by the lowest value; for recall, the highest minus the lowest. *Equal weight* gives each
-cluster the same weight; otherwise, long recordings have more. *Same target* leaves out the schedule
-`always`, which alone fills the whole limit, and *rare* also `always to half`. *Without excerpts* leaves
-out the selection whose weights `evals/fit_excerpts.py` fitted, perhaps to the same recordings. Intervals
-are percentiles of resampled clusters. *More* names the larger share, if the interval
-of their difference excludes 0."""
+DECIDES = """\
+The last table of a limit decomposes the variance: the values of a table differ by row, by column,
+and by what neither explains alone (*rest*). The shares are those of the sums of squares of the
+logarithm of the dollars, and of the held far recall. The *ranges* are the mean over selections of
+the range over schedules, and the reverse: for dollars, the highest divided by the lowest value; for
+recall, the highest minus the lowest. *Equal weight* gives each cluster the same weight; otherwise,
+long recordings have more. *Same target* leaves out the schedule `always`, which alone fills the
+whole limit, and *rare* also `always to half`. *Without excerpts* leaves out the selection whose
+weights `evals/fit_excerpts.py` fitted, perhaps to the same recordings. Intervals are percentiles of
+resampled clusters. *More* names the larger share, if the interval of their difference excludes 0."""
 
 
 class Grid(NamedTuple):
@@ -229,7 +231,7 @@ def shares_table(grids: Mapping[str, Grid]) -> tuple[str, list[str]]:
         other = [f"{variant} ({more})" for variant, more in signs.items() if more != signs["all"]]
         said[-1] += f" {_leave_one_out(grids[name])}"
         if other:
-            said[-1] += f" These rows of the table below say otherwise: {', '.join(other)}."
+            said[-1] += f" These variants say otherwise: {', '.join(other)}."
     heads = ["values", "selection", "schedule", "rest", "over schedules", "over selections", "more"]
     return markdown_table(heads, rows), said
 
@@ -274,15 +276,15 @@ def _conclude(name: str, shares: Shares, draws: Shares, more: str) -> str:
     difference = 100 * float(shares.schedule - shares.selection)
     low, high = (100 * each for each in _bounds(draws.schedule - draws.selection))
     verdict = {
-        "schedule": "holds",
-        "selection": "is withdrawn: the selection decides more",
-        "undecided": "is withdrawn: the recordings do not decide",
+        "schedule": "Yes",
+        "selection": "No, the selection decides more",
+        "undecided": "Not shown",
     }[more]
     label = "dollars" if name == "dollars" else "held far recall"
     return (
-        f"**For {label}, “scheduling beats selection” {verdict}.** The schedule explains "
-        f"{shares.schedule:.0%} of the variance, and the selection {shares.selection:.0%} (difference "
-        f"{difference:+.0f} points, {low:+.0f} to {high:+.0f})."
+        f"**for {label}: {verdict}.** The schedule explains {shares.schedule:.0%} of the variance, and "
+        f"the selection {shares.selection:.0%} (difference {difference:+.0f} points, {low:+.0f} to "
+        f"{high:+.0f})."
     )
 
 
@@ -305,7 +307,27 @@ def _leave_one_out(grid: Grid) -> str:
 
 def write_page(paths: Sequence[str]) -> str:
     """Return the page as Markdown."""
+    verdicts: list[str] = []
+    sections: list[str] = []
+    for limit, recordings in load_recordings(paths).items():
+        results = replay(recordings, limit)
+        requests = int(results.leaderboard()["requests"].max())
+        sections += [
+            f"## Limit of {limit:,} tokens",
+            f"{pluralize(len(recordings), 'recording')} in "
+            f"{pluralize(results.cluster_count, 'cluster')} with {requests:,} requests.",
+        ]
+        grids = collect_grids(results)
+        sections += [grid_table(grid, name) for name, grid in grids.items()]
+        if results.cluster_count >= MIN_CLUSTERS:
+            table, said = shares_table(grids)
+            sections.append(table)
+            verdicts += [f"- At {limit:,} tokens: {each}" for each in said]
+        print(f"{limit:,}: done", file=sys.stderr)
     parts = ["<!-- Generated by evals/schedules.py; do not edit. -->", "# What or when", INTRO]
+    if verdicts:
+        parts += ["## Does scheduling beat selection?", "\n".join(verdicts)]
+    parts.append("## Selections, schedules and values")
     for heads, forms in (
         (("selection", "strategy"), SELECTIONS),
         (("schedule", "form"), SCHEDULES),
@@ -313,22 +335,7 @@ def write_page(paths: Sequence[str]) -> str:
         shown = {name: form.replace("{selection}", "…") for name, form in forms.items()}
         rows = [(f"`{name}`", f"`{form}`") for name, form in shown.items()]
         parts.append(markdown_table(heads, rows))
-    parts.append(READING)
-    for limit, recordings in load_recordings(paths).items():
-        results = replay(recordings, limit)
-        requests = int(results.leaderboard()["requests"].max())
-        parts += [
-            f"## Limit of {limit:,} tokens",
-            f"{pluralize(len(recordings), 'recording')} in "
-            f"{pluralize(results.cluster_count, 'cluster')} with {requests:,} requests.",
-        ]
-        grids = collect_grids(results)
-        parts += [grid_table(grid, name) for name, grid in grids.items()]
-        if results.cluster_count >= MIN_CLUSTERS:
-            table, said = shares_table(grids)
-            parts += [f"### What decides at {limit:,}", *said, DECIDES, table]
-        print(f"{limit:,}: done", file=sys.stderr)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, READING, DECIDES, *sections]) + "\n"
 
 
 if __name__ == "__main__":

@@ -58,4 +58,4 @@ def test_the_page_has_a_row_per_selection_and_a_column_per_schedule(
     rows = [line.split("|")[2:-1] for line in page.splitlines() if line.startswith("| `window`")]
     dollars = dict(zip(script.SCHEDULES, rows[1], strict=True))
     assert float(dollars["always"].split()[0]) > float(dollars["batches"].split()[0])
-    assert "### What decides at 6,000" in page
+    assert "- At 6,000 tokens: **for dollars: " in page
