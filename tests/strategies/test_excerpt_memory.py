@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from generated import (
@@ -436,3 +440,31 @@ def test_weights_may_be_extreme_or_all_zero(intercept: float, counter: TokenCoun
     strategy = excerpt_memory(weights=(intercept, *ONLY_INTERCEPT[1:]))
     trace, _ = run(prepare_messages(work(40), counter), strategy, 1600)
     assert max(trace.tokens) <= 1600
+
+
+def lines_of_equal_value() -> list[Message]:
+    """Return a conversation with many lines that name three entities of three probabilities."""
+    names = [f"handle_{n:03d}_order" for n in range(200)]
+    lines = [f"src/part_{n:03d}.py holds HAT{n:03d}36 of {name}" for n, name in enumerate(names)]
+    said = [Message("user", "Mend it"), Message("assistant", " and ".join(names))]
+    said += step(0, "grep", "src", "\n".join(lines))
+    return [*said, Message("assistant", "Done"), Message("user", "Go on")]
+
+
+def test_the_text_does_not_depend_on_the_hash_seed_of_the_process() -> None:
+    code = (
+        "from test_excerpt_memory import TokenCounter, compacted, lines_of_equal_value as talk;"
+        "print(compacted(talk(), 3000, TokenCounter('gpt-4o')).entries[1].message.text)"
+    )
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent / "helpers"), os.environ.get("PYTHONPATH", "")]
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1

@@ -8,6 +8,7 @@ and what the agent decided, takes a share of the space, newest first.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -235,7 +236,8 @@ class _Composer:
     def _value(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
         chances = self.chances
         new = self._entities(quote, opened) - self.covered
-        gain = sum([chances[each] for each in new if each in chances])
+        # The order of a set differs between processes; fsum does not depend on it.
+        gain = math.fsum([chances[each] for each in new if each in chances])
         return gain * (_BARE_SHARE if quote.is_bare else 1) / self._cost(quote, opened)
 
     def _entities(self, quote: Quote, opened: Collection[tuple[int, int]]) -> frozenset[str]:
