@@ -31,7 +31,8 @@ import msgspec
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.grid import DEFAULT_LIMITS
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import (
     LATENCY_SECONDS,
