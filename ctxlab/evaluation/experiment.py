@@ -6,16 +6,19 @@ released from memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from warnings import warn
 
-from ctxlab._utils.progress import track
+from ctxlab._utils.progress import show_count, track
+from ctxlab.errors import StrategyError
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike, as_list
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
+from ctxlab.evaluation.parts import PartStore, PartTask, StoredRecording
 from ctxlab.evaluation.results import Results, ResultsBuilder
 from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers
@@ -43,6 +46,8 @@ def evaluate(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     project: str | Path = "",
     client: Client | None = None,
+    folder: str | Path | None = None,
+    retry_failed: bool = False,
 ) -> Results:
     """Replay recordings through each strategy under each limit, and measure each request.
 
@@ -85,6 +90,13 @@ def evaluate(
     client : Client, optional
         Client for the model calls of strategies. None calls the provider and caches replies in
         ``.ctxlab/calls``.
+    folder : str or Path, optional
+        Folder of the run, in which finished parts are stored. If the evaluation stops, the same call
+        goes on where it stopped, and a call with more strategies or limits computes only these. A
+        recording whose evaluation fails is listed in ``manifest["failed"]``, and the others are
+        evaluated. Pass the folder to ``Results.save`` to store the results beside the parts.
+    retry_failed : bool, default False
+        With ``folder``: evaluate again the recordings whose evaluation failed before.
 
     Returns
     -------
@@ -112,12 +124,59 @@ def evaluate(
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
     table = ResultsBuilder(grid.columns, grid.configurations)
-    outcomes = map_parallel(grid.evaluate_recording, recordings, workers, task_size=_message_count)
     total = len(recordings) if isinstance(recordings, Sequence) else None
+    failed: list[dict[str, str]] = []
     with add_cache_hint(grid.client):
-        for outcome in track(outcomes, "recordings replayed", total, progress):
-            table.add_outcome(outcome)
-    return Results.from_builder(table, grid.scores, grid.manifest(data, table.recordings))
+        if folder is None:
+            found = map_parallel(grid.evaluate_recording, recordings, workers, _message_count)
+            for outcome in track(found, "recordings replayed", total, progress):
+                table.add_outcome(outcome)
+        else:
+            store = PartStore(Path(folder), grid, retry_failed)
+            for stored in _evaluate_in_parts(store, recordings, workers, total, progress):
+                if stored.outcome is None:
+                    failed.append({**stored.description, "reason": stored.reason})
+                else:
+                    table.add_outcome(stored.outcome)
+    if failed and not table.recordings:
+        raise StrategyError(
+            f"no recording could be evaluated; the first error: {failed[0]['reason']}"
+        )
+    manifest = grid.manifest(data, table.recordings) | ({"failed": failed} if failed else {})
+    return Results.from_builder(table, grid.scores, manifest)
+
+
+def _evaluate_in_parts(
+    store: PartStore,
+    recordings: Iterable[Recording],
+    workers: int | None,
+    total: int | None,
+    progress: bool | None,
+) -> Iterator[StoredRecording]:
+    """Compute the parts that are missing, then yield the measurements of all recordings in order."""
+    buckets: list[tuple[str, list[str | None]]] = []
+    unsaved: dict[str, list[Any]] = {}
+    done = 0
+
+    def tasks() -> Iterator[PartTask]:
+        nonlocal done
+        for bucket in store.cut(recordings):
+            buckets.append((bucket.key, [each.source for each in bucket.recordings]))
+            missing = store.find_missing(bucket)
+            done += 0 if missing else len(bucket.recordings)
+            yield from missing
+
+    with show_count("recordings replayed", progress) as update:
+        update(0, total)
+        for computed in map_parallel(store.compute, tasks(), workers):
+            if computed.unsaved is not None:
+                if not unsaved:
+                    warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=3)
+                unsaved.setdefault(computed.unsaved.folder.name, []).append(computed.unsaved)
+            done += computed.recordings
+            update(done, total)
+    for key, sources in buckets:
+        yield from store.read(key, sources, unsaved.get(key, ()))
 
 
 def _message_count(recording: Recording) -> int:

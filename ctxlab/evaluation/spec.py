@@ -298,7 +298,11 @@ def is_spec(path: str | Path) -> bool:
 
 
 def run_experiment(
-    spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None
+    spec: Spec,
+    progress: bool | None = None,
+    on_skip: OnSkip | None = None,
+    folder: Path | None = None,
+    retry_failed: bool = False,
 ) -> Results:
     """Load the recordings of an experiment one at a time, and evaluate the strategies on them.
 
@@ -313,6 +317,11 @@ def run_experiment(
         Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
         Called with the path and the reason for each file that is left out.
+    folder : Path, optional
+        Folder of the run, in which finished parts are stored (see ``evaluate``). It is not used if
+        every model call is to be made anew.
+    retry_failed : bool, default False
+        Evaluate again the recordings whose evaluation failed before.
 
     Returns
     -------
@@ -349,11 +358,13 @@ def run_experiment(
         progress=progress,
         profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.strategy_models else None,
+        folder=None if spec.calls == "record" and spec.strategy_models else folder,
+        retry_failed=retry_failed,
     )
     # Store strategies as the user wrote them: repr() would lose the dotted path of a custom strategy.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
-    for recording in results.manifest["recordings"]:
+    for recording in (*results.manifest["recordings"], *results.manifest.get("failed", ())):
         recording["source"] = _portable_path(recording["source"], spec)
     return results
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from ctxlab.cli.experiment import load_experiment, replay_spec
 from ctxlab.cli.notices import (
     note_changed_recordings,
@@ -22,8 +24,10 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
     "default lineup, baselines the default strategies of products, and metric_controls the controls "
     "of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, unless an "
     "experiment file sets strategies.",
-    out="Save the run to this folder, as Parquet files and a manifest. A saved run in the folder is "
-    "replaced if it has the same recordings and model.",
+    out="Save the run to this folder, as Parquet files and a manifest. If the run stops, the same "
+    "command goes on where it stopped. A run in the folder with the same recordings and model is "
+    "continued: only what is missing or changed is computed. Recordings that fail are listed, and the "
+    "exit code is 1.",
 )
 def command(
     options: Options,
@@ -36,6 +40,9 @@ def command(
         show_default=False,
     ),
     markdown: bool = flag("--markdown", "Print Markdown, with one table per limit."),
+    retry_failed: bool = flag(
+        "--retry-failed", "With --out: evaluate again the recordings that failed before."
+    ),
 ) -> None:
     """Replay recordings through context strategies, measure every request and recommend a strategy.
 
@@ -45,6 +52,7 @@ def command(
     ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
     ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
     ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
+    ctxlab eval logs/ -s lineup -s codex --out runs/a   add a strategy to a run, or go on with it
     ctxlab eval runs/a                               repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
@@ -59,7 +67,7 @@ def command(
     spec, saved = load_experiment(paths or [], options.changes)
     check_output_folder(options.out, spec)
     note_strategy_models(spec)
-    results = replay_spec(spec, options.progress)
+    results = replay_spec(spec, options.progress, options.out, retry_failed)
     recordings = results.manifest["recordings"]
     note_missing_metrics(spec, results)
     for warning in suspect_warnings(recordings):
@@ -75,3 +83,5 @@ def command(
             print_result(render.leaderboard_markdown(results))
         else:
             print_result(render.leaderboard_text(results, spec.min_recall))
+    if results.manifest.get("failed"):
+        raise typer.Exit(1)
