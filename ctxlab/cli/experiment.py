@@ -83,7 +83,7 @@ def _is_readable(path: str) -> bool:
 
 
 def replay_spec(
-    spec: Spec, progress: bool | None, out: Path | None = None, retry_failed: bool = False
+    spec: Spec, progress: bool | None, out: Path | None = None, **settings: Any
 ) -> Results:
     """Replay an experiment, and print notes about what was skipped or failed, and model calls.
 
@@ -97,8 +97,8 @@ def replay_spec(
         Show a progress bar. None shows it only on a terminal.
     out : Path, optional
         Folder in which finished parts of the run are stored.
-    retry_failed : bool, default False
-        Evaluate again the recordings whose evaluation failed before.
+    **settings : object
+        Other settings of ``run_experiment`` for runs that are stored in parts.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def replay_spec(
     from ctxlab.evaluation.spec import run_experiment
 
     with report_skipped(spec.on_error) as skipped:
-        results = run_experiment(spec, progress, skipped, out, retry_failed)
+        results = run_experiment(spec, progress, skipped, out, **settings)
         for recording in results.manifest["recordings"]:
             skipped.rows.update(recording["skipped"])
     note_run(results, spec.model)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from warnings import warn
 
 from ctxlab._utils.progress import show_count, track
-from ctxlab.errors import StrategyError
+from ctxlab.errors import RunIncomplete, SpecError, StrategyError
+from ctxlab.evaluation.executors import Executor, choose_executor
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike, as_list
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
@@ -48,6 +49,8 @@ def evaluate(
     client: Client | None = None,
     folder: str | Path | None = None,
     retry_failed: bool = False,
+    scheduler: str | None = None,
+    share: tuple[int, int] = (1, 1),
 ) -> Results:
     """Replay recordings through each strategy under each limit, and measure each request.
 
@@ -97,6 +100,12 @@ def evaluate(
         evaluated. Pass the folder to ``Results.save`` to store the results beside the parts.
     retry_failed : bool, default False
         With ``folder``: evaluate again the recordings whose evaluation failed before.
+    scheduler : str, optional
+        With ``folder``: address of a Dask scheduler that computes the parts, or ``"local"`` for a
+        cluster on this machine. The workers must see the same folder.
+    share : tuple of (int, int), default (1, 1)
+        With ``folder``: ``(3, 16)`` computes the third of sixteen shares of the parts, for the jobs of
+        an array. The job after which no part is missing returns the results.
 
     Returns
     -------
@@ -111,8 +120,14 @@ def evaluate(
         If a strategy fails.
     ModelError
         If a model call of a strategy fails.
+    RunIncomplete
+        If the share is computed, and parts of other shares are missing.
     """
     check_recordings(recordings)
+    if folder is None and (scheduler is not None or share != (1, 1)):
+        raise SpecError("scheduler and share: expected a folder for the parts; pass folder")
+    if not 1 <= share[0] <= share[1]:
+        raise SpecError(f"share: expected a number from 1 to {share[1]}, got {share[0]}")
     costs = CostSettings(cache_ttl, fixed)
     if closed_loop:
         loop = METRICS["closed_loop"] if closed_loop is True else closed_loop
@@ -132,8 +147,9 @@ def evaluate(
             for outcome in track(found, "recordings replayed", total, progress):
                 table.add_outcome(outcome)
         else:
-            store = PartStore(Path(folder), grid, retry_failed)
-            for stored in _evaluate_in_parts(store, recordings, workers, total, progress):
+            store = PartStore(Path(folder).absolute(), grid, retry_failed)
+            execute = choose_executor(workers, scheduler)
+            for stored in _evaluate_in_parts(store, recordings, execute, share, total, progress):
                 if stored.outcome is None:
                     failed.append({**stored.description, "reason": stored.reason})
                 else:
@@ -149,32 +165,39 @@ def evaluate(
 def _evaluate_in_parts(
     store: PartStore,
     recordings: Iterable[Recording],
-    workers: int | None,
+    execute: Executor,
+    share: tuple[int, int],
     total: int | None,
     progress: bool | None,
 ) -> Iterator[StoredRecording]:
     """Compute the parts that are missing, then yield the measurements of all recordings in order."""
     buckets: list[tuple[str, list[str | None]]] = []
     unsaved: dict[str, list[Any]] = {}
-    done = 0
+    done = elsewhere = 0
 
     def tasks() -> Iterator[PartTask]:
-        nonlocal done
-        for bucket in store.cut(recordings):
+        nonlocal done, elsewhere
+        for number, bucket in enumerate(store.cut(recordings)):
             buckets.append((bucket.key, [each.source for each in bucket.recordings]))
             missing = store.find_missing(bucket)
-            done += 0 if missing else len(bucket.recordings)
-            yield from missing
+            if not missing:
+                done += len(bucket.recordings)
+            elif number % share[1] == share[0] - 1:
+                yield from missing
+            else:
+                elsewhere += 1
 
     with show_count("recordings replayed", progress) as update:
         update(0, total)
-        for computed in map_parallel(store.compute, tasks(), workers):
+        for computed in execute(store.compute, tasks()):
             if computed.unsaved is not None:
                 if not unsaved:
                     warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=3)
                 unsaved.setdefault(computed.unsaved.folder.name, []).append(computed.unsaved)
             done += computed.recordings
             update(done, total)
+    if elsewhere and (absent := store.count_incomplete(key for key, _ in buckets)):
+        raise RunIncomplete(absent, len(buckets))
     for key, sources in buckets:
         yield from store.read(key, sources, unsaved.get(key, ()))
 

@@ -179,13 +179,11 @@ class PartStore:
         list of PartTask
             Tasks that compute the missing configurations.
         """
-        parts = self._parts_of(bucket.key)
         if self.retry_failed:
-            for part in parts:
+            for part in self._parts_of(bucket.key):
                 if part.has_failures:
                     shutil.rmtree(part.folder)
-            parts = [part for part in parts if not part.has_failures]
-        finished = {key for part in parts for key in part.cells.values()}
+        finished = self._finished_cells(bucket.key)
         limits: dict[tuple[str, ...], list[float]] = {}
         for limit in self.grid.limits:
             names = map(repr, self.grid.strategies)
@@ -193,6 +191,25 @@ class PartStore:
             if absent:
                 limits.setdefault(absent, []).append(limit)
         return [PartTask(bucket, names, tuple(found)) for names, found in limits.items()]
+
+    def count_incomplete(self, keys: Iterable[str]) -> int:
+        """Count the buckets for which parts are missing.
+
+        Parameters
+        ----------
+        keys : iterable of str
+            Keys of the buckets.
+
+        Returns
+        -------
+        int
+            Number of buckets.
+        """
+        wanted = set(self._cell_keys.values())
+        return sum(not wanted <= self._finished_cells(key) for key in keys)
+
+    def _finished_cells(self, key: str) -> set[str]:
+        return {cell for part in self._parts_of(key) for cell in part.cells.values()}
 
     def compute(self, task: PartTask) -> ComputedPart:
         """Evaluate the recordings of a task, and write the part.

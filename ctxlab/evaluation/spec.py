@@ -303,6 +303,8 @@ def run_experiment(
     on_skip: OnSkip | None = None,
     folder: Path | None = None,
     retry_failed: bool = False,
+    scheduler: str | None = None,
+    share: tuple[int, int] = (1, 1),
 ) -> Results:
     """Load the recordings of an experiment one at a time, and evaluate the strategies on them.
 
@@ -322,6 +324,10 @@ def run_experiment(
         every model call is to be made anew.
     retry_failed : bool, default False
         Evaluate again the recordings whose evaluation failed before.
+    scheduler : str, optional
+        Address of a Dask scheduler that computes the parts, or ``"local"``.
+    share : tuple of (int, int), default (1, 1)
+        Share of the parts to compute (see ``evaluate``).
 
     Returns
     -------
@@ -338,6 +344,8 @@ def run_experiment(
         If a strategy fails.
     ModelError
         If a model call of a strategy fails.
+    RunIncomplete
+        If the share is computed, and parts of other shares are missing.
     """
     left_out: list[dict[str, str]] = []
 
@@ -360,6 +368,8 @@ def run_experiment(
         client=default_client(mode=spec.calls) if spec.strategy_models else None,
         folder=None if spec.calls == "record" and spec.strategy_models else folder,
         retry_failed=retry_failed,
+        scheduler=scheduler,
+        share=share,
     )
     # Store strategies as the user wrote them: repr() would lose the dotted path of a custom strategy.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])

@@ -7,15 +7,17 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from running import a_recording
 
-from ctxlab.errors import StrategyError
+from ctxlab.errors import RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation import parts
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.parts import PARTS_FOLDER
@@ -184,3 +186,45 @@ def test_two_processes_may_run_in_one_folder(tmp_path: Path) -> None:
     found = evaluate(given, strategies, LIMITS, folder=tmp_path)
     assert found.equals(evaluate(given, strategies, LIMITS))
     assert not list((tmp_path / PARTS_FOLDER).glob("*/.*"))
+
+
+def test_the_shares_of_a_run_are_joined_by_the_last(tmp_path: Path) -> None:
+    expected = evaluate(RECORDINGS, FEW, LIMITS)
+    for number in (2, 1):
+        with pytest.raises(RunIncomplete, match="of 6 buckets of recordings wait"):
+            evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, share=(number, 3))
+        assert len(list_parts(tmp_path)) == 2 * (3 - number)
+    assert evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, share=(3, 3)).equals(expected)
+
+
+@pytest.mark.parametrize("wrong", [{"share": (1, 3)}, {"scheduler": "local"}])
+def test_shares_and_clusters_need_a_folder(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match="pass folder"):
+        evaluate(RECORDINGS, FEW, LIMITS, **wrong)
+
+
+@pytest.mark.e2e
+def test_a_cluster_gives_the_same_results_although_a_worker_is_killed(tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    given = [a_recording(number) for number in range(9)]
+    killed = threading.Event()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+
+        def kill_one() -> None:
+            while len(list_parts(tmp_path)) < 2:
+                time.sleep(0.01)
+            os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            killed.set()
+
+        threading.Thread(target=kill_one, daemon=True).start()
+        address = cluster.scheduler_address
+        found = evaluate(given, FEW, LIMITS, folder=tmp_path, scheduler=address)
+    assert killed.is_set()
+    assert found.equals(evaluate(given, FEW, LIMITS, workers=1))
+
+
+@pytest.mark.e2e
+def test_a_scheduler_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"cannot reach tcp://127\.0\.0\.1:9 .*dask scheduler"):
+        evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, scheduler="tcp://127.0.0.1:9")

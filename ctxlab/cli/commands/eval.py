@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import typer
 
 from ctxlab.cli.experiment import load_experiment, replay_spec
@@ -12,9 +14,10 @@ from ctxlab.cli.notices import (
     note_unlogged_tokens,
     suspect_warnings,
 )
-from ctxlab.cli.options import READING, Options, argument, flag, with_options
+from ctxlab.cli.options import READING, Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, save_then_print
+from ctxlab.errors import RunIncomplete, SpecError
 
 
 @with_options(
@@ -43,6 +46,16 @@ def command(
     retry_failed: bool = flag(
         "--retry-failed", "With --out: evaluate again the recordings that failed before."
     ),
+    scheduler: str | None = option(
+        "--scheduler ADDRESS",
+        "With --out: compute on the Dask cluster of this scheduler, or on a cluster of this machine "
+        "(local). All machines must see the folder. Needs ctxlab[dask].",
+    ),
+    part: str | None = option(
+        "--part N/M",
+        "With --out: compute only the Nth of M shares of the run, for the jobs of an array. The job "
+        "that finishes last prints the results.",
+    ),
 ) -> None:
     """Replay recordings through context strategies, measure every request and recommend a strategy.
 
@@ -53,6 +66,7 @@ def command(
     ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
     ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
     ctxlab eval logs/ -s lineup -s codex --out runs/a   add a strategy to a run, or go on with it
+    ctxlab eval logs/ --out runs/a --part 3/16       the third of sixteen jobs
     ctxlab eval runs/a                               repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
@@ -67,7 +81,16 @@ def command(
     spec, saved = load_experiment(paths or [], options.changes)
     check_output_folder(options.out, spec)
     note_strategy_models(spec)
-    results = replay_spec(spec, options.progress, options.out, retry_failed)
+    if options.out is None and (retry_failed or scheduler or part):
+        raise SpecError(
+            "--retry-failed, --scheduler and --part: expected --out DIR, got none; add it"
+        )
+    stored = {"retry_failed": retry_failed, "scheduler": scheduler, "share": _parse_share(part)}
+    try:
+        results = replay_spec(spec, options.progress, options.out, **stored)
+    except RunIncomplete as incomplete:
+        print_note(str(incomplete))
+        return
     recordings = results.manifest["recordings"]
     note_missing_metrics(spec, results)
     for warning in suspect_warnings(recordings):
@@ -85,3 +108,13 @@ def command(
             print_result(render.leaderboard_text(results, spec.min_recall))
     if results.manifest.get("failed"):
         raise typer.Exit(1)
+
+
+def _parse_share(text: str | None) -> tuple[int, int]:
+    """Convert the value of ``--part``, such as ``3/16``."""
+    if text is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise SpecError(f"--part: expected N/M with N from 1 to M, got {text!r}")
+    return int(match[1]), int(match[2])
