@@ -238,5 +238,24 @@ class SaveError(CtxlabError):
     """Results cannot be written; the message names the output folder and the reason."""
 
 
+class RunIncomplete(CtxlabError):
+    """A share of a run is computed, but parts of other shares are missing.
+
+    Parameters
+    ----------
+    missing : int
+        Number of buckets without all of their parts.
+    total : int
+        Number of buckets of the run.
+    """
+
+    def __init__(self, missing: int, total: int) -> None:
+        self.missing, self.total = missing, total
+        super().__init__(
+            f"this share of the run is finished; {missing:,} of {total:,} buckets of recordings wait "
+            "for other shares; the last share prints the results"
+        )
+
+
 class DataMissing(CtxlabError):
     """Required data is missing, such as a data set; the message names the command that gets it."""

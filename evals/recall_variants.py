@@ -23,8 +23,9 @@ from typing_extensions import override
 from ctxlab._utils.humanize import parse_limit
 from ctxlab.evaluation.bootstrap import ratio_difference
 from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.experiment import StrategyLike, evaluate
+from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
+from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.references import ORIGINS

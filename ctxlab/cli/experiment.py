@@ -82,8 +82,10 @@ def _is_readable(path: str) -> bool:
     return True
 
 
-def replay_spec(spec: Spec, progress: bool | None) -> Results:
-    """Replay an experiment, and print notes about skipped files, skipped rows and model calls.
+def replay_spec(
+    spec: Spec, progress: bool | None, out: Path | None = None, **settings: Any
+) -> Results:
+    """Replay an experiment, and print notes about what was skipped or failed, and model calls.
 
     If the replay fails, the skipped files are printed before the error is raised.
 
@@ -93,6 +95,10 @@ def replay_spec(spec: Spec, progress: bool | None) -> Results:
         Experiment to replay.
     progress : bool, optional
         Show a progress bar. None shows it only on a terminal.
+    out : Path, optional
+        Folder in which finished parts of the run are stored.
+    **settings : object
+        Other settings of ``run_experiment`` for runs that are stored in parts.
 
     Returns
     -------
@@ -102,10 +108,12 @@ def replay_spec(spec: Spec, progress: bool | None) -> Results:
     from ctxlab.evaluation.spec import run_experiment
 
     with report_skipped(spec.on_error) as skipped:
-        results = run_experiment(spec, progress, skipped)
+        results = run_experiment(spec, progress, skipped, out, **settings)
         for recording in results.manifest["recordings"]:
             skipped.rows.update(recording["skipped"])
     note_run(results, spec.model)
+    for failed in results.manifest.get("failed", ()):
+        print_note(f"{failed['source'] or failed['recording']}: not evaluated: {failed['reason']}")
     return results
 
 

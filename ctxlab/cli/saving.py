@@ -71,7 +71,9 @@ def check_output_folder(
     """Check that saving a run would not destroy other data in the output folder.
 
     A missing or empty folder is accepted. A folder with a saved run is accepted if the saved run and
-    the new run have the same kind, recordings and models. The saved run will then be replaced.
+    the new run have the same kind, recordings and models. The saved run will then be continued or
+    replaced. A folder with only the parts of a stopped run is accepted if the new run has all of their
+    recordings.
 
     Parameters
     ----------
@@ -93,13 +95,26 @@ def check_output_folder(
         If the folder contains other files or a different run.
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
+    from ctxlab.evaluation.parts import PARTS_FOLDER, read_identities
     from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
 
     if out is None or not out.is_dir():
         return
+
+    def identify() -> Counter[tuple[Any, ...]]:
+        with report_skipped(spec.on_error):
+            read = spec.recordings() if recordings is None else recordings
+            return _count_identities(identify_recordings(read, spec.model_choice))
+
     names = (each.name for each in out.iterdir())
     files = sorted(name for name in names if not name.startswith(UNFINISHED_PREFIX))
     if not files:
+        return
+    if files == [PARTS_FOLDER] and kind == "evaluation":
+        if known := set(_count_identities(read_identities(out))):
+            if not known <= set(identify()):
+                raise _refusal(f"{out} contains a stopped run with other recordings or models")
+            print_note(f"{out} contains a stopped run, which goes on")
         return
     manifest = _read_manifest(out / MANIFEST_FILE)
     if manifest is None:
@@ -112,12 +127,11 @@ def check_output_folder(
     if (answered := of_kind.get("answer_model")) != answer_model:
         raise _refusal(f"{out} contains answers of {answered}, but this run asks {answer_model}")
     before = _count_identities(of_kind.get("recordings") or manifest["recordings"])
-    with report_skipped(spec.on_error):
-        read = spec.recordings() if recordings is None else recordings
-        now = _count_identities(identify_recordings(read, spec.model_choice))
+    now = identify()
     if before != now:
         raise _refusal(f"{out} contains a run with {_describe_difference(before, now)}")
-    print_note(f"{out} contains a run with the same recordings and model, which will be replaced")
+    what = "continued" if PARTS_FOLDER in files else "replaced"
+    print_note(f"{out} contains a run with the same recordings and model, which will be {what}")
 
 
 def _refusal(why: str) -> SpecError:

@@ -1,49 +1,33 @@
 """Run an experiment: replay recordings through a grid of strategies × limits.
 
-The outer loop is over recordings. The tokens of each recording are counted once. The recording is
-then replayed through every configuration (a strategy under a limit) and released from memory. All
-strategies use the tokenizer and prices of the same model for a recording, so that their figures are
-comparable.
+The outer loop is over recordings. Each is replayed through every configuration of the grid and then
+released from memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
+from warnings import warn
 
-import msgspec
-
-from ctxlab._utils.humanize import parse_limit
-from ctxlab._utils.progress import track
-from ctxlab.errors import SpecError, require_known
-from ctxlab.evaluation.draws import average_draws, sum_draws
-from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
+from ctxlab._utils.progress import show_count, track
+from ctxlab.errors import RunIncomplete, SpecError, StrategyError
+from ctxlab.evaluation.executors import Executor, choose_executor
+from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike, as_list
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
-from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
-from ctxlab.evaluation.metrics.compactions import find_compactions
-from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
-from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
+from ctxlab.evaluation.parts import PartStore, PartTask, StoredRecording
+from ctxlab.evaluation.results import Results, ResultsBuilder
 from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers
 from ctxlab.llm.batch import add_cache_hint
 from ctxlab.messages.types import Recording, check_recordings
-from ctxlab.strategies import Strategy, as_strategy, models_used, parse_strategy
 from ctxlab.strategies.registry import DEFAULT_LINEUP
-from ctxlab.tokens.cache_timeline import AS_RECORDED, CacheTtl, CostSettings
-from ctxlab.tokens.model_choice import ModelChoice
-from ctxlab.tokens.models import find_model, find_model_without_warning
-from ctxlab.tokens.prices import Prices
+from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.profiles import TokenProfile
-
-StrategyLike: TypeAlias = Strategy | str | Callable[..., Any]
-"""A strategy as an object, as a string such as ``"panic()"``, or as a user-defined function."""
-
-DEFAULT_LIMITS: tuple[float, ...] = (0.25, 0.5)
-"""Default limits, as fractions of each recording's length. They suit recordings of any length."""
 
 
 def evaluate(
@@ -63,6 +47,10 @@ def evaluate(
     profile: TokenProfile | Iterable[TokenProfile] | None = None,
     project: str | Path = "",
     client: Client | None = None,
+    folder: str | Path | None = None,
+    retry_failed: bool = False,
+    scheduler: str | None = None,
+    share: tuple[int, int] = (1, 1),
 ) -> Results:
     """Replay recordings through each strategy under each limit, and measure each request.
 
@@ -105,6 +93,19 @@ def evaluate(
     client : Client, optional
         Client for the model calls of strategies. None calls the provider and caches replies in
         ``.ctxlab/calls``.
+    folder : str or Path, optional
+        Folder of the run, in which finished parts are stored. If the evaluation stops, the same call
+        goes on where it stopped, and a call with more strategies or limits computes only these. A
+        recording whose evaluation fails is listed in ``manifest["failed"]``, and the others are
+        evaluated. Pass the folder to ``Results.save`` to store the results beside the parts.
+    retry_failed : bool, default False
+        With ``folder``: evaluate again the recordings whose evaluation failed before.
+    scheduler : str, optional
+        With ``folder``: address of a Dask scheduler that computes the parts, or ``"local"`` for a
+        cluster on this machine. The workers must see the same folder.
+    share : tuple of (int, int), default (1, 1)
+        With ``folder``: ``(3, 16)`` computes the third of sixteen shares of the parts, for the jobs of
+        an array. The job after which no part is missing returns the results.
 
     Returns
     -------
@@ -119,12 +120,18 @@ def evaluate(
         If a strategy fails.
     ModelError
         If a model call of a strategy fails.
+    RunIncomplete
+        If the share is computed, and parts of other shares are missing.
     """
     check_recordings(recordings)
+    if folder is None and (scheduler is not None or share != (1, 1)):
+        raise SpecError("scheduler and share: expected a folder for the parts; pass folder")
+    if not 1 <= share[0] <= share[1]:
+        raise SpecError(f"share: expected a number from 1 to {share[1]}, got {share[0]}")
     costs = CostSettings(cache_ttl, fixed)
     if closed_loop:
         loop = METRICS["closed_loop"] if closed_loop is True else closed_loop
-        metrics = [*_as_list(metrics), loop]
+        metrics = [*as_list(metrics), loop]
     grid = ExperimentGrid.from_arguments(
         strategies, limits, model, reserve, metrics, profile, project, costs
     )
@@ -132,318 +139,67 @@ def evaluate(
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
     table = ResultsBuilder(grid.columns, grid.configurations)
-    outcomes = map_parallel(grid.evaluate_recording, recordings, workers, task_size=_message_count)
     total = len(recordings) if isinstance(recordings, Sequence) else None
+    failed: list[dict[str, str]] = []
     with add_cache_hint(grid.client):
-        for outcome in track(outcomes, "recordings replayed", total, progress):
-            table.add_outcome(outcome)
-    return Results.from_builder(table, grid.scores, grid.manifest(data, table.recordings))
+        if folder is None:
+            found = map_parallel(grid.evaluate_recording, recordings, workers, _message_count)
+            for outcome in track(found, "recordings replayed", total, progress):
+                table.add_outcome(outcome)
+        else:
+            store = PartStore(Path(folder).absolute(), grid, retry_failed)
+            execute = choose_executor(workers, scheduler)
+            for stored in _evaluate_in_parts(store, recordings, execute, share, total, progress):
+                if stored.outcome is None:
+                    failed.append({**stored.description, "reason": stored.reason})
+                else:
+                    table.add_outcome(stored.outcome)
+    if failed and not table.recordings:
+        raise StrategyError(
+            f"no recording could be evaluated; the first error: {failed[0]['reason']}"
+        )
+    manifest = grid.manifest(data, table.recordings) | ({"failed": failed} if failed else {})
+    return Results.from_builder(table, grid.scores, manifest)
 
 
-@dataclass(frozen=True)
-class ExperimentGrid:
-    """Strategies, limits, metrics and model settings of an experiment, for any number of recordings."""
+def _evaluate_in_parts(
+    store: PartStore,
+    recordings: Iterable[Recording],
+    execute: Executor,
+    share: tuple[int, int],
+    total: int | None,
+    progress: bool | None,
+) -> Iterator[StoredRecording]:
+    """Compute the parts that are missing, then yield the measurements of all recordings in order."""
+    buckets: list[tuple[str, list[str | None]]] = []
+    unsaved: dict[str, list[Any]] = {}
+    done = elsewhere = 0
 
-    strategies: tuple[Strategy, ...]
-    "strategies without duplicates"
-    limits: tuple[float, ...]
-    "limits in tokens, or as fractions of each recording's length"
-    reserve: int
-    "tokens of the limit kept for the reply"
-    model_choice: ModelChoice
-    "chooses the model and the token counter of each recording"
-    metrics: tuple[Metric, ...]
-    "metrics to compute"
-    metric_names: tuple[str, ...]
-    "name of each metric"
-    client: Client | None = None
-    "client for the model calls of strategies"
-    costs: CostSettings = AS_RECORDED
-    "assumptions about the prompt cache and the unlogged tokens"
+    def tasks() -> Iterator[PartTask]:
+        nonlocal done, elsewhere
+        for number, bucket in enumerate(store.cut(recordings)):
+            buckets.append((bucket.key, [each.source for each in bucket.recordings]))
+            missing = store.find_missing(bucket)
+            if not missing:
+                done += len(bucket.recordings)
+            elif number % share[1] == share[0] - 1:
+                yield from missing
+            else:
+                elsewhere += 1
 
-    @classmethod
-    def from_arguments(
-        cls,
-        strategies: StrategyLike | Iterable[StrategyLike],
-        limits: float | str | Iterable[float | str],
-        model: str | None,
-        reserve: int,
-        metrics: str | Metric | Iterable[str | Metric],
-        profile: TokenProfile | Iterable[TokenProfile] | None = None,
-        project: str | Path = "",
-        costs: CostSettings = AS_RECORDED,
-    ) -> ExperimentGrid:
-        """Create a grid from user input: check the values and look up strategies and metrics by name.
-
-        Parameters
-        ----------
-        strategies : Strategy, str, callable or iterable of them
-            One or several strategies.
-        limits : float, str or iterable of them
-            One or several limits, in tokens or as fractions.
-        model : str or None
-            Model whose tokenizer, prices and rules apply. None takes the model of each recording.
-        reserve : int
-            Tokens of the limit kept for the reply.
-        metrics : str, Metric or iterable of them
-            Metrics to compute.
-        profile : TokenProfile or iterable of TokenProfile, optional
-            Calibrations of token counts, one per model family.
-        project : str or Path, optional
-            Folder of the project whose stored calibrations are used if ``profile`` is None.
-        costs : CostSettings, optional
-            Assumptions about the prompt cache and the unlogged tokens.
-
-        Returns
-        -------
-        ExperimentGrid
-            Grid without duplicate strategies and limits.
-
-        Raises
-        ------
-        SpecError
-            If an argument is invalid.
-        """
-        unique = tuple(dict.fromkeys(map(resolve_strategy, _as_list(strategies))))
-        bounds = tuple(dict.fromkeys(map(parse_limit, _as_list(limits))))
-        if not unique or not bounds:
-            raise SpecError("expected at least one strategy and one limit, got an empty list")
-        for bound in bounds:
-            if bound > 1 and reserve >= bound:
-                raise SpecError(f"reserve: expected less than the limit of {bound}, got {reserve}")
-        if reserve < 0:
-            raise SpecError(f"reserve: expected at least 0 tokens, got {reserve}")
-        named: dict[str, Strategy] = {}
-        for step in unique:
-            if named.setdefault(repr(step), step) is not step:
-                raise SpecError(f"two different strategies are named {step!r}; rename one of them")
-        if model:
-            find_model(model)  # warns if the model is unknown
-        measures = list(_as_list(metrics))
-        made = tuple(map(_resolve_metric, measures))
-        names = tuple(m if isinstance(m, str) else _metric_name(m) for m in measures)
-        model_choice = ModelChoice.from_options(model, profile, project)
-        return cls(unique, bounds, reserve, model_choice, made, names, costs=costs)
-
-    @property
-    def configurations(self) -> list[tuple[str, float]]:
-        """Strategy (as a string) and limit of each configuration, ordered by limit, then by strategy."""
-        return [(repr(s), limit) for limit in self.limits for s in self.strategies]
-
-    @property
-    def _closed_loop_settings(self) -> dict[str, Any]:
-        """Settings of the closed loop by name of the field in a ``Spec``; empty without it."""
-        for metric in self.metrics:
-            if isinstance(metric, ClosedLoopMetric):
-                return {
-                    "max_refetches": metric.max_refetches,
-                    "latency": metric.latency,
-                    "repeatable": list(metric.repeatable),
-                }
-        return {}
-
-    @property
-    def strategy_models(self) -> tuple[str, ...]:
-        """Names of the models that the strategies call."""
-        return models_used(*self.strategies)
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns that the metrics compute, in the order of the metrics."""
-        return [column.name for metric in self.metrics for column in metric.columns]
-
-    @property
-    def scores(self) -> list[Any]:
-        """Scores of all metrics, in the column order of the leaderboard."""
-        return [score for metric in self.metrics for score in metric.scores]
-
-    def evaluate_recording(self, recording: Recording) -> ReplayOutcome:
-        """Replay one recording through every configuration, and compute the metrics.
-
-        Parameters
-        ----------
-        recording : Recording
-            Recording to replay.
-
-        Returns
-        -------
-        ReplayOutcome
-            Measurements of each configuration and request.
-        """
-        return self.measure_traces(*self.replay_recording(recording))
-
-    def prepare_recording(self, recording: Recording) -> PreparedRecording:
-        """Prepare a recording for replay: count its tokens as ``model_choice`` specifies.
-
-        Parameters
-        ----------
-        recording : Recording
-            Recording to replay.
-
-        Returns
-        -------
-        PreparedRecording
-            Recording with token counts, and with its probes if a metric needs them.
-        """
-        ask = probe_to_message if any(m.uses_probes for m in self.metrics) else None
-        counter = self.model_choice.counter_for(recording)
-        return PreparedRecording(recording, counter, self.client, ask, costs=self.costs)
-
-    def replay_recording(self, recording: Recording) -> tuple[PreparedRecording, list[Trace]]:
-        """Replay a recording through every configuration.
-
-        Parameters
-        ----------
-        recording : Recording
-            Recording to replay.
-
-        Returns
-        -------
-        prepared : PreparedRecording
-            Recording with its token counts.
-        traces : list of Trace
-            One trace per configuration; empty if the recording has no request.
-        """
-        prepared = self.prepare_recording(recording)
-        if not prepared.request_positions:
-            return prepared, []
-        observers = {k: observe for m in self.metrics for k, observe in m.observers.items()}
-        budgets = [prepared.make_budget(limit, self.reserve) for limit in self.limits]
-        return prepared, replay_traces(prepared, self.strategies, budgets, observers)
-
-    def measure_traces(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> ReplayOutcome:
-        """Compute the metrics of the traces of one recording.
-
-        Parameters
-        ----------
-        prepared : PreparedRecording
-            Recording that was replayed.
-        traces : sequence of Trace
-            One trace per configuration.
-
-        Returns
-        -------
-        ReplayOutcome
-            Measurements of each configuration and request.
-        """
-        draws = [draw for trace in traces for draw in trace.draws]
-        figures = _measure_draws(self.metrics, prepared, draws) if draws else {}
-        columns = average_draws(figures, traces)
-        limits = [trace.budget.limit for trace in traces]
-        calls = collect_strategy_calls(draws)
-        sums = sum_draws(figures, traces, self.scores)
-        changes = find_compactions(prepared, traces)
-        return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums, changes)
-
-    def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
-        """Create the manifest: a description from which the experiment can be run again.
-
-        Three keys contain one value for each model that counted tokens: ``tokens`` the accuracy of
-        its counts, ``prices`` its prices, and ``cache`` its cache rules. ``profiles`` in ``spec``
-        contains the calibrations that were used.
-
-        Parameters
-        ----------
-        data : sequence of str
-            Paths or names of the data.
-        recordings : iterable of mapping
-            Manifest entries of the recordings that were replayed.
-
-        Returns
-        -------
-        dict
-            Manifest as JSON values.
-        """
-        names = dict.fromkeys(recording["counted_as"] for recording in recordings)
-        used = {name: find_model_without_warning(name) for name in names}
-        return {
-            "spec": {
-                "data": list(data),
-                "strategies": [repr(s) for s in self.strategies],
-                "limits": list(self.limits),
-                "model": self.model_choice.model,
-                "profiles": msgspec.to_builtins(self.model_choice.profiles_for(used)),
-                "reserve": self.reserve,
-                "cache_ttl": self.costs.cache_ttl,
-                "fixed": self.costs.fixed,
-                "metrics": list(self.metric_names),
-                **self._closed_loop_settings,
-            },
-            "tokens": {name: self.model_choice.accuracy_note_for(name) for name in used},
-            "prices": {
-                name: {"source": m.source, **_prices_to_dict(m.prices), "warning": m.warning}
-                for name, m in used.items()
-            },
-            "cache": {name: msgspec.to_builtins(model.cache) for name, model in used.items()},
-            "asked": {n: _prices_to_dict(find_model(n).prices) for n in self.strategy_models},
-            "replay": "off-policy: what the agent did next is what the recording says",
-        }
-
-
-def measure_metrics(
-    metrics: Iterable[Metric], prepared: PreparedRecording, traces: Sequence[Trace]
-) -> dict[str, FloatArray]:
-    """Compute the columns of several metrics for one recording.
-
-    Parameters
-    ----------
-    metrics : iterable of Metric
-        Metrics to compute.
-    prepared : PreparedRecording
-        Recording that was replayed.
-    traces : sequence of Trace
-        One trace per configuration.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray of shape (traces, requests)
-        Measurements by column name; of a random strategy, the means over its seeds.
-    """
-    draws = [draw for trace in traces for draw in trace.draws]
-    return average_draws(_measure_draws(metrics, prepared, draws), traces)
-
-
-def _measure_draws(
-    metrics: Iterable[Metric], prepared: PreparedRecording, draws: Sequence[Trace]
-) -> dict[str, FloatArray]:
-    """Compute the columns of several metrics, with one row for each seed of each configuration."""
-    return {k: v for metric in metrics for k, v in metric.measure(prepared, draws).items()}
-
-
-def _prices_to_dict(prices: Prices) -> dict[str, Any]:
-    """Convert prices to JSON values; omit ``above`` if long requests have no other prices."""
-    figures: dict[str, Any] = msgspec.to_builtins(prices)
-    above = list(figures.pop("above"))
-    return {**figures, "above": above} if above else figures
-
-
-def _as_list(value: Any) -> Iterable[Any]:
-    """Wrap a string or another single value in a list, and return any other iterable unchanged."""
-    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
-
-
-def resolve_strategy(strategy: StrategyLike) -> Strategy:
-    """Convert a strategy from a string or a function to a ``Strategy`` object.
-
-    Parameters
-    ----------
-    strategy : Strategy, str or callable
-        A strategy object, which is returned unchanged, or a string or function to convert.
-
-    Returns
-    -------
-    Strategy
-        Strategy object.
-    """
-    return parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
-
-
-def _resolve_metric(metric: str | Metric) -> Metric:
-    return METRICS[require_known("metric", metric, METRICS)] if isinstance(metric, str) else metric
-
-
-def _metric_name(metric: Metric) -> str:
-    return "closed_loop" if isinstance(metric, ClosedLoopMetric) else type(metric).__name__
+    with show_count("recordings replayed", progress) as update:
+        update(0, total)
+        for computed in execute(store.compute, tasks()):
+            if computed.unsaved is not None:
+                if not unsaved:
+                    warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=3)
+                unsaved.setdefault(computed.unsaved.folder.name, []).append(computed.unsaved)
+            done += computed.recordings
+            update(done, total)
+    if elsewhere and (absent := store.count_incomplete(key for key, _ in buckets)):
+        raise RunIncomplete(absent, len(buckets))
+    for key, sources in buckets:
+        yield from store.read(key, sources, unsaved.get(key, ()))
 
 
 def _message_count(recording: Recording) -> int:

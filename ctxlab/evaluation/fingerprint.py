@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -85,4 +86,22 @@ def _iter_digest_parts(recording: Recording) -> Iterator[str]:
     yield dump_json(recording.tools)
     for more in (recording.compactions, recording.probes):
         if more:
-            yield dump_json(msgspec.to_builtins(more))
+            yield dump_json(_to_builtins(more))
+
+
+def _to_builtins(value: Any) -> Any:
+    """Convert structs to dicts without the fields that equal their defaults.
+
+    ``msgspec.to_builtins`` leaves out only fields that *are* their defaults, and a copy that came from
+    another process has equal texts that are other objects.
+    """
+    if isinstance(value, msgspec.Struct):
+        found = {}
+        for field in msgspec.structs.fields(value):
+            here, made = getattr(value, field.name), field.default_factory
+            if here != (field.default if made is msgspec.NODEFAULT else made()):
+                found[field.encode_name] = _to_builtins(here)
+        return found
+    if isinstance(value, (tuple, list)):
+        return [_to_builtins(each) for each in value]
+    return value

@@ -16,7 +16,7 @@ import pandas as pd
 from ctxlab.context.context import Budget
 from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
-from ctxlab.evaluation.experiment import StrategyLike, measure_metrics, resolve_strategy
+from ctxlab.evaluation.grid import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS
 from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility

@@ -252,7 +252,7 @@ class Results:
         return cls(
             builder.build_requests(),
             measured,
-            whole | {"versions": _versions()},
+            whole | {"versions": library_versions()},
             compaction_table=builder.build_compactions(),
         )
 
@@ -621,7 +621,14 @@ def _compute_score(score: Score, sums: pd.DataFrame, groups: Any, max_column: st
     return score.compute(columns[0], columns[-1])
 
 
-def _versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python, of ctxlab and of the libraries that measurements depend on.
+
+    Returns
+    -------
+    dict of str to str
+        Versions by name.
+    """
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

@@ -31,7 +31,8 @@ import msgspec
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.grid import DEFAULT_LIMITS
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import (
     LATENCY_SECONDS,
@@ -297,7 +298,13 @@ def is_spec(path: str | Path) -> bool:
 
 
 def run_experiment(
-    spec: Spec, progress: bool | None = None, on_skip: OnSkip | None = None
+    spec: Spec,
+    progress: bool | None = None,
+    on_skip: OnSkip | None = None,
+    folder: Path | None = None,
+    retry_failed: bool = False,
+    scheduler: str | None = None,
+    share: tuple[int, int] = (1, 1),
 ) -> Results:
     """Load the recordings of an experiment one at a time, and evaluate the strategies on them.
 
@@ -312,6 +319,15 @@ def run_experiment(
         Show a progress bar. None shows it only on a terminal.
     on_skip : callable, optional
         Called with the path and the reason for each file that is left out.
+    folder : Path, optional
+        Folder of the run, in which finished parts are stored (see ``evaluate``). It is not used if
+        every model call is to be made anew.
+    retry_failed : bool, default False
+        Evaluate again the recordings whose evaluation failed before.
+    scheduler : str, optional
+        Address of a Dask scheduler that computes the parts, or ``"local"``.
+    share : tuple of (int, int), default (1, 1)
+        Share of the parts to compute (see ``evaluate``).
 
     Returns
     -------
@@ -328,6 +344,8 @@ def run_experiment(
         If a strategy fails.
     ModelError
         If a model call of a strategy fails.
+    RunIncomplete
+        If the share is computed, and parts of other shares are missing.
     """
     left_out: list[dict[str, str]] = []
 
@@ -348,11 +366,15 @@ def run_experiment(
         progress=progress,
         profile=spec.profiles,
         client=default_client(mode=spec.calls) if spec.strategy_models else None,
+        folder=None if spec.calls == "record" and spec.strategy_models else folder,
+        retry_failed=retry_failed,
+        scheduler=scheduler,
+        share=share,
     )
     # Store strategies as the user wrote them: repr() would lose the dotted path of a custom strategy.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
-    for recording in results.manifest["recordings"]:
+    for recording in (*results.manifest["recordings"], *results.manifest.get("failed", ())):
         recording["source"] = _portable_path(recording["source"], spec)
     return results
 

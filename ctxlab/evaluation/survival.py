@@ -33,7 +33,7 @@ from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
 from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
+from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
 from ctxlab.evaluation.metrics.compactions import find_compacted_requests
 from ctxlab.evaluation.parallel import map_parallel

@@ -15,7 +15,8 @@ from synthetic import conversation
 from table import Line, alternate, ratio
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, evaluate
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.grid import DEFAULT_LIMITS
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording

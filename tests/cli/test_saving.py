@@ -16,7 +16,7 @@ from ctxlab.evaluation.results import Results, replace_run_files
 from ctxlab.formats import write
 
 FEW = ("-l", "4k", "-s", "full")
-SAME = "contains a run with the same recordings and model, which will be replaced"
+SAME = "contains a run with the same recordings and model, which will be "
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def others(tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_over_other_recordings_is_refused_before_anything_is_replayed(
@@ -202,3 +202,37 @@ def test_the_models_of_recordings_are_part_of_what_is_the_same(run: Run, tmp_pat
     assert (
         "but a different model" in run("eval", tmp_path / "b", *FEW, "--out", tmp_path / "run").err
     )
+
+
+def test_a_stopped_run_goes_on_and_other_recordings_are_refused(
+    run: Run, logs: Path, others: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    whole = run("eval", logs, *FEW, "--out", out)
+    for path in out.glob("*.*"):  # as if the process was killed before it saved the results
+        path.unlink()
+    refused = run("eval", others, *FEW, "--out", out)
+    assert refused.code == 2
+    assert (
+        "contains a stopped run with other recordings or models; name another folder" in refused.err
+    )
+    found = run("eval", logs, *FEW, "--out", out)
+    assert "contains a stopped run, which goes on" in found.err
+    assert (found.code, found.out) == (0, whole.out)
+    assert (out / "manifest.json").is_file()
+
+
+def test_a_recording_that_fails_gives_exit_code_1(
+    run: Run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "own_strategies.py"
+    module.write_text(
+        "def picky(messages):\n"
+        "    if 'order 2' in messages[1].text:\n        raise ValueError('too hard')\n"
+        "    return messages\n"
+    )
+    said = run("eval", logs, "-l", "4k", "-s", "own_strategies.picky", "--out", tmp_path / "run")
+    assert said.code == 1
+    assert "2.jsonl: not evaluated: StrategyError" in said.err
+    assert "too hard" in said.err

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import typer
+
 from ctxlab.cli.experiment import load_experiment, replay_spec
 from ctxlab.cli.notices import (
     note_changed_recordings,
@@ -10,9 +14,10 @@ from ctxlab.cli.notices import (
     note_unlogged_tokens,
     suspect_warnings,
 )
-from ctxlab.cli.options import READING, Options, argument, flag, with_options
+from ctxlab.cli.options import READING, Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, save_then_print
+from ctxlab.errors import RunIncomplete, SpecError
 
 
 @with_options(
@@ -22,8 +27,10 @@ from ctxlab.cli.saving import check_output_folder, save_then_print
     "default lineup, baselines the default strategies of products, and metric_controls the controls "
     "of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, unless an "
     "experiment file sets strategies.",
-    out="Save the run to this folder, as Parquet files and a manifest. A saved run in the folder is "
-    "replaced if it has the same recordings and model.",
+    out="Save the run to this folder, as Parquet files and a manifest. If the run stops, the same "
+    "command goes on where it stopped. A run in the folder with the same recordings and model is "
+    "continued: only what is missing or changed is computed. Recordings that fail are listed, and the "
+    "exit code is 1.",
 )
 def command(
     options: Options,
@@ -36,6 +43,19 @@ def command(
         show_default=False,
     ),
     markdown: bool = flag("--markdown", "Print Markdown, with one table per limit."),
+    retry_failed: bool = flag(
+        "--retry-failed", "With --out: evaluate again the recordings that failed before."
+    ),
+    scheduler: str | None = option(
+        "--scheduler ADDRESS",
+        "With --out: compute on the Dask cluster of this scheduler, or on a cluster of this machine "
+        "(local). All machines must see the folder. Needs ctxlab[dask].",
+    ),
+    part: str | None = option(
+        "--part N/M",
+        "With --out: compute only the Nth of M shares of the run, for the jobs of an array. The job "
+        "that finishes last prints the results.",
+    ),
 ) -> None:
     """Replay recordings through context strategies, measure every request and recommend a strategy.
 
@@ -45,6 +65,8 @@ def command(
     ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
     ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
     ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
+    ctxlab eval logs/ -s lineup -s codex --out runs/a   add a strategy to a run, or go on with it
+    ctxlab eval logs/ --out runs/a --part 3/16       the third of sixteen jobs
     ctxlab eval runs/a                               repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
@@ -59,7 +81,16 @@ def command(
     spec, saved = load_experiment(paths or [], options.changes)
     check_output_folder(options.out, spec)
     note_strategy_models(spec)
-    results = replay_spec(spec, options.progress)
+    if options.out is None and (retry_failed or scheduler or part):
+        raise SpecError(
+            "--retry-failed, --scheduler and --part: expected --out DIR, got none; add it"
+        )
+    stored = {"retry_failed": retry_failed, "scheduler": scheduler, "share": _parse_share(part)}
+    try:
+        results = replay_spec(spec, options.progress, options.out, **stored)
+    except RunIncomplete as incomplete:
+        print_note(str(incomplete))
+        return
     recordings = results.manifest["recordings"]
     note_missing_metrics(spec, results)
     for warning in suspect_warnings(recordings):
@@ -75,3 +106,15 @@ def command(
             print_result(render.leaderboard_markdown(results))
         else:
             print_result(render.leaderboard_text(results, spec.min_recall))
+    if results.manifest.get("failed"):
+        raise typer.Exit(1)
+
+
+def _parse_share(text: str | None) -> tuple[int, int]:
+    """Convert the value of ``--part``, such as ``3/16``."""
+    if text is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise SpecError(f"--part: expected N/M with N from 1 to M, got {text!r}")
+    return int(match[1]), int(match[2])

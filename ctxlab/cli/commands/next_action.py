@@ -52,7 +52,7 @@ def command(
     Answers are cached. If you repeat a command, it calls no model and prints the same results.
     """
     from ctxlab.cli.render.next_action import next_action_text
-    from ctxlab.evaluation.experiment import ExperimentGrid
+    from ctxlab.evaluation.grid import ExperimentGrid
     from ctxlab.evaluation.probing.next_action import DEFAULT_NEXT_ACTION_STRATEGIES, NextActionPlan
 
     spec = options.spec(strategies=tuple(DEFAULT_NEXT_ACTION_STRATEGIES))

@@ -41,7 +41,7 @@ def command(
     the answers are in the context, use ctxlab eval --metric probes.
     """
     from ctxlab.cli.render.probe import qa_text
-    from ctxlab.evaluation.experiment import ExperimentGrid
+    from ctxlab.evaluation.grid import ExperimentGrid
     from ctxlab.evaluation.probing.qa import DEFAULT_MAX_TOKENS, DEFAULT_QA_STRATEGIES, QAPlan
 
     spec = options.spec(strategies=tuple(DEFAULT_QA_STRATEGIES))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.experiment import StrategyLike, evaluate
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.tokens.profiles import TokenProfile
 

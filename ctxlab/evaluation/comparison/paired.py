@@ -21,7 +21,7 @@ from ctxlab._utils.humanize import parse_quantity, split_limit
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, holm_correction, ratio_difference
 from ctxlab.evaluation.comparison.report import Comparison, Configuration, format_difference
-from ctxlab.evaluation.experiment import StrategyLike
+from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results

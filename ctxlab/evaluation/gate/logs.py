@@ -31,10 +31,11 @@ from typing_extensions import override
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, difference_of_samples, ratio_interval
 from ctxlab.evaluation.engine import PreparedRecording, Trace
-from ctxlab.evaluation.experiment import StrategyLike, evaluate
+from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.gate.check import GateResults
 from ctxlab.evaluation.gate.config import Bound, GateBudget, parse_bounds
 from ctxlab.evaluation.gate.findings import Finding, FindingOutcome, score_label
+from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE

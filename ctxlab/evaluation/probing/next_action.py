@@ -24,7 +24,7 @@ from typing_extensions import override
 from ctxlab.context.context import Context
 from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
+from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.base import Figures, Score
 from ctxlab.evaluation.probing.call_matching import match_calls
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions

@@ -23,7 +23,7 @@ import pandas as pd
 from ctxlab._utils.progress import track
 from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace, replay_traces
-from ctxlab.evaluation.experiment import ExperimentGrid
+from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.metrics.base import Figures, FloatArray, Score
 from ctxlab.evaluation.metrics.strategy_calls import collect_strategy_calls
 from ctxlab.evaluation.probing.results import AnsweredResults

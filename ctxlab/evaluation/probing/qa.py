@@ -26,7 +26,7 @@ from typing_extensions import override
 from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.evaluation.answer_matching import contains_answer, exact_match, token_f1
 from ctxlab.evaluation.engine import PreparedRecording
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
+from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.base import Figures, Score
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.probing.infer_tools import infer_tool_definitions

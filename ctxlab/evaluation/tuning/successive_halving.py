@@ -26,7 +26,7 @@ import pandas as pd
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.engine import replay_traces
-from ctxlab.evaluation.experiment import ExperimentGrid, measure_metrics
+from ctxlab.evaluation.grid import ExperimentGrid, measure_metrics
 from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.parallel import map_parallel

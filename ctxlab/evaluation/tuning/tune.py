@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Literal
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.experiment import DEFAULT_LIMITS, ExperimentGrid, evaluate
+from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import identify_recordings
+from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.recommendation import control_name

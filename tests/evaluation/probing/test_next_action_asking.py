@@ -12,7 +12,7 @@ from continuing import MODEL, RECORDINGS, SCRIPT, WINDOW, asked, board
 from talking import Call, Fault, Refusal, Talker, talking
 
 from ctxlab.errors import ModelRequestRejected
-from ctxlab.evaluation.experiment import ExperimentGrid
+from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.probing.next_action import NextActionPlan
 from ctxlab.llm import CachedClient, LiteLLMClient
 from ctxlab.messages.types import Message

@@ -14,7 +14,8 @@ from talking import NOT_JSON, Action, Call, Fault, Refusal, Said, Talker, talkin
 import ctxlab
 from ctxlab.errors import DataMissing, ModelRequestRejected, ReadError, SpecError
 from ctxlab.evaluation.answer_matching import contains_answer
-from ctxlab.evaluation.experiment import ExperimentGrid, evaluate
+from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.metrics.probes import ProbeMetric
 from ctxlab.evaluation.probing.next_action import evaluate_next_action
 from ctxlab.evaluation.probing.qa import QAPlan, format_question, run_qa

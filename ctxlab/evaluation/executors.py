@@ -1,0 +1,108 @@
+"""Executors: functions that run tasks in this process, in worker processes, or on a Dask cluster.
+
+An executor takes a function and tasks, and yields the result of each task. A task is read only when it
+will soon be needed, so that any number of tasks fits in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from ctxlab.errors import SpecError
+from ctxlab.evaluation.parallel import map_parallel
+
+_Task = TypeVar("_Task")
+_Answer = TypeVar("_Answer")
+
+LOCAL = "local"
+"""Address that starts a Dask cluster on this machine for the time of the run."""
+
+_TASKS_PER_WORKER = 2  # the next task arrives while the worker computes
+_RETRIES = 3  # of a task whose worker died
+
+
+class Executor(Protocol):
+    """Function that runs tasks."""
+
+    def __call__(
+        self, function: Callable[[_Task], _Answer], tasks: Iterable[_Task]
+    ) -> Iterator[_Answer]:
+        """Yield ``function(task)`` for each task, in any order."""
+
+
+def choose_executor(workers: int | None = None, scheduler: str | None = None) -> Executor:
+    """Return the executor that runs tasks in worker processes or on a Dask cluster.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Number of processes; 1 runs everything in this process. None uses all cores on Linux if no
+        other thread runs, otherwise one. On a Dask cluster, the number of workers to start if
+        ``scheduler`` is ``"local"``.
+    scheduler : str, optional
+        Address of a Dask scheduler, such as ``"tcp://10.0.0.1:8786"``, or ``"local"`` for a cluster
+        on this machine. None uses processes.
+
+    Returns
+    -------
+    Executor
+        Function that runs tasks.
+
+    Raises
+    ------
+    SpecError
+        If ``scheduler`` is given and ``distributed`` is not installed.
+
+    Examples
+    --------
+    >>> list(choose_executor(workers=1)(abs, [-1, 2]))
+    [1, 2]
+    """
+    if scheduler is None:
+        return partial(map_parallel, workers=workers)
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise SpecError(
+            "scheduler: expected the package distributed, which is missing; pip install 'ctxlab[dask]'"
+        ) from None
+    return partial(_map_on_dask, workers=workers, scheduler=scheduler)
+
+
+def _map_on_dask(
+    function: Callable[[_Task], _Answer],
+    tasks: Iterable[_Task],
+    workers: int | None,
+    scheduler: str,
+) -> Iterator[_Answer]:
+    from distributed import Client, LocalCluster, as_completed
+
+    if scheduler == LOCAL:
+        place: Any = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+    else:
+        place = scheduler
+    try:
+        client = Client(place, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise SpecError(
+            f"scheduler: cannot reach {scheduler} ({error}); start one with: dask scheduler"
+        ) from None
+    with client:
+        waiting = iter(tasks)
+        # A task is pure: if its worker dies, another computes it again.
+        running = as_completed(loop=client.loop)
+
+        def submit(count: int) -> None:
+            for task in islice(waiting, count):
+                running.add(client.submit(function, task, pure=False, retries=_RETRIES))
+
+        submit(_TASKS_PER_WORKER * max(1, len(client.scheduler_info()["workers"])))
+        for future in running:
+            yield future.result()
+            future.release()
+            submit(1)
+    if scheduler == LOCAL:
+        place.close()
