@@ -35,8 +35,6 @@ MAX_BYTES = 128_000_000
 MIN_CHARS = 200
 """Shorter texts are not stored, because counting them is as fast as looking them up."""
 
-_RULES = "1"
-"version of the rules by which TokenCounter counts a text; part of each key"
 _MAX_UNSAVED = 1000
 "number of new counts after which they are written; a killed process loses fewer"
 _TIMEOUT_SECONDS = 5.0
@@ -45,6 +43,10 @@ _FIND = (
     "SELECT value, 0 FROM recent WHERE key = ? UNION ALL SELECT value, 1 FROM earlier WHERE key = ?"
 )
 _CREATE = "CREATE TABLE {} (key BLOB PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID"
+
+_FAILURES = (sqlite3.Error, OSError, UnicodeError)
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"error codes that only a damaged database causes; SQLITE_ERROR, for example, if a table is missing"
 
 _shared: dict[tuple[Path, int], CountCache] = {}
 "caches of this process, by folder and maximum size"
@@ -106,7 +108,7 @@ class CountCache:
         Parameters
         ----------
         vocabulary : str
-            Name of the vocabulary with which ``count`` counts.
+            Name of the vocabulary and of the rules by which ``count`` counts.
         text : str
             Text to count.
         count : callable
@@ -153,7 +155,7 @@ class CountCache:
                     every = "SELECT key FROM recent UNION SELECT key FROM earlier"
                     found = self._open().execute(f"SELECT count(*) FROM ({every})")
                     entries = found.fetchone()[0]
-            except (sqlite3.Error, OSError) as error:
+            except _FAILURES as error:
                 self._recover(error)
         size = sum(path.stat().st_size for path in self._files())
         return CountCacheInfo(self.folder, entries, size, self.max_bytes)
@@ -199,7 +201,7 @@ class CountCache:
             return known
         try:
             rows = self._open().execute(_FIND, (key, key)).fetchall()
-        except (sqlite3.Error, OSError) as error:
+        except _FAILURES as error:
             self._recover(error)
             return None
         for value, is_earlier in rows:
@@ -227,7 +229,7 @@ class CountCache:
                 database.execute("BEGIN IMMEDIATE")
                 self._make_room(database, len(rows))
                 database.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?)", rows)
-        except (sqlite3.Error, OSError) as error:
+        except _FAILURES as error:
             self._recover(error)
 
     def _make_room(self, database: sqlite3.Connection, new: int) -> None:
@@ -237,11 +239,14 @@ class CountCache:
             value: int = database.execute(f"PRAGMA {name}").fetchone()[0]
             return value
 
+        half = self.max_bytes // 2 // read("page_size")
         # user_version is a number that SQLite keeps for applications: here, the pages of ``earlier``.
-        recent = read("page_count") - read("freelist_count") - read("user_version")
+        # It is clamped, because a damaged number must not let the database grow without a bound.
+        earlier = min(max(read("user_version"), 0), half)
+        recent = read("page_count") - read("freelist_count") - earlier
         # At worst, each row splits a page, and each page is split once. A page holds about 100 rows.
         growth = min(new, recent + new // 50 + 1)
-        if (recent + growth) * read("page_size") > self.max_bytes // 2:
+        if recent + growth > half:
             database.execute("DROP TABLE earlier")
             database.execute("ALTER TABLE recent RENAME TO earlier")
             database.execute(_CREATE.format("recent"))
@@ -302,7 +307,7 @@ class CountCache:
     def _recover(self, error: Exception) -> None:
         """Replace a damaged database, once per process. After any other failure, stop using it."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        damaged = code in _DAMAGE or isinstance(error, UnicodeError)
         path = self._database() if damaged and not self._was_replaced else None
         self._close()
         self._is_off = True
@@ -339,7 +344,7 @@ def find_count_cache() -> CountCache | None:
     if folder is None:
         from platformdirs import user_cache_path
 
-        path = user_cache_path("ctxlab", appauthor=False) / "counts"
+        path = user_cache_path("ctxlab") / "counts"
     elif folder:
         path = Path(folder).expanduser().absolute()
     else:
@@ -397,7 +402,7 @@ def _hash_text(vocabulary: str, text: str) -> bytes:
 def _key_prefix(vocabulary: str) -> bytes:
     import tiktoken
 
-    return f"{_RULES}\0{tiktoken.__version__}\0{vocabulary}\0".encode()
+    return f"{tiktoken.__version__}\0{vocabulary}\0".encode()
 
 
 def _seal(key: bytes, count: int) -> int:

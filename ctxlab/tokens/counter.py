@@ -34,6 +34,9 @@ DEFAULT_MODEL = "gpt-5"
 _MAX_BLANK_RUN = 100_000
 _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
 
+# Part of the keys of stored counts. Increase it if ``_tokenize`` counts a string differently.
+_COUNTING_VERSION = 1
+
 # Counts of longer strings are not cached, because the cache keeps the strings in memory.
 _MAX_CACHED_CHARS = 20_000
 
@@ -251,7 +254,8 @@ class TokenCounter:
     def _count_uncached(self, text: str) -> int:
         if self._count_cache is None or len(text) < MIN_CHARS:
             return self._tokenize(text)
-        return self._count_cache.count(self.encoding_name, text, self._tokenize)
+        rules = f"{self.encoding_name}/{_COUNTING_VERSION}"
+        return self._count_cache.count(rules, text, self._tokenize)
 
     def _tokenize(self, text: str) -> int:
         if len(text) >= _MAX_BLANK_RUN:

@@ -137,6 +137,16 @@ def test_a_damaged_database_is_renamed_with_one_warning(where: str, cache: Count
     assert [cache.count("chars", text, never) for text in TEXTS[-9:]] == [*map(len, TEXTS[-9:])]
 
 
+def test_a_database_without_the_tables_is_replaced(cache: CountCache) -> None:
+    changed = sqlite3.connect(database(fill(cache)))
+    changed.execute("DROP TABLE earlier")
+    changed.close()
+    with pytest.warns(UserWarning, match="was damaged"):
+        assert wrong_counts(cache) == []
+    cache.close()
+    assert cache.info().entries == len(TEXTS)
+
+
 @given(st.data())
 @pytest.mark.filterwarnings("ignore:the cache of token counts was damaged")
 def test_no_damage_changes_a_count(data: st.DataObject) -> None:
@@ -200,6 +210,15 @@ def test_the_database_stays_below_its_maximum_size_and_keeps_what_is_used(tmp_pa
     assert 4000 < cache.info().entries < 60_000
     assert cache.count("chars", "text 59999", never) == 10
     cache.close()
+
+
+def test_a_damaged_size_does_not_remove_the_bound(tmp_path: Path) -> None:
+    cache = fill(CountCache(tmp_path, max_bytes=1_000_000))
+    changed = sqlite3.connect(database(cache))
+    changed.execute("PRAGMA user_version = 999999")
+    changed.close()
+    fill(cache, [f"text {number}" for number in range(60_000)])
+    assert database(cache).stat().st_size <= 1_000_000
 
 
 def test_clearing_deletes_all_files(cache: CountCache) -> None:
