@@ -16,6 +16,7 @@ import atexit
 import functools
 import hashlib
 import os
+import re
 import secrets
 import sqlite3
 import threading
@@ -96,6 +97,7 @@ class CountCache:
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
+        self._lock_file = folder / "counts.lock"
         self._start()
 
     def __reduce__(self) -> tuple[Callable[..., CountCache], tuple[Path, int]]:
@@ -157,7 +159,10 @@ class CountCache:
                     entries = found.fetchone()[0]
             except _FAILURES as error:
                 self._recover(error)
-        size = sum(path.stat().st_size for path in self._files())
+        size = 0
+        for path in self._files():
+            with suppress(FileNotFoundError):  # another process may have closed the database
+                size += path.stat().st_size
         return CountCacheInfo(self.folder, entries, size, self.max_bytes)
 
     def clear(self) -> CountCacheInfo:
@@ -175,7 +180,7 @@ class CountCache:
         """
         removed = self.info()
         self.close()
-        for path in self._files():
+        for path in (*self._files(), self._lock_file):
             path.unlink(missing_ok=True)
         return removed
 
@@ -183,6 +188,7 @@ class CountCache:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._path: Path | None = None  # of the database that was opened last
         self._unsaved: dict[bytes, int] = {}
         self._is_off = False
         self._was_replaced = False
@@ -254,7 +260,7 @@ class CountCache:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            path = self._database() or self._create()
+            self._path = path = self._database() or self._create()
             # The lock of this object makes it safe to use the connection in several threads.
             self._connection = sqlite3.connect(
                 path, _TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
@@ -270,10 +276,12 @@ class CountCache:
             self._connection = None
 
     def _database(self) -> Path | None:
-        return min(self.folder.glob("counts-*.sqlite"), default=None)
+        return min(self._files(r"\.sqlite"), default=None)
 
-    def _files(self) -> list[Path]:
-        return [path for path in self.folder.glob("counts*") if path.is_file()]
+    def _files(self, ending: str = r"\..+") -> list[Path]:
+        """List the files of the cache. The folder may also contain files of the user."""
+        name = re.compile(rf"counts-[0-9a-f]{{8}}{ending}")
+        return [path for path in self.folder.glob("counts-*") if name.fullmatch(path.name)]
 
     def _create(self) -> Path:
         """Create an empty database.
@@ -284,7 +292,7 @@ class CountCache:
         from filelock import FileLock, Timeout
 
         make_folder(self.folder)
-        lock = FileLock(self.folder / "counts.lock", timeout=_TIMEOUT_SECONDS, mode=FILE_MODE)
+        lock = FileLock(self._lock_file, timeout=_TIMEOUT_SECONDS, mode=FILE_MODE)
         try:
             with lock:
                 if (path := self._database()) is not None:  # another process was faster
@@ -308,7 +316,7 @@ class CountCache:
         """Replace a damaged database, once per process. After any other failure, stop using it."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         damaged = code in _DAMAGE or isinstance(error, UnicodeError)
-        path = self._database() if damaged and not self._was_replaced else None
+        path = self._path if damaged and not self._was_replaced else None
         self._close()
         self._is_off = True
         self._unsaved = {}
@@ -317,7 +325,7 @@ class CountCache:
         self._was_replaced = True
         with suppress(OSError):  # another process may have replaced it already
             kept = path.with_suffix(".damaged")
-            for old in self.folder.glob("counts-*.damaged"):
+            for old in self._files(r"\.damaged"):
                 old.unlink(missing_ok=True)
             path.rename(kept)
             for ending in ("-wal", "-shm"):

@@ -137,6 +137,22 @@ def test_a_damaged_database_is_renamed_with_one_warning(where: str, cache: Count
     assert [cache.count("chars", text, never) for text in TEXTS[-9:]] == [*map(len, TEXTS[-9:])]
 
 
+def test_a_damaged_database_is_replaced_only_once(cache: CountCache) -> None:
+    path = database(fill(cache))
+    other = CountCache(cache.folder)
+    assert other.count("chars", TEXTS[0], never) == len(TEXTS[0])  # has the database open
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.warns(UserWarning, match="was damaged") as warned:
+        wrong = [text for each in (cache, other, cache) for text in wrong_counts(each)]
+    assert wrong == []
+    assert len(warned) == 1
+    other.close()
+    cache.close()
+    assert cache.info().entries == len(TEXTS)
+
+
 def test_a_database_without_the_tables_is_replaced(cache: CountCache) -> None:
     changed = sqlite3.connect(database(fill(cache)))
     changed.execute("DROP TABLE earlier")
@@ -212,6 +228,19 @@ def test_the_database_stays_below_its_maximum_size_and_keeps_what_is_used(tmp_pa
     cache.close()
 
 
+def test_a_process_notices_that_another_one_made_room(tmp_path: Path) -> None:
+    one, other = (CountCache(tmp_path, max_bytes=1_000_000) for _ in range(2))
+    for number in range(0, 40_000, 2):
+        for cache, text in ((one, f"text {number}"), (other, f"text {number + 1}")):
+            assert cache.count("chars", text, len) == len(text)
+    one.close()
+    other.close()
+    assert database(one).stat().st_size <= 1_000_000
+    newest = [f"text {number}" for number in range(39_000, 40_000)]
+    assert [one.count("chars", text, never) for text in newest] == [*map(len, newest)]
+    one.close()
+
+
 def test_a_damaged_size_does_not_remove_the_bound(tmp_path: Path) -> None:
     cache = fill(CountCache(tmp_path, max_bytes=1_000_000))
     changed = sqlite3.connect(database(cache))
@@ -221,12 +250,14 @@ def test_a_damaged_size_does_not_remove_the_bound(tmp_path: Path) -> None:
     assert database(cache).stat().st_size <= 1_000_000
 
 
-def test_clearing_deletes_all_files(cache: CountCache) -> None:
+def test_clearing_deletes_all_files_of_the_cache_and_no_other(cache: CountCache) -> None:
     fill(cache)
+    own = cache.folder / "counts-2026.csv"
+    own.touch()
     removed = cache.clear()
     assert removed.entries == len(TEXTS)
     assert removed.bytes > 0
-    assert list(cache.folder.glob("*")) == []
+    assert list(cache.folder.glob("*")) == [own]
     assert cache.info()[1:3] == (0, 0)
 
 
