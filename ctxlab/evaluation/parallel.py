@@ -28,7 +28,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ctxlab._utils.signals import defer_signals
 from ctxlab.errors import CtxlabError, SpecError
-from ctxlab.tokens.count_cache import save_counts
+from ctxlab.tokens.count_cache import close_count_caches
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
@@ -79,7 +79,7 @@ def map_parallel(
         try:
             yield from map(function, tasks)
         finally:
-            save_counts()
+            close_count_caches()
         return
     work: Callable[[Any], _Answer] = function
     numbered: Iterator[tuple[int, Any]] = enumerate(tasks)
@@ -215,7 +215,7 @@ def _run_worker(connection: Connection, work: Callable[[Any], Any]) -> None:
             except BaseException as error:
                 answer = _pickle_error(error)
             connection.send_bytes(answer)
-    save_counts()
+    close_count_caches()
 
 
 def _exit_with_parent() -> None:

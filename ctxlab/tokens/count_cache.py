@@ -383,18 +383,13 @@ def without_count_cache() -> Iterator[None]:
             os.environ[FOLDER_VARIABLE] = before
 
 
-def save_counts() -> None:
-    """Write the new counts of this process to disk, for example when a worker process ends."""
-    for cache in _shared.values():
-        cache.save()
-
-
 def _share(folder: Path, max_bytes: int) -> CountCache:
     return _shared.setdefault((folder, max_bytes), CountCache(folder, max_bytes))
 
 
 @atexit.register
-def _close_caches() -> None:
+def close_count_caches() -> None:
+    """Write the new counts of this process to disk, for example before a worker process ends."""
     for cache in _shared.values():
         cache.close()
 

@@ -16,7 +16,7 @@ from table import Line, alternate, ratio
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.messages.types import Recording
-from ctxlab.tokens.count_cache import FOLDER_VARIABLE, find_count_cache, save_counts
+from ctxlab.tokens.count_cache import FOLDER_VARIABLE, close_count_caches, find_count_cache
 from ctxlab.tokens.model_choice import ModelChoice
 
 
@@ -44,7 +44,7 @@ def counts(quick: bool) -> Iterator[Line]:
 def _count(recordings: Sequence[Recording]) -> None:
     for recording in recordings:
         PreparedRecording(recording, ModelChoice("gpt-4o").counter_for(recording))
-    save_counts()
+    close_count_caches()
 
 
 def _compare(
