@@ -40,6 +40,9 @@ settings.register_profile(
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Stored counts would hide faults of counting, also in the processes that tests start.
+os.environ["CTXLAB_CACHE"] = ""
+
 settings.load_profile(os.environ.get("CTXLAB_HYPOTHESIS", "quick"))
 
 

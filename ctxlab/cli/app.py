@@ -18,6 +18,7 @@ import typer
 
 from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
 from ctxlab.cli.commands import (
+    cache,
     calibrate,
     canaries,
     chat,
@@ -61,6 +62,7 @@ app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(lists.formats)
 app.command("metrics", short_help="List the metrics.")(lists.metrics)
 app.add_typer(datasets.app, name="datasets", short_help="Download public recordings.")
+app.add_typer(cache.app, name="cache", short_help="Show or delete stored token counts.")
 app.add_typer(sessions.app, name="sessions", short_help="List, read and search stored chats.")
 app.add_typer(serve.app, name="serve", short_help="Serve sessions over MCP or HTTP.")
 

@@ -41,6 +41,15 @@ def _parse_cache_mode(text: str) -> str:
     return text
 
 
+def _use_cache(context: typer.Context, no_cache: bool) -> bool:
+    """Turn the cache of token counts off until the command ends."""
+    if no_cache:
+        from ctxlab.tokens.count_cache import without_count_cache
+
+        context.with_resource(without_count_cache())
+    return no_cache
+
+
 def _parse_reserve(text: str) -> int:
     parsed = parse_quantity(text)
     if parsed is None or parsed[1] or parsed[0] != int(parsed[0]):
@@ -320,6 +329,11 @@ class Options:
     )
     dry_run: bool = flag(
         "--dry-run", "Print the number of model calls and their cost, without calling a model."
+    )
+    no_cache: bool = flag(
+        "--no-cache",
+        "Count all tokens anew, and store no counts. The result is the same; see ctxlab cache.",
+        callback=_use_cache,
     )
     out: Path | None = option("--out DIR", parser=parse_out_folder)
     json: bool = JSON

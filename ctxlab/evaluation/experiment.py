@@ -54,6 +54,10 @@ def evaluate(
 ) -> Results:
     """Replay recordings through each strategy under each limit, and measure each request.
 
+    Token counts are stored on disk for later runs, without any text. They do not change the results.
+    To store none, set the environment variable ``CTXLAB_CACHE`` to an empty string or use
+    ``ctxlab.tokens.count_cache.without_count_cache``.
+
     Parameters
     ----------
     recordings : iterable of Recording

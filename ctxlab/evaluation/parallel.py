@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ctxlab._utils.signals import defer_signals
 from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.tokens.count_cache import close_count_caches
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
@@ -75,7 +76,10 @@ def map_parallel(
     if count < 1:
         raise SpecError(f"workers: expected at least 1 process, got {workers}")
     if count == 1:
-        yield from map(function, tasks)
+        try:
+            yield from map(function, tasks)
+        finally:
+            close_count_caches()
         return
     work: Callable[[Any], _Answer] = function
     numbered: Iterator[tuple[int, Any]] = enumerate(tasks)
@@ -211,6 +215,7 @@ def _run_worker(connection: Connection, work: Callable[[Any], Any]) -> None:
             except BaseException as error:
                 answer = _pickle_error(error)
             connection.send_bytes(answer)
+    close_count_caches()
 
 
 def _exit_with_parent() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from ctxlab._utils.jsonio import dump_json
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Message
+from ctxlab.tokens.count_cache import MIN_CHARS, CountCache
 from ctxlab.tokens.encodings import find_encoding_name, load_encoding
 from ctxlab.tokens.images import count_image_tokens, is_image_part, model_family
 from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile
@@ -32,6 +33,9 @@ DEFAULT_MODEL = "gpt-5"
 # and raises a BaseException, so such runs are counted in pieces.
 _MAX_BLANK_RUN = 100_000
 _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
+
+# Part of the keys of stored counts. Increase it if ``_tokenize`` counts a string differently.
+_COUNTING_VERSION = 1
 
 # Counts of longer strings are not cached, because the cache keeps the strings in memory.
 _MAX_CACHED_CHARS = 20_000
@@ -49,6 +53,8 @@ class TokenCounter:
     profile : TokenProfile, optional
         Profile that converts counts to billed tokens. By default, the built-in profile of the
         model's family. With ``UNCALIBRATED``, counts are not converted.
+    count_cache : CountCache, optional
+        Cache on disk for the counts of strings. None keeps counts in memory only.
 
     Examples
     --------
@@ -64,10 +70,16 @@ class TokenCounter:
     REPLY_TOKENS = 3
     "Number of tokens that open the reply, counted once per request."
 
-    def __init__(self, model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> None:
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        profile: TokenProfile | None = None,
+        count_cache: CountCache | None = None,
+    ) -> None:
         self.model = model
         self.profile = find_profile(model) if profile is None else profile
         "profile that converts counts to billed tokens; ``UNCALIBRATED`` leaves counts unchanged"
+        self._count_cache = count_cache
         self.encoding_name, self.exact = find_encoding_name(model)
         self.family = model_family(model)
         self._is_uncalibrated = self.profile == UNCALIBRATED
@@ -83,9 +95,9 @@ class TokenCounter:
         known = "exact" if self.exact else "approximate"
         return f"TokenCounter({self.model!r}, {known if self._is_uncalibrated else 'calibrated'})"
 
-    def __reduce__(self) -> tuple[type[TokenCounter], tuple[str, TokenProfile]]:
-        """Pickle only the model and the profile, because a pickled encoding has several megabytes."""
-        return TokenCounter, (self.model, self.profile)
+    def __reduce__(self) -> tuple[type[TokenCounter], tuple[Any, ...]]:
+        """Pickle the arguments only, because a pickled encoding has several megabytes."""
+        return TokenCounter, (self.model, self.profile, self._count_cache)
 
     @property
     def accuracy_note(self) -> str:
@@ -240,6 +252,12 @@ class TokenCounter:
         return self._count_cached(text) if cached else self._count_uncached(text)
 
     def _count_uncached(self, text: str) -> int:
+        if self._count_cache is None or len(text) < MIN_CHARS:
+            return self._tokenize(text)
+        rules = f"{self.encoding_name}/{_COUNTING_VERSION}"
+        return self._count_cache.count(rules, text, self._tokenize)
+
+    def _tokenize(self, text: str) -> int:
         if len(text) >= _MAX_BLANK_RUN:
             return sum(map(self._count_piece, _split_blank_runs(text)))
         return self._count_piece(text)
@@ -300,7 +318,11 @@ def _as_message(message: Message | Mapping[str, Any]) -> Message:
     return message if isinstance(message, Message) else message_from_dict(message)
 
 
-def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None) -> TokenCounter:
+def get_counter(
+    model: str = DEFAULT_MODEL,
+    profile: TokenProfile | None = None,
+    count_cache: CountCache | None = None,
+) -> TokenCounter:
     """Return a token counter for a model.
 
     Calls with equal arguments return the same counter, so that its cache is shared.
@@ -312,6 +334,8 @@ def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None)
     profile : TokenProfile, optional
         Profile that converts counts to billed tokens. By default, the built-in profile of the
         model's family.
+    count_cache : CountCache, optional
+        Cache on disk for the counts of strings. None keeps counts in memory only.
 
     Returns
     -------
@@ -323,7 +347,8 @@ def get_counter(model: str = DEFAULT_MODEL, profile: TokenProfile | None = None)
     >>> get_counter("gpt-4o") is get_counter("gpt-4o")
     True
     """
-    return _cached_counter(model, find_profile(model) if profile is None else profile)
+    profile = find_profile(model) if profile is None else profile
+    return _cached_counter(model, profile, count_cache)
 
 
 _cached_counter = lru_cache(maxsize=16)(TokenCounter)

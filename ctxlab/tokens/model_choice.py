@@ -16,6 +16,7 @@ from typing import Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.messages.types import Recording
+from ctxlab.tokens.count_cache import find_count_cache
 from ctxlab.tokens.counter import DEFAULT_MODEL, TokenCounter, get_counter
 from ctxlab.tokens.models import find_model_without_warning
 from ctxlab.tokens.profiles import UNCALIBRATED, TokenProfile, find_profile, profile_key
@@ -103,7 +104,8 @@ class ModelChoice:
         Returns
         -------
         TokenCounter
-            Counter for the model of ``model_name_for`` with its profile.
+            Counter for the model of ``model_name_for`` with its profile. It stores counts on disk, if
+            there is a cache (see ``find_count_cache``).
         """
         return self._counter(self.model_name_for(recording))
 
@@ -159,7 +161,7 @@ class ModelChoice:
         return next(matching, find_profile(name))
 
     def _counter(self, name: str) -> TokenCounter:
-        return get_counter(name, self.profile_for(name))
+        return get_counter(name, self.profile_for(name), find_count_cache())
 
 
 def explain_models(recordings: Sequence[Mapping[str, Any]], chosen_model: str | None = None) -> str:

@@ -20,7 +20,7 @@ _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 
 @with_options(
-    "data strategies limits model" + READING + " on_error json no_progress",
+    "data strategies limits model" + READING + " on_error json no_cache no_progress",
     strategies="Strategy to measure, such as 'tool_stubs(keep=3) | panic'. May be repeated. Default: "
     "the default lineup.",
     seed="Seed for choosing the canaries and the sample. Default: 0.",

@@ -48,6 +48,7 @@ def _describe() -> None:
 @app.command("list", short_help="List the data sets.")
 def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
     """List the data sets with their sizes, licenses and, if they are downloaded, local paths."""
+    from ctxlab.cli.render.format import format_bytes
     from ctxlab.cli.render.table import Column, Table
     from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
 
@@ -57,7 +58,7 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
     columns = [
         Column("data set", [each.name for each in known], left=True),
         Column("recordings", [f"{each.conversations:,}" for each in known]),
-        Column("size", [_format_bytes(each.total_bytes) for each in known]),
+        Column("size", [format_bytes(each.total_bytes) for each in known]),
         Column("license", names, left=True, narrow=[_break_license(name) for name in names]),
         Column("local path", paths, left=True),
     ]
@@ -72,6 +73,7 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
 @app.command("info", short_help="Describe a data set.")
 def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
     """Print the content, license, citation, files and usage of a data set."""
+    from ctxlab.cli.render.format import format_bytes
     from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
     dataset = find_dataset(name)
@@ -82,7 +84,7 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
         f"{name}: {dataset.meaning}",
         "",
         f"conversations  {dataset.conversations:,}",
-        f"size           {_format_bytes(dataset.total_bytes)} in {files}",
+        f"size           {format_bytes(dataset.total_bytes)} in {files}",
         f"license        {_license_text(dataset)}",
         f"               {dataset.licence.address}",
         f"attribution    {dataset.notice}",
@@ -97,7 +99,7 @@ def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
         lines.append(f"clusters       {use[0]} --clusters {clusters}")
     for file in dataset.files:
         known = f"sha256 {file.sha256}" if file.sha256 else "sha256 unknown (--sha256 HEX)"
-        size = _format_bytes(file.bytes)
+        size = format_bytes(file.bytes)
         lines += ["", f"{file.name}  {size}", f"  {file.address}", f"  {known}"]
     print_result("\n".join(lines))
 
@@ -120,6 +122,7 @@ def fetch(
     To download from a mirror, set CTXLAB_MIRROR=https://a.server/folder. In every URL,
     this address then replaces the scheme and the host.
     """
+    from ctxlab.cli.render.format import format_bytes
     from ctxlab.formats.io import download
     from ctxlab.formats.io.datasets import data_dirs, find_dataset
 
@@ -128,7 +131,7 @@ def fetch(
     files = download.files_to_fetch(dataset, sha256)
     missing = [file for file in files if not (home / name / file.name).is_file()]
     if missing:
-        size = _format_bytes(sum(file.bytes for file in missing))
+        size = format_bytes(sum(file.bytes for file in missing))
         print_note(f"{name}: {_license_text(dataset)} ({dataset.licence.address})")
         print_note(f"{pluralize(len(missing), 'file')}, {size}, will be saved in {home / name}")
         _confirm_license(name, yes)
@@ -177,9 +180,3 @@ def _break_license(name: str) -> str:
 
 def _license_text(dataset: Dataset) -> str:
     return f"{dataset.licence.name}: {dataset.licence.means}"
-
-
-def _format_bytes(count: int) -> str:
-    from ctxlab.cli.render.format import format_count
-
-    return f"{format_count(count)}B"

@@ -10,7 +10,7 @@ from ctxlab.cli.output import print_note, print_result
 
 
 @with_options(
-    "data model" + READING + " json no_progress",
+    "data model" + READING + " json no_cache no_progress",
     model="Model whose tokenizer counts the tokens of all recordings. Default: the model that each "
     "recording names.",
     json="Print a JSON object: recordings has one object per recording, and files has one object per "

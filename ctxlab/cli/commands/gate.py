@@ -23,7 +23,7 @@ _SUMMARY_ENV_VAR = "GITHUB_STEP_SUMMARY"
 
 
 @with_options(
-    "strategies limits model json no_progress",
+    "strategies limits model json no_cache no_progress",
     strategies="With --old and --new: strategy for tokens, input cost and recall. Default: recorded, "
     "which sends what the product sent.",
     limits="With --old and --new: limit of the strategy, in tokens (16000, 16k) or as a share of each "

@@ -12,7 +12,7 @@ from ctxlab.errors import ReadError, SpecError
 
 @with_options(
     "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
-    "no_progress",
+    "no_cache no_progress",
     strategies="Strategy to evaluate, such as 'observation_mask | panic'. May be repeated. Default: "
     "full (upper bound), 'observation_mask(keep=10) | sliding_window | panic', sliding_window and "
     "nothing (lower bound).",

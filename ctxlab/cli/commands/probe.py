@@ -8,7 +8,7 @@ from ctxlab.cli.probing import ask_model
 
 @with_options(
     "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
-    "no_progress",
+    "no_cache no_progress",
     strategies="Strategy to evaluate, such as 'rolling_summary | panic'. May be repeated. Default: "
     "full (upper bound), sliding_window and nothing (lower bound).",
     out="Save the run and all replies of the model to this folder.",

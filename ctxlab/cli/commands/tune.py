@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @with_options(
     "data strategies limits model reserve min_recall cache_ttl fixed"
     + READING
-    + " on_error out json no_progress",
+    + " on_error out json no_cache no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
     "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', or "
     "the name of a default space, such as rolling_summary. May be repeated. Default: all of them.",

@@ -87,6 +87,27 @@ def format_count(number: float) -> str:
     return f"{number:.3g}"
 
 
+def format_bytes(count: int) -> str:
+    """Format a size in bytes with three significant digits.
+
+    Parameters
+    ----------
+    count : int
+        Number of bytes.
+
+    Returns
+    -------
+    str
+        Size with the unit.
+
+    Examples
+    --------
+    >>> format_bytes(12_240), format_bytes(7)
+    ('12.2kB', '7B')
+    """
+    return f"{format_count(count)}B"
+
+
 def format_percent(rate: float) -> str:
     """Format a rate as a percentage without decimals.
 
