@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain, takewhile
+from itertools import chain
 from operator import attrgetter, is_, is_not
 from typing import Any
 
@@ -299,7 +299,7 @@ class Context(Ledger):
     def unchanged_tokens(self) -> int:
         """Number of tokens of the leading messages that are unchanged since the previous request."""
         if self._sent is None:
-            return self._prefix_tokens + self._moved_tokens()
+            return self._prefix_tokens + (self._moved_tokens() if self._replaced else 0)
         sent, entries = self._sent, self.entries
         length, count, size = min(len(sent), len(entries)), 0, 16
         while count < length:  # growing parts, because the first difference often comes early
@@ -337,8 +337,12 @@ class Context(Ledger):
     @property
     def system_tokens(self) -> int:
         """Number of tokens of the system messages at the beginning of the request."""
-        leading = takewhile(lambda entry: entry.message.role == "system", self.entries)
-        return sum([entry.tokens for entry in leading])
+        tokens = 0
+        for entry in self.entries:
+            if entry.message.role != "system":
+                break
+            tokens += entry.tokens
+        return tokens
 
     @property
     def last_unit_start(self) -> int:
@@ -873,7 +877,7 @@ class Context(Ledger):
             self.edited_entries.append(entry)
 
     def _record_removal(self, old: Entry) -> None:
-        if old.form is not Form.VERBATIM:
+        if not old.is_verbatim:
             old.until = self.request_index
         if old.is_aggregate:
             return  # dropped_at of the messages was set when they were folded
