@@ -555,7 +555,14 @@ class Context(Ledger):
         """
         self._remove(start, stop, None)
 
-    def fold(self, start: int, stop: int, message: Message, form: Form = Form.SUMMARY) -> None:
+    def fold(
+        self,
+        start: int,
+        stop: int,
+        message: Message,
+        form: Form = Form.SUMMARY,
+        tokens: int | None = None,
+    ) -> None:
         """Replace the messages of ``entries[start:stop]`` by one message, such as a summary.
 
         Parameters
@@ -568,6 +575,8 @@ class Context(Ledger):
             New message.
         form : Form, default Form.SUMMARY
             Form of the new message.
+        tokens : int, optional
+            Number of tokens of the new message, if it is known. None counts them.
 
         Raises
         ------
@@ -578,7 +587,8 @@ class Context(Ledger):
         if not entries:
             n = len(self.entries)
             raise EditError(f"expected 0 <= start < stop <= {n}, got {start} and {stop}")
-        tokens = self.history.counter.count_message(message)
+        if tokens is None:
+            tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, max([entry.stop for entry in entries])
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 

@@ -105,6 +105,7 @@ def find_entities(text: str, limit: int | None = None) -> tuple[Entity, ...]:
     return tuple(found)[:limit]
 
 
+@lru_cache(maxsize=2048, typed=True)  # typed, because True and 1.0 equal 1
 def find_entities_in_value(value: Any) -> tuple[Entity, ...]:
     """Find the entities of one argument value of a tool call.
 
