@@ -16,7 +16,7 @@ from operator import eq
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ctxlab.agent.manager import SAFE_STRATEGY, ContextManager
-from ctxlab.context.history import Entry, Form
+from ctxlab.context.history import Entry
 from ctxlab.messages.types import Message
 from ctxlab.strategies import Strategy
 from ctxlab.tokens.counter import DEFAULT_MODEL
@@ -112,7 +112,7 @@ class _Conversation(Generic[_Theirs]):
         """
         one = not entry.is_aggregate and self.received[entry.start].role == entry.message.role
         theirs = self.originals[entry.start] if one else None
-        return OutgoingMessage(entry.message, theirs, entry.form is Form.VERBATIM)
+        return OutgoingMessage(entry.message, theirs, entry.is_verbatim)
 
 
 class ConversationPool(Generic[_Theirs]):

@@ -382,7 +382,7 @@ class ContextManager:
     @property
     def changed_positions(self) -> list[int]:
         """Positions in ``history`` of messages that were changed or left out in the last request."""
-        kept = {entry.start for entry in self._sent_entries if entry.form is Form.VERBATIM}
+        kept = {entry.start for entry in self._sent_entries if entry.is_verbatim}
         return [position for position in range(self._sent_length) if position not in kept]
 
     def get_turn(self, number: int) -> list[dict[str, Any]]:
@@ -483,7 +483,7 @@ class ContextManager:
         return None if last is None else request_time(history, last)
 
     def _to_wire(self, entry: Entry) -> dict[str, Any]:
-        original = self._input_messages[entry.start] if entry.form is Form.VERBATIM else None
+        original = self._input_messages[entry.start] if entry.is_verbatim else None
         if isinstance(original, dict):
             return {k: to_plain_data(v) for k, v in original.items() if not k.startswith("_")}
         wire: dict[str, Any] = to_plain_data(entry.message.to_dict())

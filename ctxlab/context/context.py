@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain, takewhile
+from itertools import chain
 from operator import attrgetter, is_, is_not
 from typing import Any
 
@@ -299,7 +299,7 @@ class Context(Ledger):
     def unchanged_tokens(self) -> int:
         """Number of tokens of the leading messages that are unchanged since the previous request."""
         if self._sent is None:
-            return self._prefix_tokens + self._moved_tokens()
+            return self._prefix_tokens + (self._moved_tokens() if self._replaced else 0)
         sent, entries = self._sent, self.entries
         length, count, size = min(len(sent), len(entries)), 0, 16
         while count < length:  # growing parts, because the first difference often comes early
@@ -337,8 +337,12 @@ class Context(Ledger):
     @property
     def system_tokens(self) -> int:
         """Number of tokens of the system messages at the beginning of the request."""
-        leading = takewhile(lambda entry: entry.message.role == "system", self.entries)
-        return sum([entry.tokens for entry in leading])
+        tokens = 0
+        for entry in self.entries:
+            if entry.message.role != "system":
+                break
+            tokens += entry.tokens
+        return tokens
 
     @property
     def last_unit_start(self) -> int:
@@ -551,7 +555,14 @@ class Context(Ledger):
         """
         self._remove(start, stop, None)
 
-    def fold(self, start: int, stop: int, message: Message, form: Form = Form.SUMMARY) -> None:
+    def fold(
+        self,
+        start: int,
+        stop: int,
+        message: Message,
+        form: Form = Form.SUMMARY,
+        tokens: int | None = None,
+    ) -> None:
         """Replace the messages of ``entries[start:stop]`` by one message, such as a summary.
 
         Parameters
@@ -564,6 +575,8 @@ class Context(Ledger):
             New message.
         form : Form, default Form.SUMMARY
             Form of the new message.
+        tokens : int, optional
+            Number of tokens of the new message, if it is known. None counts them.
 
         Raises
         ------
@@ -574,7 +587,8 @@ class Context(Ledger):
         if not entries:
             n = len(self.entries)
             raise EditError(f"expected 0 <= start < stop <= {n}, got {start} and {stop}")
-        tokens = self.history.counter.count_message(message)
+        if tokens is None:
+            tokens = self.history.counter.count_message(message)
         first, last = entries[0].start, max([entry.stop for entry in entries])
         self._remove(start, stop, Entry(message, tokens, form, first, last, self.request_index))
 
@@ -873,7 +887,7 @@ class Context(Ledger):
             self.edited_entries.append(entry)
 
     def _record_removal(self, old: Entry) -> None:
-        if old.form is not Form.VERBATIM:
+        if not old.is_verbatim:
             old.until = self.request_index
         if old.is_aggregate:
             return  # dropped_at of the messages was set when they were folded

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import structs
 from typing_extensions import override
 
-from ctxlab.context.history import Entry, Form, History
+from ctxlab.context.history import Entry, History
 from ctxlab.messages.types import Compaction, Message, Substitute
 
 ADDED: Final = -1
@@ -103,7 +103,7 @@ class ExtendedHistory(History):
         if entry.start >= len(self) or self._is_added[entry.start]:
             return None
         place = self.recorded_positions[entry.start]
-        if entry.form is Form.VERBATIM:
+        if entry.is_verbatim:
             return self._parent.entries[place]
         if place == entry.start:
             return entry

@@ -15,7 +15,7 @@ from itertools import chain
 from operator import attrgetter
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import NEVER, Entry, Form
+from ctxlab.context.history import NEVER, Entry
 from ctxlab.errors import EditError
 
 _START = attrgetter("start")
@@ -231,7 +231,7 @@ def _put_back_missing(context: Context, hidden: Sequence[Entry]) -> list[int]:
             entries.insert(index, entry)
         indexes[-1] = index
         context.tokens += entry.tokens
-        dropped = entry.form is Form.VERBATIM and not context.is_fork
+        dropped = entry.is_verbatim and not context.is_fork
         if dropped and context.dropped_at[entry.start] == context.request_index:
             context.dropped_at[entry.start] = NEVER  # no request was sent without the message
     return indexes

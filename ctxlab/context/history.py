@@ -58,7 +58,7 @@ class Entry:
 
     A verbatim entry covers the position of its own message. A summary covers the positions of all
     messages that it replaces, and an inserted message covers none. ``is_aggregate`` is True if the
-    entry covers several positions or none.
+    entry covers several positions or none, and ``is_verbatim`` if its form is ``Form.VERBATIM``.
 
     The entry was in the context from request ``since`` up to, but not including, request ``until``.
     The two are set only for entries that are not verbatim, because all contexts of a history share
@@ -81,7 +81,17 @@ class Entry:
         Index of the first request that contains the entry.
     """
 
-    __slots__ = ("form", "is_aggregate", "message", "since", "start", "stop", "tokens", "until")
+    __slots__ = (
+        "form",
+        "is_aggregate",
+        "is_verbatim",
+        "message",
+        "since",
+        "start",
+        "stop",
+        "tokens",
+        "until",
+    )
 
     def __init__(
         self, message: Message, tokens: int, form: Form, start: int, stop: int, since: int = 0
@@ -89,6 +99,9 @@ class Entry:
         self.message, self.tokens, self.form = message, tokens, form
         self.start, self.stop, self.since, self.until = start, stop, since, NEVER
         self.is_aggregate = stop - start != 1
+        # Stored, because metrics ask it of each message of each request, and the lookup of an enum
+        # member costs more than the rest of such a loop.
+        self.is_verbatim = form is Form.VERBATIM
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Entry:
         """Return the entry itself, because strategies identify entries by ``id()``."""
@@ -360,7 +373,7 @@ class RewriteCache:
         """
         message = entry.message
         # The same message can answer different tool calls, so a verbatim entry's key is its position.
-        key = entry.start if entry.form is Form.VERBATIM else -id(message)
+        key = entry.start if entry.is_verbatim else -id(message)
         known = self._known.get(key)
         if known is None:
             # Keep a reference to the message, so that its id is not reused for another object.

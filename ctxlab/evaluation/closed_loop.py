@@ -602,9 +602,9 @@ class _SentCopy:
     """Messages of a request that was built on a copy of the context."""
 
     def __init__(self, sent: Context) -> None:
-        whole = [e for e in sent.entries if e.form is Form.VERBATIM and not e.is_aggregate]
+        whole = [e for e in sent.entries if e.is_verbatim and not e.is_aggregate]
         self.verbatim = {entry.start for entry in whole}
-        self.texts = [e for e in sent.entries if e.form is not Form.VERBATIM or e.is_aggregate]
+        self.texts = [e for e in sent.entries if not e.is_verbatim or e.is_aggregate]
         self.edited = {entry.start: entry for entry in self.texts if not entry.is_aggregate}
 
 

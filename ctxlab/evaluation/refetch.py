@@ -265,7 +265,7 @@ def _rows(prepared: PreparedRecording, control_every: int | None) -> Iterator[di
     for number, point in enumerate(points):
         sent = trace.observations["sent"][point.request]
         texts = [message_text(entry.message) for entry in sent]
-        verbatim = {entry.start for entry in sent if entry.form is Form.VERBATIM}
+        verbatim = {entry.start for entry in sent if entry.is_verbatim}
         for thing, results in _fetched_before(prepared, point).items():
             is_file = thing.kind == "file"
             entities = [Entity("path", thing.key)] if is_file else find_entities(thing.key)

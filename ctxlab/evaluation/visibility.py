@@ -10,14 +10,14 @@ entity, and requests that were built on a copy of the context, are examined sepa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ctxlab.context.history import Entry, Form
+from ctxlab.context.history import Entry
 from ctxlab.evaluation.edited_texts import AGGREGATE, EditedTexts
 from ctxlab.evaluation.engine import Trace, distinct_replays
 from ctxlab.evaluation.references import NeedIndex
@@ -71,14 +71,17 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
     has_similar = needs.similar_row >= 0
     similar = (first_unseen(np.maximum(needs.similar_row, 0)) > needs.request) & has_similar
     pointer = np.zeros_like(seen)
+    marks = _Marks(held, seen, similar, pointer)
+    forks: dict[int, dict[int, Sequence[Entry]]] = {}
     for row, trace in enumerate(replays):
-        marks = _Marks(held[row], seen[row], similar[row], pointer[row])
         index.mark_fetchable(pointer[row], trace)
         for entry in trace.context.edited_entries:
             if entry.is_aggregate:
-                index.mark_summary_entities(marks, entry)
+                index.mark_summary_entities(marks.of_trace(row), entry)
         for request, entries in trace.forked_requests.items():
-            index.mark_forked_request(marks, request, entries)
+            forks.setdefault(request, {})[row] = entries
+    for request, entries_by_trace in forks.items():
+        index.mark_forked_requests(marks, request, entries_by_trace)
     return NeedVisibility(
         seen[order], (pointer & ~seen)[order], held[order], (similar & ~seen)[order]
     )
@@ -99,12 +102,15 @@ def _first_request_without(needs: NeedIndex, life: _Ints, last_rows: _Ints) -> _
 
 
 class _Marks(NamedTuple):
-    """Visibility of each need in one trace, changed in place."""
+    """Visibility of each need, in one trace or with one row per trace, changed in place."""
 
     held: _Bools
     seen: _Bools
     similar: _Bools
     pointer: _Bools
+
+    def of_trace(self, row: int) -> _Marks:
+        return _Marks(*(marks[row] for marks in self))
 
 
 class _TraceMarker:
@@ -115,7 +121,6 @@ class _TraceMarker:
         self.texts = EditedTexts(needs)
         self.mention_offsets: list[int] = needs.mention_offsets.tolist()
         self.request_offsets: list[int] = needs.request_offsets.tolist()
-        self.fork_rows: dict[int, _ForkRows] = {}
 
     def _entities_in(self, entry: Entry) -> frozenset[int]:
         position = AGGREGATE if entry.is_aggregate else entry.start
@@ -161,20 +166,20 @@ class _TraceMarker:
     def mark_fetchable(self, pointer: _Bools, trace: Trace) -> None:
         """Mark needs as fetchable if a stub or a table of contents replaces one of their mentions."""
         needs, requests = self.needs, len(self.needs.request_positions)
-        died = np.array(trace.context.dropped_at)
-        until = np.zeros(len(died), dtype=np.int64)
+        dropped_at = trace.context.dropped_at
+        until = [0] * len(dropped_at)
         late: list[tuple[Entry, int]] = []
         for entry in trace.context.edited_entries:
             if not entry.form.fetchable:
                 continue
-            span = slice(entry.start, entry.stop)
-            # The entry replaced the message itself, or an earlier pointer to the message.
-            direct = (died[span] == entry.since) | (until[span] >= max(entry.since, 1))
-            until[span][direct] = min(entry.until, requests)
-            # Otherwise the message was dropped earlier, so some requests have no pointer to it.
-            late += [(entry, entry.start + int(i)) for i in np.flatnonzero(~direct)]
-        if until.any():
-            life = until[needs.mentions][None]
+            since, end = entry.since, min(entry.until, requests)
+            for position in range(entry.start, entry.stop):
+                if dropped_at[position] == since or until[position] >= max(since, 1):
+                    until[position] = end  # replaced the message itself, or a pointer to it
+                else:  # the message was dropped earlier, so some requests have no pointer to it
+                    late.append((entry, position))
+        if any(until):
+            life = np.array(until)[needs.mentions][None]
             first = _first_request_without(needs, life, needs.last_mention_row)
             pointer |= first[0] > needs.request
         for entry, position in late:
@@ -189,31 +194,37 @@ class _TraceMarker:
         since, until = (self.request_offsets[min(r, last)] for r in (entry.since, entry.until))
         return slice(since, until)
 
-    def mark_forked_request(self, marks: _Marks, request: int, entries: Sequence[Entry]) -> None:
-        """Set the marks of one request that was built on a copy of the context (a fork)."""
+    def mark_forked_requests(
+        self, marks: _Marks, request: int, forks: Mapping[int, Sequence[Entry]]
+    ) -> None:
+        """Set the marks of one request in the traces that built it on a copy of the context (a fork).
+
+        ``forks`` contains the entries of the request by row of the trace in ``marks``.
+        """
         here = slice(self.request_offsets[request], self.request_offsets[request + 1])
         if here.start == here.stop:
             return
-        if request not in self.fork_rows:
-            self.fork_rows[request] = _ForkRows.of(self.needs, here)
-        rows = self.fork_rows[request]
-        own, similar = rows.own, rows.similar
-        verbatim, pointer = np.zeros((2, len(self.needs.history)), dtype=bool)
-        edited = [e for e in entries if e.form is not Form.VERBATIM or e.is_aggregate]
-        whole = [e.start for e in entries if e.form is Form.VERBATIM and not e.is_aggregate]
-        verbatim[whole] = True
-        for entry in edited:
-            if entry.form.fetchable:
-                pointer[entry.start : entry.stop] = True
-        marks.held[here] = own.any_mention(verbatim)
-        marks.seen[here] = marks.held[here]
-        marks.pointer[here] = own.any_mention(pointer)
-        marks.similar[here] = similar.any_mention(verbatim)
-        entities_in = self.texts.entities_in
-        for entry in edited:
-            kept = entities_in(entry.message, AGGREGATE if entry.is_aggregate else entry.start)
-            if kept and not kept.isdisjoint(rows.entities):
-                self._mark_edited_entry(marks, rows, entry, kept)
+        verbatim, pointer = np.zeros((2, len(self.needs.history), len(forks)), dtype=bool)
+        edited: list[tuple[int, Entry]] = []
+        for at, (trace, entries) in enumerate(forks.items()):
+            verbatim[[e.start for e in entries if e.is_verbatim and not e.is_aggregate], at] = True
+            texts = [e for e in entries if not e.is_verbatim or e.is_aggregate]
+            edited += [(trace, entry) for entry in texts]
+            for entry in texts:
+                if entry.form.fetchable:
+                    pointer[entry.start : entry.stop, at] = True
+        traces, needs = list(forks), self.needs
+        own = _Mentions.up_to(needs, needs.last_mention_row[here])
+        similar = _Mentions.up_to(needs, needs.similar_row[here])
+        marks.held[traces, here] = marks.seen[traces, here] = own.any_mention(verbatim)
+        marks.pointer[traces, here] = own.any_mention(pointer) if pointer.any() else False
+        marks.similar[traces, here] = similar.any_mention(verbatim)
+        if edited:
+            rows = _ForkRows.of(needs, here)
+            for trace, entry in edited:
+                kept = self._entities_in(entry)
+                if kept and not kept.isdisjoint(rows.entities):
+                    self._mark_edited_entry(marks.of_trace(trace), rows, entry, kept)
 
     def _mark_edited_entry(
         self, marks: _Marks, rows: _ForkRows, entry: Entry, kept: frozenset[int]
@@ -255,31 +266,34 @@ class _Mentions(NamedTuple):
     "for each need: True if its group is not empty"
 
     @classmethod
-    def up_to(cls, needs: NeedIndex, last_rows: Iterable[int]) -> _Mentions:
+    def up_to(cls, needs: NeedIndex, last_rows: _Ints) -> _Mentions:
         """Collect the mentions up to the given rows; -1 stands for an empty group."""
-        groups = [
-            needs.mentions[needs.mention_offsets[needs.mention_entity[last]] : last + 1]
-            if last >= 0
-            else needs.mentions[:0]
-            for last in last_rows
-        ]
-        sizes = np.array([len(group) for group in groups])
-        starts = np.cumsum([0, *sizes])[:-1]
-        return cls(np.concatenate(groups), starts[sizes > 0], sizes > 0)
+        filled = last_rows >= 0
+        last = last_rows[filled]
+        first = needs.mention_offsets[needs.mention_entity[last]]
+        sizes = last + 1 - first
+        starts = np.cumsum(sizes) - sizes
+        # The rows of all groups: those of one group follow each other, from its first row on.
+        rows = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
+        return cls(needs.mentions[rows], starts, filled)
 
     def any_mention(self, present: _Bools) -> _Bools:
-        """Return for each need whether one of its mentions is at a position that is present."""
-        found = np.zeros(len(self.filled), dtype=bool)
+        """Return whether one of the mentions of each need is at a position that is present.
+
+        ``present`` has the shape ``(positions, forks)``, and the result ``(forks, needs)``.
+        """
+        found = np.zeros((len(self.filled), present.shape[1]), dtype=bool)
         if len(self.starts):
-            found[self.filled] = np.logical_or.reduceat(present[self.positions], self.starts)
-        return found
+            # Whole rows of forks are copied and combined, which is several times faster than
+            # positions in the second dimension.
+            there = present.take(self.positions, axis=0)
+            found[self.filled] = np.logical_or.reduceat(there, self.starts, axis=0)
+        return found.T
 
 
 class _ForkRows(NamedTuple):
-    """Mentions of the needs of one request, and of their folders with names."""
+    """Needs of one request by their entities, to find those that an edited entry shows."""
 
-    own: _Mentions
-    similar: _Mentions
     by_entity: dict[int, list[int]]
     "needs of the request, by index of their entity"
     similar_by_entity: dict[int, list[int]]
@@ -296,5 +310,4 @@ class _ForkRows(NamedTuple):
             own.setdefault(int(needs.mention_entity[row]), []).append(i)
             if alike >= 0:
                 alias.setdefault(int(needs.mention_entity[alike]), []).append(i)
-        mentions = _Mentions.up_to(needs, last), _Mentions.up_to(needs, similar)
-        return cls(*mentions, own, alias, frozenset({*own, *alias}))
+        return cls(own, alias, frozenset({*own, *alias}))

@@ -54,6 +54,9 @@ COMMAND_KEYS = ("command", "cmd", "script")
 "Names of arguments that contain a shell command."
 
 _PRINT_COMMANDS = frozenset({"cat", "nl", "less", "more", "bat"})
+_FILE_PROGRAMS = _PRINT_COMMANDS | {"echo", "printf", "head", "tail", "sed", "ls", "open", "create"}
+"programs of the shell commands that ``_parse_one_line_command`` understands"
+_PLAIN_PROGRAM = re.compile(r"([\w./-]+)(?:\s|$)")  # without quotes and shell syntax
 _PATCH_HEADER = re.compile(r"^\*\*\* (Add|Update) File: (.+)$", re.MULTILINE)
 _HEREDOC = re.compile(r"^(?:cat|tee)\b[^|;&`$]*<<-?\s*['\"]?\w+['\"]?[^|;&`$]*$")
 _REDIRECT_TARGET = re.compile(r"(>>?|^tee(?: -a)?)\s*([^\s<>|;&]+)")
@@ -237,6 +240,9 @@ def _parse_one_line_command(text: str) -> FileAccess | None:
     """Return the file or folder that a command on one line accesses; None if it cannot be determined."""
     if "\n" in text or len(text) > 2000:
         return None
+    program = _PLAIN_PROGRAM.match(text)
+    if program and program[1] not in _FILE_PROGRAMS:
+        return None  # most commands; shlex is slow
     try:
         lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
         lexer.whitespace_split, lexer.commenters = True, ""

@@ -235,20 +235,22 @@ def find_source_lines(
 def _source_line(
     segments: Sequence[Segment], tool: str, text: str, at: int, entity: str
 ) -> SourceLine:
-    begin, end = text.rfind("\n", 0, at) + 1, line_end(text, at + len(entity))
     start, stop = mention_span(text, at, entity)
     line = text[start:stop]
+    shown = line.strip()
     offset = at - start - (len(line) - len(line.lstrip()))
     above = below = ""
-    if start == begin > 0:
-        top = max(text.rfind("\n", 0, begin - 1) + 1, begin - 1 - MAX_LINE_CHARS)
-        above = text[top:stop].strip()
-    if stop == end < len(text):
-        below = text[start : min(line_end(text, end + 1), end + 1 + MAX_LINE_CHARS)].strip()
-    if tool and text.strip() == line.strip():
+    if start and text[start - 1] == "\n":
+        top = max(start - 1 - MAX_LINE_CHARS, 0)
+        above = text[max(text.rfind("\n", top, start - 1) + 1, top) : stop].strip()
+    if text.startswith("\n", stop):
+        bottom = stop + 1 + MAX_LINE_CHARS
+        end = text.find("\n", stop + 1, bottom)
+        below = text[start : bottom if end < 0 else end].strip()
+    if tool and text.strip() == shown:
         calls = "\n".join(f"{name} {value}" for name, value in segments if name)
-        return SourceLine(line.strip(), offset, above, below, tool, calls)
-    return SourceLine(line.strip(), offset, above, below)
+        return SourceLine(shown, offset, above, below, tool, calls)
+    return SourceLine(shown, offset, above, below)
 
 
 def mention_span(text: str, at: int, entity: str) -> tuple[int, int]:
@@ -268,9 +270,12 @@ def mention_span(text: str, at: int, entity: str) -> tuple[int, int]:
     tuple of (int, int)
         Offsets of the first character and after the last one.
     """
-    start = max(text.rfind("\n", 0, at) + 1, at - MAX_LINE_CHARS // 2)
-    end = line_end(text, at + len(entity))
-    return start, max(at + len(entity), min(end, start + MAX_LINE_CHARS))
+    # Search only as far as the span can reach, because a line of JSON can be as long as the message.
+    first = max(at - MAX_LINE_CHARS // 2, 0)
+    start = max(text.rfind("\n", first, at) + 1, first)
+    last = max(at + len(entity), start + MAX_LINE_CHARS)
+    end = text.find("\n", at + len(entity), last)
+    return start, min(last, len(text)) if end < 0 else end
 
 
 def line_end(text: str, start: int) -> int:

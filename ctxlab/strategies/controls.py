@@ -101,17 +101,17 @@ class random_drop(BaseStrategy):
         units = droppable_units(context) if context.excess > 0 else None
         if units is None:
             return context
-        tokens, room = units.tokens, units.room
+        tokens, room, count = units.tokens, units.room, units.stop - units.first
         left, chosen = list(range(units.first, units.stop)), []
         smallest = min(tokens[units.first : units.stop])
-        for index, number in enumerate(_random_numbers(self.seed or 0, context, len(left))):
-            if room < smallest:
-                break
-            other = index + int(number * (len(left) - index))
+        for index, number in enumerate(_random_numbers(self.seed or 0, context, count)):
+            other = index + int(number * (count - index))
             unit, left[other] = left[other], left[index]
-            if tokens[unit] <= room:
-                room -= tokens[unit]
+            if (size := tokens[unit]) <= room:
+                room -= size
                 chosen.append(unit)
+                if room < smallest:
+                    break
         return units.select(context, chosen)
 
 

@@ -112,9 +112,9 @@ class _Known(TokenCounter):
         super().__init__("gpt-4o")
         self._known = known
 
-    def count_message(self, message: Message) -> int:
+    def count_message(self, message: Message, by_line: bool = False) -> int:
         tokens = self._known.get(id(message))
-        return super().count_message(message) if tokens is None else tokens
+        return super().count_message(message, by_line) if tokens is None else tokens
 
 
 _SLOW = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 import pytest
@@ -115,6 +116,15 @@ def test_holding_is_a_look_at_both_neighbours_of_every_place(text: str, entity: 
     assert find_entity_offset(text, entity) == (naive[0] if naive else -1)
     if naive:
         assert ascii_words(entity) <= ascii_words(text)
+
+
+@given(TEXT | st.text('aB1_./@~+#:- é→–\u00a0\n"²\ud800', max_size=40))
+@example("é@x.py:")
+def test_entities_are_those_of_single_chunks(text: str) -> None:
+    text = text.replace("://", " ")  # addresses are found first
+    chunks = re.findall(r"[\w./@~+#:-]*[\w/]", text)
+    found = dict.fromkeys(entity for chunk in chunks for entity in find_entities(chunk))
+    assert find_entities(text) == tuple(found)
 
 
 @given(TEXT)

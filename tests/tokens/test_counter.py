@@ -85,6 +85,20 @@ def test_no_text_grows_together_with_its_neighbour(messages: list[Message]) -> N
     )
 
 
+PIECES = st.sampled_from(["\n", "\r", "/", "\t", " ", "-", "##", ".\n", ".../", "'s", "\u2028"])
+LINES = st.lists(LOOSE_TEXTS | PIECES, max_size=9)
+
+
+@given(LINES.map("\n".join) | LINES.map("".join), st.sampled_from(["gpt-4o", "gpt-4", "gpt-3"]))
+@example("a\n\nb", "text-davinci-003")
+@example(".\n/\n\n b\n  \nc", "gpt-4o")
+def test_the_counts_of_lines_add_up_to_the_count_of_the_text(text: str, model: str) -> None:
+    counter = TokenCounter(model)
+    message = Message("user", text)
+    assert counter.count_text(text, by_line=True) == TokenCounter(model).count_text(text)
+    assert counter.count_message(message, by_line=True) == counter.count_message(message)
+
+
 def test_what_the_cookbook_counts(counter: TokenCounter) -> None:
     assert counter.count_text("hello world") == 2
     assert counter.count_message(Message("user", "hello world")) == 6

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from ctxlab.context.history import Form
 from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.canaries import Canary, read_canaries
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
@@ -206,7 +205,7 @@ class _EditedTextIndex:
         for turn, entries in trace.forked_requests.items():
             seen[:, turn] = False
             for entry in entries:
-                if entry.form is not Form.VERBATIM:
+                if not entry.is_verbatim:
                     seen[self.values_in_message(entry.message), turn] = True
                 elif (row := self.row_by_position.get(entry.start)) is not None:
                     seen[row, turn] = True

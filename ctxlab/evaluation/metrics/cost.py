@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from ctxlab.context.history import Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
 from ctxlab.tokens.cache_timeline import CacheTimeline
@@ -255,7 +254,7 @@ def sum_reasoning(
         by_position = np.zeros(len(trace.context.history))
         by_position[places] = tokens
         for request, entries in trace.forked_requests.items():
-            there = [entry.start for entry in entries if entry.form is Form.VERBATIM]
+            there = [entry.start for entry in entries if entry.is_verbatim]
             sums[request] = by_position[there].sum()
     return sums
 

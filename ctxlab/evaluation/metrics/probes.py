@@ -38,7 +38,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from ctxlab.context.context import Ledger
-from ctxlab.context.history import Entry, Form
+from ctxlab.context.history import Entry
 from ctxlab.evaluation.answer_matching import padded_words
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
@@ -218,7 +218,7 @@ def measure_probe_visibility(
         for number, entries in enumerate(trace.preview_entries):
             at = row, number
             tokens[at] = sum([entry.tokens for entry in entries]) + prepared.fixed_tokens
-            edited = [entry for entry in entries if entry.form is not Form.VERBATIM]
+            edited = [entry for entry in entries if not entry.is_verbatim]
             evidence[at], pointer[at] = index.evidence_shares(number, entries, edited)
             answer[at] = index.shows_answer(number, entries, edited)
     return ProbeVisibility(evidence[order], pointer[order], answer[order], tokens[order])
@@ -300,4 +300,4 @@ def _is_sent_verbatim(entries: Sequence[Entry], place: int) -> bool:
     """Check if the message at position ``place`` of the history is sent verbatim."""
     index = bisect_right(entries, place, key=_START) - 1
     # An inserted entry starts at the same position as the message after it.
-    return index >= 0 and entries[index].form is Form.VERBATIM and entries[index].start == place
+    return index >= 0 and entries[index].is_verbatim and entries[index].start == place

@@ -306,8 +306,8 @@ class _WrittenTexts:
     def count_names(self, entries: Iterable[Entry], request: int) -> tuple[int, int]:
         """Return the number of names that a strategy wrote, and of those that are used soon."""
         written = soon = 0
-        for entry in entries:
-            if entry.form is Form.VERBATIM or entry.form is Form.TRUNCATED:
+        for entry in [entry for entry in entries if not entry.is_verbatim]:
+            if entry.form is Form.TRUNCATED:
                 continue
             found = self.known.get(id(entry.message)) or self._find_names(entry)
             written += found[1]

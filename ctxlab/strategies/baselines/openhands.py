@@ -204,7 +204,7 @@ class openhands_masking(BaseStrategy):
         index, masked = context.find_index(unit), Message("user", _MASKED_TEXT)
         if index is None:
             return
-        if context.entries[index].form is not Form.VERBATIM:
+        if not context.entries[index].is_verbatim:
             context.insert(index + 1, masked, Form.REWRITTEN)
             return
         stop = index + 1

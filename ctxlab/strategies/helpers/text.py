@@ -78,6 +78,8 @@ def find_decision(text: str) -> str:
     >>> find_decision("The test fails. I'll fix the parser. Then I run it.")
     "I'll fix the parser."
     """
+    if not _DECISION_PATTERN.search(text):
+        return ""  # most texts; splitting them into sentences is slow
     return next(filter(_DECISION_PATTERN.search, _SENTENCE_BREAK.split(text)), "")
 
 

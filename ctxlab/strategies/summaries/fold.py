@@ -54,10 +54,11 @@ def fold_into_summary(
     previous = messages.pop(0).text.removeprefix(SUMMARY_HEADER) if extends else ""
     said = summarize(context, previous, messages, max_tokens, model, prompt, SUMMARY_HEADER)
     message = Message("user", SUMMARY_HEADER + said)
-    if context.history.counter.count_message(message) >= before:
+    tokens = context.history.counter.count_message(message, by_line=True)
+    if tokens >= before:
         context.report("summary rejected: not shorter than the messages it replaces")
         return False
-    context.fold(start, stop, message)
+    context.fold(start, stop, message, tokens=tokens)
     context.report("summary")
     return True
 
@@ -103,8 +104,8 @@ def summarize(
     empty = counter.count_text(header)
 
     def count(said: str) -> int:
-        # Count the text with its header, as it will be sent, so that the counter caches the count.
-        return counter.count_text(header + said) - empty
+        # A summary extends another, and those of several budgets have most lines in common.
+        return counter.count_text(header + said, by_line=True) - empty
 
     def extract(messages: Sequence[Message], tokens: int, previous: str = "") -> str:
         # Estimate the characters per token from the previous summary.
