@@ -178,7 +178,7 @@ class _Loader:
             kind = FileKind(name, "check its permissions")
             unreadable.append((error.path, error.reason, kind))
 
-        def add_special(path: Path, what: str) -> None:
+        def add_special(path: PathOrUrl, what: str) -> None:
             unreadable.append((path, f"not a file: {what}", FileKind(what, "", True)))
 
         found = find_files(path, add_folder, add_special)
@@ -308,7 +308,8 @@ class _Loader:
     def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
         first, *others = files
         name = first.name.rpartition("/")[0] or first.name if others else first.name
-        source = Source(first.path, name, self.on_error, tuple(found.path for found in others))
+        together = tuple(found.path for found in others)
+        source = Source(first.path, name, self.on_error, together, first.root)
         nothing = True
         try:
             for recording in read_recordings(format, source):
