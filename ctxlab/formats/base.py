@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.errors import ReadError
+from ctxlab.errors import ReadError, redact_urls
 from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
@@ -387,7 +387,7 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
             if previous is not None:
                 yield previous
             previous = _add_skipped(recording, source)
-            changes = {"format": format.name, "source": str(source.path)}
+            changes = {"format": format.name, "source": redact_urls(str(source.path))}
             previous = msgspec.structs.replace(previous, **changes)
     except ReadError as error:
         if previous is None or source.on_error == "raise":

@@ -38,6 +38,8 @@ BOM = b"\xef\xbb\xbf"
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _BUFFER_BYTES = 1 << 18
 _LOCAL_SCHEMES = ("file://", "local://")
+_WEB_SCHEMES = ("http", "https")
+_HIDDEN_PARTS = ("://***@", "?***", "#***")
 
 
 class FoundFile(NamedTuple):
@@ -154,7 +156,7 @@ def find_files(
     Raises
     ------
     SpecError
-        If the path is an empty string.
+        If the path is an empty string, or a URL from a manifest whose credentials are hidden.
     ReadError
         If no file is found, or if a folder cannot be listed and ``on_unreadable`` raises the error.
     UnknownName
@@ -166,6 +168,9 @@ def find_files(
         raise SpecError("Expected a path, got an empty string; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
     if is_url(path):
+        if any(each in str(path) for each in _HIDDEN_PARTS):
+            fix = "name the URL again, with its credentials"
+            raise SpecError(f"{path}: expected a URL, got one whose credentials are hidden; {fix}")
         local = _local_of_url(str(path))
         if local is None:
             return _find_remote(str(path), on_special)
@@ -295,24 +300,27 @@ def _describe_special(path: Path, root: str) -> str | None:
 
 def _find_remote(address: str, on_special: OnSpecial) -> list[FoundFile]:
     first, *outer = address.split("::")
+    scheme = first.partition("://")[0]
     fs, path = _resolve_url(address)
+    # In the URL of a web server, a question mark begins the query.
+    plain = path.partition("?")[0] if scheme in _WEB_SCHEMES else path
     try:
-        if glob.has_magic(path):
-            pure_path = PurePosixPath(path)
-            root = next(str(p) for p in pure_path.parents if not glob.has_magic(str(p)))
+        if glob.has_magic(plain):
+            start = next(each for each in range(len(plain)) if glob.has_magic(plain[: each + 1]))
+            root = plain[:start].rpartition("/")[0]
             matches = [file for match in fs.glob(path) for file in fs.find(match)]
         elif path and fs.isfile(path):
-            return [FoundFile(address, strip_suffixes(PurePosixPath(path).name), explicit=True)]
+            return [FoundFile(address, strip_suffixes(PurePosixPath(plain).name), explicit=True)]
         else:
-            root, matches = path, fs.find(path)
+            root, matches = plain, fs.find(path)
     except Exception as error:  # each file system raises exceptions of its own types
         raise ReadError(address, None, _error_text(error)) from None
     if not matches:
         raise ReadError(address, None, "no file found at this URL")
-    scheme = first.partition("://")[0]
     found = []
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
-        name = match.removeprefix(root.rstrip("/")).lstrip("/") if root != "." else match
+        name = match.removeprefix(root.rstrip("/")).lstrip("/")
+        name = name.partition("?")[0] if scheme in _WEB_SCHEMES else name
         inner = f"{scheme}://{match}" if outer else fs.unstrip_protocol(match)
         if _leads_elsewhere(match, root):
             on_special("::".join([inner, *outer]), _ELSEWHERE)
@@ -328,7 +336,7 @@ def _leads_elsewhere(match: str, root: str) -> bool:
 
     The name comes from the archive or the server. ``::`` would join it with another URL.
     """
-    inside = root in (".", "") or match.startswith(root.rstrip("/") + "/")
+    inside = not root or match.startswith(root.rstrip("/") + "/")
     return not inside or "::" in match or ".." in match.split("/")
 
 
@@ -402,6 +410,8 @@ _DECOMPRESSORS: dict[bytes, Callable[[BinaryIO], Any]] = {
 
 
 def _error_text(error: Exception) -> str:
+    if type(error) is FileNotFoundError:  # its text is often only the URL
+        return "no file found at this URL"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__}: {error}"
