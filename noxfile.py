@@ -5,13 +5,19 @@ same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks
 ``datasets``. The session ``full`` runs all tests.
 """
 
+import shutil
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import nox
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-PYTHONS = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
+# The supported versions, of which nox skips those that are not installed, and newer ones if they are.
+SUPPORTED = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
+NEWER = (f"3.{minor}" for minor in range(int(SUPPORTED[-1].partition(".")[2]) + 1, 40))
+PYTHONS = [*SUPPORTED, *(version for version in NEWER if shutil.which(f"python{version}"))]
+VULNERABILITIES = "https://pypi.org/pypi/pip/json"
 
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["tests", "lint", "types"]
@@ -19,7 +25,7 @@ nox.options.sessions = ["tests", "lint", "types"]
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the test suite on every installed Python."""
+    """Run the test suite on every installed Python, with the newest dependencies."""
     session.install(".[test,notebooks]")
     session.run("pytest", "-n", "auto", *session.posargs)
 
@@ -113,15 +119,42 @@ def datasets(session: nox.Session) -> None:
     session.run("python", "-m", "datasets.make", *session.posargs)
 
 
-@nox.session
+@nox.session(python=PYTHONS)
 def minimums(session: nox.Session) -> None:
-    """Run the tests with the oldest versions of the dependencies that pyproject allows."""
-    extras = PROJECT["optional-dependencies"]
-    oldest = [spec.replace(">=", "==") for spec in (*PROJECT["dependencies"], *extras["serve"])]
-    session.install(*oldest, *[spec for spec in extras["test"] if "ctxlab" not in spec])
+    """Run the tests on every installed Python, with the oldest dependencies that pyproject allows.
+
+    A dependency whose oldest version has no wheel for a newer Python is installed in the oldest
+    version that has one.
+    """
+    session.install("uv>=0.5")
+    oldest = Path(session.create_tmp(), "oldest.txt").resolve()
+    choose = ("--resolution", "lowest-direct", "--no-build", "--extra", "serve")
+    session.run_install("uv", "pip", "compile", "-q", *choose, "pyproject.toml", "-o", str(oldest))
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["serve"]]
+    direct = {spec.split(">=")[0].replace(".", "-") for spec in wanted}  # as uv writes them
+    pins = [line.split(" #")[0] for line in oldest.read_text(encoding="utf-8").splitlines()]
+    test = [s for s in PROJECT["optional-dependencies"]["test"] if "ctxlab" not in s]
+    session.install(*(pin for pin in pins if pin.partition("==")[0] in direct), *test)
     session.install("--no-deps", ".")
     # Old versions cause deprecation warnings with newer indirect dependencies; do not fail on them.
     session.run("pytest", "-n", "auto", "-W", "default", *session.posargs)
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Look up known vulnerabilities of all dependencies; skipped if there is no connection."""
+    try:
+        urllib.request.urlopen(VULNERABILITIES, timeout=15).close()
+    except OSError as error:
+        session.skip(f"nothing was audited, because {VULNERABILITIES} cannot be reached: {error}")
+    session.install(".[serve,hub]")
+    found = session.run("python", "-m", "pip", "freeze", "--exclude", "ctxlab", silent=True)
+    installed = Path(session.create_tmp(), "installed.txt")
+    installed.write_text(str(found), encoding="utf-8")
+    # Installed afterwards, so that its own dependencies are not audited.
+    session.install("pip-audit>=2.7")
+    options = ("--no-deps", "--disable-pip", "--progress-spinner", "off", *session.posargs)
+    session.run("pip-audit", "-r", str(installed), *options)
 
 
 @nox.session

@@ -20,20 +20,74 @@
     ├── SaveError                   results cannot be written
     └── DataMissing                 required data is not downloaded or not installed
 
-Each message says what failed, where, and what to do about it.
+Each message says what failed, where, and what to do about it. Credentials in URLs are hidden.
 """
 
 from __future__ import annotations
 
 import copyreg
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+_URL = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*)://((?:\[[0-9A-Fa-f:.]+\]|(?!::)[^\s'"<>`])*)""")
+_HIDDEN = "***"
+
+
+def redact_urls(text: str) -> str:
+    """Hide the credentials of URLs in a text: user names, passwords, queries and fragments.
+
+    A query can contain a token or a signature under any name, so the whole query is hidden. The ``?``
+    of a glob pattern is kept.
+
+    Parameters
+    ----------
+    text : str
+        A URL, or any text with URLs.
+
+    Returns
+    -------
+    str
+        The text without the credentials.
+
+    Examples
+    --------
+    >>> redact_urls("cannot open https://me:secret@host/a.jsonl?token=secret, retry")
+    'cannot open https://***@host/a.jsonl?***, retry'
+    >>> redact_urls("zip://run-?.json::https://host/a.zip?sig=secret")
+    'zip://run-?.json::https://host/a.zip?***'
+    """
+    return _URL.sub(_redact_url, text) if "://" in text else text
+
+
+def _redact_url(match: re.Match[str]) -> str:
+    scheme, rest = match[1], match[2]
+    path = re.split("[?#]", rest, maxsplit=1)[0]
+    query = rest[len(path) :]
+    # A password may contain a slash that is not escaped. Then no port follows the first colon.
+    _, colon, port = path.partition("/")[0].rpartition(":")
+    odd = bool(colon) and not port.isdigit() and "@" in path
+    authority = path if odd else path.partition("/")[0]
+    if "@" in authority:
+        path = f"{_HIDDEN}@{path[authority.rindex('@') + 1 :]}"
+    if query and (scheme.lower() in ("http", "https") or "=" in query):
+        end = len(query.rstrip(".,;:!)]}"))
+        query = query[0] + _HIDDEN + query[end:] if end > 1 else query
+    return f"{scheme}://{path}{query}"
+
 
 class CtxlabError(Exception):
     """Base class of all errors of ctxlab; the command line prints them without a traceback."""
+
+    def __str__(self) -> str:
+        """Return the message, with the credentials in its URLs hidden."""
+        return redact_urls(super().__str__())
+
+    def __repr__(self) -> str:
+        """Return the class and the message, with the credentials in its URLs hidden."""
+        return redact_urls(super().__repr__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the data for pickling: the class, the message and the attributes.
@@ -50,7 +104,7 @@ class ReadError(CtxlabError):
     Parameters
     ----------
     path : str or Path
-        Path or URL of the file.
+        Path or URL of the file. Credentials in a URL are hidden, also in the attribute ``path``.
     line : int or None
         Number of the line, counted from 1. None if the error does not belong to one line, for
         example in a file that is one JSON value.
@@ -59,9 +113,10 @@ class ReadError(CtxlabError):
     """
 
     def __init__(self, path: str | Path, line: int | None, reason: str) -> None:
-        self.path, self.line, self.reason = path, line, reason
-        where = f"{path}:{line}" if line else str(path)
-        super().__init__(f"{where}: {reason}")
+        self.path = redact_urls(path) if isinstance(path, str) else path
+        self.line, self.reason = line, redact_urls(reason)
+        where = f"{self.path}:{line}" if line else str(self.path)
+        super().__init__(f"{where}: {self.reason}")
 
 
 class UnknownFormat(ReadError):

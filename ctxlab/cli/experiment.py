@@ -141,6 +141,8 @@ def spec_to_store(spec: Spec, results: Results, **changes: Any) -> dict[str, Any
     from msgspec import to_builtins
     from msgspec.structs import replace
 
-    stored = replace(spec, folder=os.path.abspath(spec.folder or "."), **changes)
+    stored = replace(
+        spec.without_credentials(), folder=os.path.abspath(spec.folder or "."), **changes
+    )
     fields = {k: list(v) if isinstance(v, tuple) else v for k, v in to_builtins(stored).items()}
     return {**fields, "profiles": results.manifest["spec"]["profiles"]}

@@ -159,6 +159,7 @@ def evaluate(
                 else:
                     table.add_outcome(stored.outcome)
     if failed and not table.recordings:
+        store.remove_failures()  # the strategy is at fault, so the next run computes all anew
         raise StrategyError(
             f"no recording could be evaluated; the first error: {failed[0]['reason']}"
         )

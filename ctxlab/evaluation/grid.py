@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ctxlab._utils.humanize import parse_limit
-from ctxlab.errors import SpecError, require_known
+from ctxlab.errors import SpecError, redact_urls, require_known
 from ctxlab.evaluation.draws import average_draws, sum_draws
 from ctxlab.evaluation.engine import PreparedRecording, Trace, probe_to_message, replay_traces
 from ctxlab.evaluation.metrics import METRICS, Metric
@@ -245,7 +245,7 @@ class ExperimentGrid:
         Parameters
         ----------
         data : sequence of str
-            Paths or names of the data.
+            Paths or names of the data. Credentials in URLs are hidden.
         recordings : iterable of mapping
             Manifest entries of the recordings that were replayed.
 
@@ -258,7 +258,7 @@ class ExperimentGrid:
         used = {name: find_model_without_warning(name) for name in names}
         return {
             "spec": {
-                "data": list(data),
+                "data": [redact_urls(each) for each in data],
                 "strategies": [repr(s) for s in self.strategies],
                 "limits": list(self.limits),
                 "model": self.model_choice.model,

@@ -129,8 +129,13 @@ class PartStore:
     retry_failed: bool = False
 
     def __post_init__(self) -> None:
-        """Compute the keys before worker processes copy the store, because they can be random."""
-        _ = self._cell_keys
+        """Compute what can be random or change, before worker processes copy the store."""
+        _ = self._cell_keys, self._new_folders
+
+    @cached_property
+    def _new_folders(self) -> list[Path]:
+        """Folders that do not exist before the run, which leaves none of them empty."""
+        return [each for each in (self.folder, *self.folder.parents) if not each.exists()]
 
     @property
     def place(self) -> Path:
@@ -191,6 +196,19 @@ class PartStore:
             if absent:
                 limits.setdefault(absent, []).append(limit)
         return [PartTask(bucket, names, tuple(found)) for names, found in limits.items()]
+
+    def remove_failures(self) -> None:
+        """Remove all parts with recordings whose evaluation failed."""
+        for folder in self.place.glob("*/[!.]*"):
+            part = _check_part(folder)
+            if part is None or part.has_failures:
+                shutil.rmtree(folder)
+            self._remove_empty(folder.parent)
+
+    def _remove_empty(self, place: Path) -> None:
+        for empty in (place, self.place, *self._new_folders):
+            with suppress(OSError):  # it has other parts
+                empty.rmdir()
 
     def count_incomplete(self, keys: Iterable[str]) -> int:
         """Count the buckets for which parts are missing.
@@ -356,9 +374,7 @@ class PartStore:
                 raise
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-            for empty in (place, self.place, self.folder):
-                with suppress(OSError):  # it has other parts
-                    empty.rmdir()
+            self._remove_empty(place)
 
 
 def read_identities(folder: Path) -> Iterator[dict[str, Any]]:

@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.errors import CtxlabError, ReadError, SpecError, require_known
+from ctxlab.errors import CtxlabError, ReadError, SpecError, redact_urls, require_known
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.grid import DEFAULT_LIMITS
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
@@ -193,6 +194,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     def paths(self) -> tuple[PathOrUrl, ...]:
         """Paths and URLs of the data. Raises ``DataMissing`` if a data set is not downloaded yet."""
         return tuple(_resolve_path(path, self.folder) for path in self.data)
+
+    def without_credentials(self) -> Spec:
+        """Return the experiment with the credentials in its URLs hidden, to be stored or shown.
+
+        Returns
+        -------
+        Spec
+            The experiment. To read its data, the user must name such URLs again.
+        """
+        clusters = self.clusters and redact_urls(self.clusters)
+        return replace(self, data=tuple(map(redact_urls, self.data)), clusters=clusters)
 
     @property
     def model_choice(self) -> ModelChoice:
@@ -482,5 +494,8 @@ def _spec_to_dict(spec: Spec, profiles: Iterable[dict[str, Any]]) -> dict[str, A
         for path in (*spec.data, *([spec.clusters] if spec.clusters else []))
     )
     folder = "" if found else os.path.abspath(spec.folder or ".")
-    fields = msgspec.to_builtins(spec) | {"folder": folder, "profiles": list(profiles)}
+    fields = msgspec.to_builtins(spec.without_credentials()) | {
+        "folder": folder,
+        "profiles": list(profiles),
+    }
     return {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

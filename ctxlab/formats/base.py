@@ -15,16 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.errors import ReadError
+from ctxlab.errors import ReadError, redact_urls
 from ctxlab.formats.fields import parse_json_or_none
 from ctxlab.formats.io.files import BOM, PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.json_array import iter_array_elements
+from ctxlab.formats.io.limits import TooLongError, iter_lines, read_whole
 from ctxlab.messages.types import Recording
 
 OnError: TypeAlias = Literal["raise", "skip"]
@@ -91,6 +93,9 @@ class Source:
     'how to handle malformed content: ``"raise"`` an error, or ``"skip"`` it and count it'
     other_paths: tuple[PathOrUrl, ...] = ()
     "other files that are read together with ``path`` (``Format.group_key``), in order"
+    root: Path | None = None
+    """folder outside of which no related file is read, such as the log of a parent conversation; by
+    default, the folder of ``path``"""
     _skipped: dict[str, list[int | None]] = field(default_factory=dict, init=False)
 
     def read_jsonl(self) -> Iterator[tuple[int, Any]]:
@@ -112,7 +117,10 @@ class Source:
             If a line is not valid JSON and ``on_error`` is ``"raise"``.
         """
         with open_file(self.path) as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in iter_lines(file):
+                if isinstance(line, TooLongError):
+                    self.report_error(str(line), number)
+                    continue
                 text = line.removeprefix(BOM) if number == 1 else line
                 if not text.strip():
                     continue
@@ -136,10 +144,14 @@ class Source:
         Raises
         ------
         ReadError
-            If the file is not valid JSON, even if ``on_error`` is ``"skip"``.
+            If the file is not valid JSON or too large, even if ``on_error`` is ``"skip"``.
         """
         with open_file(self.path) as file:
-            return self._parse_content(file.read())
+            try:
+                content = read_whole(file, "a file that is one JSON value")
+            except ValueError as error:
+                raise ReadError(self.path, None, str(error)) from None
+        return self._parse_content(content)
 
     def read_json_files(self) -> Iterator[tuple[PathOrUrl, Any]]:
         """Parse this file and each file in ``other_paths`` as one JSON value.
@@ -375,7 +387,7 @@ def read_recordings(format: Format, source: Source) -> Iterator[Recording]:
             if previous is not None:
                 yield previous
             previous = _add_skipped(recording, source)
-            changes = {"format": format.name, "source": str(source.path)}
+            changes = {"format": format.name, "source": redact_urls(str(source.path))}
             previous = msgspec.structs.replace(previous, **changes)
     except ReadError as error:
         if previous is None or source.on_error == "raise":

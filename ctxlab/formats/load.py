@@ -11,7 +11,7 @@ from typing import TypeAlias, get_args
 
 import msgspec
 
-from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName
+from ctxlab.errors import ReadError, SpecError, UnknownFormat, UnknownName, redact_urls
 from ctxlab.formats.base import Format, OnError, Source, read_recordings
 from ctxlab.formats.filters import Condition, parse_condition, sample_recordings
 from ctxlab.formats.io.clusters import ClusterTable, read_clusters
@@ -178,7 +178,7 @@ class _Loader:
             kind = FileKind(name, "check its permissions")
             unreadable.append((error.path, error.reason, kind))
 
-        def add_special(path: Path, what: str) -> None:
+        def add_special(path: PathOrUrl, what: str) -> None:
             unreadable.append((path, f"not a file: {what}", FileKind(what, "", True)))
 
         found = find_files(path, add_folder, add_special)
@@ -189,6 +189,7 @@ class _Loader:
 
     def remark(self, path: PathOrUrl, reason: str) -> None:
         """Report a problem that is not about one file."""
+        path = _without_credentials(path)
         self.on_skip(path, reason)
         self.report.remarks.append((path, reason))
 
@@ -308,7 +309,8 @@ class _Loader:
     def _read_group(self, format: Format, files: list[FoundFile]) -> Iterator[Recording]:
         first, *others = files
         name = first.name.rpartition("/")[0] or first.name if others else first.name
-        source = Source(first.path, name, self.on_error, tuple(found.path for found in others))
+        together = tuple(found.path for found in others)
+        source = Source(first.path, name, self.on_error, together, first.root)
         nothing = True
         try:
             for recording in read_recordings(format, source):
@@ -337,7 +339,8 @@ class _Loader:
             )
             self._report(files, ReadError(first.path, None, reason), kind)
         else:
-            self.report.add(*(FileReport(found.path, format.name) for found in files))
+            paths = (_without_credentials(found.path) for found in files)
+            self.report.add(*(FileReport(each, format.name) for each in paths))
 
     def _report(self, files: list[FoundFile], error: ReadError, kind: FileKind) -> None:
         """Raise the error if the user named the file and it is an error. Otherwise, report the files."""
@@ -350,12 +353,18 @@ class _Loader:
         if self.table is not None and Path(path) == self.table:
             kind = FileKind("the table of clusters", "", True)
         else:
-            self.on_skip(path, reason)
+            self.on_skip(_without_credentials(path), reason)
         self._add_skipped(path, kind)
 
     def _add_skipped(self, path: PathOrUrl, kind: FileKind) -> None:
         advice = "" if kind.is_common else kind.advice
-        self.report.add(FileReport(path, None, kind.name, kind.detail, advice))
+        self.report.add(
+            FileReport(_without_credentials(path), None, kind.name, kind.detail, advice)
+        )
+
+
+def _without_credentials(path: PathOrUrl) -> PathOrUrl:
+    return redact_urls(path) if isinstance(path, str) else path
 
 
 def _assign_clusters(

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import re
 import sqlite3
 import weakref
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,7 @@ from ctxlab.llm.base import (
     split_for_workers,
 )
 from ctxlab.llm.concurrency import run_uninterrupted
+from ctxlab.llm.redaction import without_credentials
 from ctxlab.messages.types import Usage
 
 CacheMode: TypeAlias = Literal["auto", "record", "replay"]
@@ -53,8 +53,6 @@ _log = logging.getLogger("ctxlab.llm")
 _MIN_FILE_BYTES = 2**40
 """Size in bytes from which diskcache writes a value to a separate file. No value is that large.
 Separate files are avoided because every user could read them."""
-# Options that identify the caller and do not change the reply.
-_CREDENTIAL = re.compile("key|secret|password|credential|header|ad_token|session_token")
 _Stored = TypeVar("_Stored", Reply, "_Vector")
 
 
@@ -238,9 +236,8 @@ class CachedClient(BaseClient, Embedder):
         raise ModelRequestRejected(f"{what} is not in the cache {self.folder}; {advice}")
 
     def _build_key(self, kind: str, fields: dict[str, Any]) -> str:
-        options = client_options(self.client)
-        told = {name: options[name] for name in options if not _CREDENTIAL.search(name)}
-        text = json.dumps([kind, fields, told], sort_keys=True, default=repr)
+        options = without_credentials(client_options(self.client))
+        text = json.dumps([kind, fields, options], sort_keys=True, default=repr)
         return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _load(self, key: str, kind: type[_Stored]) -> _Stored | None:

@@ -9,10 +9,13 @@ exception of the HTTP library. Exceptions in the chain are recognized by the nam
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NamedTuple
+
+from ctxlab.llm.redaction import redact
 
 _MAX_REASON_CHARS = 300
 "maximum length of a reason in characters"
@@ -40,13 +43,15 @@ class CallFailure(NamedTuple):
     "seconds that the provider asks to wait before a retry; 0.0 if it does not say"
 
 
-def classify_error(error: Exception) -> CallFailure:
+def classify_error(error: Exception, secrets: Iterable[str] = ()) -> CallFailure:
     """Classify an exception that a call of litellm raised.
 
     Parameters
     ----------
     error : Exception
         Exception of litellm, or of the code that parses its response.
+    secrets : iterable of str
+        Credentials of the client, which are removed from the error message.
 
     Returns
     -------
@@ -60,6 +65,11 @@ def classify_error(error: Exception) -> CallFailure:
     CallFailure(reason='ValueError: choices is not a list', retry_class='declined', \
 outcome='interrupted', retry_after=0.0)
     """
+    failure = _classify(error)
+    return failure._replace(reason=_shorten(redact(failure.reason, secrets)))
+
+
+def _classify(error: Exception) -> CallFailure:
     chain = list(_iter_causes(error))
     names = {cls.__name__ for each in chain for cls in type(each).__mro__} | _error_codes(error)
     status = getattr(error, "status_code", None)
@@ -160,6 +170,12 @@ def _format_reason(error: BaseException, status: Any = None) -> str:
     while said.startswith(start := (f"litellm.{name}: ", f"{name}: ")):
         said = said.removeprefix(start[0]).removeprefix(start[1])  # litellm repeats the name
     said = f"{name}: {said}"
-    if len(said) > _MAX_REASON_CHARS:
-        said = said[: _MAX_REASON_CHARS - 1] + "…"
     return f"{said} (status {status})" if status is not None else said
+
+
+def _shorten(reason: str) -> str:
+    # The status at the end is kept.
+    status = re.search(r" \(status \d+\)$", reason)
+    end = status[0] if status else ""
+    said = reason.removesuffix(end)
+    return (said if len(said) <= _MAX_REASON_CHARS else said[: _MAX_REASON_CHARS - 1] + "…") + end

@@ -19,12 +19,13 @@ import msgspec
 from typing_extensions import override
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.errors import ModelRequestRejected, ModelUnavailable
+from ctxlab.errors import ModelRequestRejected, ModelUnavailable, redact_urls
 from ctxlab.llm.base import Embedding, OnReply, Replies, Reply, ReplyOrError, Request
 from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, map_unordered
 from ctxlab.llm.costs import CostAwareClient, Reservation, max_token_count, worst_case_cost
 from ctxlab.llm.error_classification import CallFailure, classify_error
 from ctxlab.llm.lazy_litellm import load_litellm, start_import
+from ctxlab.llm.redaction import find_secrets
 from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
 from ctxlab.messages.types import Usage
@@ -131,6 +132,7 @@ class LiteLLMClient(CostAwareClient):
         default = LiteLLMClient()._settings()
         said = {k: v for k, v in self._settings().items() if k in default and v != default[k]}
         said.pop("api_key", None)
+        said = {k: redact_urls(v) if isinstance(v, str) else v for k, v in said.items()}
         # Options may contain credentials under many names, so their values are hidden.
         parts = [f"{k}={v!r}" for k, v in said.items()] + [f"{k}=…" for k in self.options]
         return f"LiteLLMClient({', '.join(parts)})"
@@ -287,7 +289,7 @@ class LiteLLMClient(CostAwareClient):
             try:
                 reply = send()
             except Exception as error:
-                failure = classify_error(error)
+                failure = classify_error(error, find_secrets(self._settings()))
                 if failure.outcome != "unsent":
                     self._usage.add_attempt(**{failure.outcome: 1})
                 if failure.outcome != "interrupted":

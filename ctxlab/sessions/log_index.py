@@ -35,6 +35,8 @@ class LogFile:
     "format that reads the files"
     stamps: tuple[FileStamp, ...]
     "modification time and size of each file"
+    root: Path | None = None
+    "folder outside of which no related file is read; None for files at URLs"
 
     @property
     def key(self) -> str:
@@ -155,7 +157,7 @@ class LogIndex:
 
     def _read_recordings(self, file: LogFile) -> Iterator[Recording]:
         first, *others = file.places
-        source, nothing = Source(first, file.id_prefix, "skip", tuple(others)), True
+        source, nothing = Source(first, file.id_prefix, "skip", tuple(others), file.root), True
         for recording in read_recordings(file.format, source):
             nothing = False
             yield recording
@@ -198,7 +200,8 @@ def _make_log_file(these: Sequence[tuple[FoundFile, _RecognizedFile]]) -> LogFil
     found, looked = these[0]
     name = (found.name.rpartition("/")[0] or found.name) if len(these) > 1 else found.name
     places = tuple(each.path for each, _ in these)
-    return LogFile(places, name, looked.format, tuple(each.stamp for _, each in these))
+    stamps = tuple(each.stamp for _, each in these)
+    return LogFile(places, name, looked.format, stamps, found.root)
 
 
 def _file_stamp(place: PathOrUrl) -> FileStamp:

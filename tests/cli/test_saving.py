@@ -222,7 +222,7 @@ def test_a_stopped_run_goes_on_and_other_recordings_are_refused(
     assert (out / "manifest.json").is_file()
 
 
-def test_a_recording_that_fails_gives_exit_code_1(
+def test_a_recording_that_fails_gives_exit_code_3(
     run: Run, logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -233,6 +233,6 @@ def test_a_recording_that_fails_gives_exit_code_1(
         "    return messages\n"
     )
     said = run("eval", logs, "-l", "4k", "-s", "own_strategies.picky", "--out", tmp_path / "run")
-    assert said.code == 1
+    assert said.code == 3
     assert "2.jsonl: not evaluated: StrategyError" in said.err
     assert "too hard" in said.err

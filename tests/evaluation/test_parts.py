@@ -131,7 +131,8 @@ def test_a_run_in_which_each_recording_fails_is_an_error(
 ) -> None:
     monkeypatch.setenv("POISON", "1")
     with pytest.raises(StrategyError, match=r"no recording could be evaluated.*poisoned"):
-        evaluate(RECORDINGS[2:3], poisoned, LIMITS, folder=tmp_path)
+        evaluate(RECORDINGS[2:3], poisoned, LIMITS, folder=tmp_path / "new" / "run")
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_is_defined_interactively_is_always_computed_again(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ def command(
 
     spec = options.spec(on_error="skip")
     shown = track(spec.recordings(), "reading", None, options.progress)
-    found = calibrate(shown, model, source=f"sessions in {', '.join(spec.data)}")
+    found = calibrate(
+        shown, model, source=f"sessions in {', '.join(spec.without_credentials().data)}"
+    )
     if found.skipped:
         why_not = ", ".join(f"{count:,} × {one_line(why)}" for why, count in found.skipped.items())
         print_note(f"skipped: {why_not}")

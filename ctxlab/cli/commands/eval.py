@@ -30,7 +30,7 @@ from ctxlab.errors import RunIncomplete, SpecError
     out="Save the run to this folder, as Parquet files and a manifest. If the run stops, the same "
     "command goes on where it stopped. A run in the folder with the same recordings and model is "
     "continued: only what is missing or changed is computed. Recordings that fail are listed, and the "
-    "exit code is 1.",
+    "exit code is 3.",
 )
 def command(
     options: Options,
@@ -107,7 +107,7 @@ def command(
         else:
             print_result(render.leaderboard_text(results, spec.min_recall))
     if results.manifest.get("failed"):
-        raise typer.Exit(1)
+        raise typer.Exit(3)
 
 
 def _parse_share(text: str | None) -> tuple[int, int]:

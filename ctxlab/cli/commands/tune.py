@@ -156,7 +156,9 @@ def _note_run(found: TuningResults, spec: Spec) -> None:
         )
     if (winner := found.winner(spec.min_recall)) is not None:
         strategy, limit = winner
-        data = " ".join(f"'{path}'" if " " in path else path for path in spec.data)
+        data = " ".join(
+            f"'{path}'" if " " in path else path for path in spec.without_credentials().data
+        )
         size = f"{limit:.0f}" if limit > 1 else f"{limit:g}"
         model = f" -m {spec.model}" if spec.model else ""
         named = f"-s full -s '{short_strategy(strategy)}'"

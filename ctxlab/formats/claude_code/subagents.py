@@ -10,7 +10,8 @@ The messages of a subagent are stored in one of three ways:
 - A file of its own. It is named ``agent-ID.jsonl`` and is next to the file of the session, in the folder
   of the session, or in a folder ``subagents`` in this folder (``SESSION/subagents/agent-ID.jsonl``). A
   file ``agent-ID.meta.json`` may name the call (``toolUseId``) and the subagent that made it
-  (``parentAgentId``). If the file of the session is on the same disk, it is read to find the call.
+  (``parentAgentId``). If the file of the session is in the requested folder, it is read to find the
+  call.
 
 If the same subagent is stored in several ways, its own file is read, or else its side chain.
 
@@ -36,8 +37,8 @@ from ctxlab.formats.base import Source
 from ctxlab.formats.claude_code.queued_input import content_text
 from ctxlab.formats.fields import get_in, get_objects, get_text
 from ctxlab.formats.io.related_files import (
-    is_file,
     is_file_name,
+    is_related_file,
     local_path,
     recording_prefix,
 )
@@ -245,19 +246,21 @@ def find_subagent_file(source: Source, session: str) -> SubagentFile | None:
     -------
     SubagentFile or None
         The files. None if the file has another name than those of subagents, if it is not on a local
-        disk, or if the other file does not exist.
+        disk, or if the other file does not exist in the requested folder.
     """
     path = local_path(source.path)
     if path is None or not path.name.startswith("agent-") or not is_file_name(session):
         return None
     stem, _, suffix = path.name.partition(".")
-    known = _read_meta(path.with_name(f"{stem}.meta.json"), source)
+    known = _read_meta(path, path.with_name(f"{stem}.meta.json"), source)
     agent = get_text(known, "parentAgentId")
     if agent and is_file_name(agent):
         candidates = [path.with_name(f"agent-{agent}.{suffix}")]
     else:
         candidates = [folder / f"{session}.{suffix}" for folder in path.parents[:_MAX_LEVELS]]
-    parent = next((each for each in candidates if each != path and is_file(each)), None)
+    parent = next(
+        (e for e in candidates if e != path and is_related_file(path, e, source.root)), None
+    )
     if parent is None:
         return None
     name = recording_prefix(path, source.name, parent)
@@ -285,14 +288,15 @@ def has_own_file(source: Source, agent: str) -> bool:
     stem, _, suffix = path.name.partition(".")
     session = path.with_name(stem)
     folders = (path.parent, session, session / "subagents")
-    return any(is_file(folder / f"agent-{agent}.{suffix}") for folder in folders)
+    own = (folder / f"agent-{agent}.{suffix}" for folder in folders)
+    return any(is_related_file(path, each, source.root) for each in own)
 
 
-def _read_meta(path: Path, source: Source) -> Any:
-    if not is_file(path):
+def _read_meta(path: Path, meta: Path, source: Source) -> Any:
+    if not is_related_file(path, meta, source.root):
         return None
     try:
-        return Source(path, source.name).read_json()
+        return Source(meta, source.name).read_json()
     except ReadError as error:
-        source.skip(f"broken file {path.name}: {error.reason}")
+        source.skip(f"broken file {meta.name}: {error.reason}")
         return None

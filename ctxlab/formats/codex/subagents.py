@@ -13,7 +13,7 @@ Codex itself starts some threads, such as ``guardian``, which reviews commands. 
 The rollout of the parent is found by its name, ``rollout-TIME-THREAD.jsonl``. It is searched in the
 folder of the subagent's rollout, and in the folders ``YYYY/MM/DD`` of the day on which the parent was
 created and of the days next to it, because the names of the folders are in local time. The id of a
-thread (a UUID of version 7) contains this day.
+thread (a UUID of version 7) contains this day. Files outside of the requested folder are not read.
 
 References
 ----------
@@ -33,7 +33,7 @@ from uuid import UUID
 
 from ctxlab.formats.base import Source
 from ctxlab.formats.fields import first_text, get_in, get_text
-from ctxlab.formats.io.related_files import is_file_name, local_path
+from ctxlab.formats.io.related_files import is_file_name, is_related_file, local_path
 
 
 def find_parent_thread(meta: Any) -> str | None:
@@ -130,7 +130,8 @@ def find_rollout(source: Source, thread: str) -> Path | None:
     sessions = path.absolute().parent.parent.parent.parent
     folders = [path.parent, *(sessions / day for day in _list_days(thread))]
     found = (each for folder in folders for each in folder.glob(f"rollout-*-{thread}.jsonl*"))
-    return next((each for each in found if each != path), None)
+    others = (each for each in found if each != path)
+    return next((e for e in others if is_related_file(path, e, source.root)), None)
 
 
 def _list_days(thread: str) -> Iterator[str]:

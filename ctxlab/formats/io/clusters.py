@@ -18,6 +18,7 @@ import msgspec
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.io.files import PathOrUrl, open_file
+from ctxlab.formats.io.limits import read_whole
 from ctxlab.messages.types import Recording
 
 _NEEDED = ("file", "cluster")
@@ -118,9 +119,11 @@ def read_clusters(path: PathOrUrl) -> ClusterTable:
     lines: dict[str, ClusterLine] = {}
     with open_file(path) as raw:
         try:
-            text = raw.read().decode("utf-8-sig")
+            text = read_whole(raw, "a table").decode("utf-8-sig")
         except UnicodeDecodeError:
             raise ReadError(path, None, "the text is not UTF-8") from None
+        except ValueError as error:
+            raise ReadError(path, None, str(error)) from None
     for line in _parse_lines(path, text):
         if line.file in lines:
             first = lines[line.file].number

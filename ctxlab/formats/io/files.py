@@ -4,6 +4,9 @@ A path is a file, a folder, a glob pattern or a URL, such as ``s3://bucket/logs`
 file in an archive, ``::`` separates the path in the archive from the URL of the archive. Compressed
 files (gzip, bzip2, xz, zstd) are recognised by their first bytes and decompressed. If a file cannot
 be opened, ``ReadError`` is raised.
+
+Only files in the requested folder or archive are found. Links that lead out of the folder, and members
+of archives whose names lead elsewhere, are left out and reported.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import bz2
 import glob
 import gzip
+import io
 import lzma
 import os
 import stat
@@ -23,6 +27,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
 from ctxlab.errors import ReadError, SpecError
 from ctxlab.formats.io.datasets import resolve_dataset_path
+from ctxlab.formats.io.limits import ExpansionError, ExpansionGuard
 
 PathOrUrl: TypeAlias = Path | str
 """Path of a local file or folder, or a URL."""
@@ -31,6 +36,10 @@ BOM = b"\xef\xbb\xbf"
 """Byte order mark, which some programs write at the beginning of UTF-8 text."""
 
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+_BUFFER_BYTES = 1 << 18
+_LOCAL_SCHEMES = ("file://", "local://")
+_WEB_SCHEMES = ("http", "https")
+_HIDDEN_PARTS = ("://***@", "?***", "#***")
 
 
 class FoundFile(NamedTuple):
@@ -42,6 +51,8 @@ class FoundFile(NamedTuple):
     "prefix of the recording ids: the path relative to the requested folder, without file suffixes"
     explicit: bool
     "True if the user requested this file, False if the user requested a folder or a glob pattern"
+    root: Path | None = None
+    "folder that the user requested, or that contains the requested file; None for a file at a URL"
 
     @property
     def folder(self) -> str:
@@ -73,19 +84,47 @@ def is_url(path: PathOrUrl) -> bool:
     return isinstance(path, str) and "://" in path
 
 
+_OUTSIDE = "a link to a file outside of the folder, which is not followed"
+_ELSEWHERE = "a name that leads out of the archive or folder"
+
+
+def is_inside(path: Path, root: str | Path) -> bool:
+    """Check whether a file is in a folder after all links are followed.
+
+    Parameters
+    ----------
+    path : Path
+        Path of the file.
+    root : str or Path
+        Path of the folder.
+
+    Returns
+    -------
+    bool
+        True if the file is in the folder or in one of its subfolders.
+
+    Examples
+    --------
+    >>> is_inside(Path("/logs/2/a.jsonl"), "/logs"), is_inside(Path("/logs/../a.jsonl"), "/logs")
+    (True, False)
+    """
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
 OnUnreadable: TypeAlias = Callable[[ReadError], None]
 """Called with the error of each local folder that cannot be listed. It may raise the error."""
 
 
-OnSpecial: TypeAlias = Callable[[Path, str], None]
-"""Called with the path and kind of each entry of a folder that is neither a file nor a folder."""
+OnSpecial: TypeAlias = Callable[[PathOrUrl, str], None]
+"""Called with the path and kind of each entry of a folder or archive that is left out, because it is
+neither a file nor a folder, or because it leads out of the folder or archive."""
 
 
 def _raise_error(error: ReadError) -> None:
     raise error
 
 
-def _ignore(path: Path, kind: str) -> None:
+def _ignore(path: PathOrUrl, kind: str) -> None:
     pass
 
 
@@ -104,9 +143,10 @@ def find_files(
         Called with the error of each local folder that cannot be listed. By default, the error is
         raised. If the function returns, the files of the folder are left out.
     on_special : Callable
-        Called for each entry of a local folder that is left out because it is neither a file nor a
-        folder: a pipe, a socket, a device, a broken link, or a link to a folder. By default, such
-        entries are ignored.
+        Called for each entry of a folder that is left out because it is neither a file nor a folder: a
+        pipe, a socket, a device, a broken link, a link to a folder, or a link to a file outside of the
+        requested folder. Also called for members of archives whose names lead elsewhere. By default,
+        such entries are ignored.
 
     Returns
     -------
@@ -116,7 +156,7 @@ def find_files(
     Raises
     ------
     SpecError
-        If the path is an empty string.
+        If the path is an empty string, or a URL from a manifest whose credentials are hidden.
     ReadError
         If no file is found, or if a folder cannot be listed and ``on_unreadable`` raises the error.
     UnknownName
@@ -128,7 +168,13 @@ def find_files(
         raise SpecError("Expected a path, got an empty string; use . for the current folder")
     path = resolve_dataset_path(str(path)) or path
     if is_url(path):
-        return _find_remote(str(path))
+        if any(each in str(path) for each in _HIDDEN_PARTS):
+            fix = "name the URL again, with its credentials"
+            raise SpecError(f"{path}: expected a URL, got one whose credentials are hidden; {fix}")
+        local = _local_of_url(str(path))
+        if local is None:
+            return _find_remote(str(path), on_special)
+        path = local
     return _find_local(Path(path).expanduser(), on_unreadable, on_special)
 
 
@@ -154,8 +200,14 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         try:
             raw = stack.enter_context(_open_raw(path))
-            file = _decompress(raw)
-            yield file if file is raw else stack.enter_context(file)
+            content = _decompress(raw)
+            if content is raw:
+                yield raw
+            else:
+                guard = ExpansionGuard(content, raw)
+                yield stack.enter_context(io.BufferedReader(guard, _BUFFER_BYTES))
+        except ExpansionError as error:
+            raise ReadError(path, None, str(error)) from None
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ReadError(path, None, reason) from None
@@ -165,9 +217,16 @@ def open_file(path: PathOrUrl) -> Iterator[BinaryIO]:
             raise ReadError(path, None, str(error)) from None
 
 
+def _local_of_url(address: str) -> str | None:
+    """Return the path of a ``file://`` URL, so that it is searched like a path; None for other URLs."""
+    if not address.startswith(_LOCAL_SCHEMES) or "::" in address:
+        return None
+    return _resolve_url(address)[1]
+
+
 def _find_local(path: Path, on_unreadable: OnUnreadable, on_special: OnSpecial) -> list[FoundFile]:
     if path.is_file():
-        return [FoundFile(path, strip_suffixes(path.name), explicit=True)]
+        return [FoundFile(path, strip_suffixes(path.name), explicit=True, root=path.parent)]
     if path.is_dir():
         return _collect_files([path], path, on_unreadable, on_special)
     if path.exists():
@@ -184,20 +243,32 @@ def _find_local(path: Path, on_unreadable: OnUnreadable, on_special: OnSpecial) 
 def _collect_files(
     paths: list[Path], root: Path, on_unreadable: OnUnreadable, on_special: OnSpecial
 ) -> list[FoundFile]:
+    # A pattern such as ** also matches files behind links to folders, and again through their links.
+    starts = {next(filter(os.path.islink, _ancestors(path, root)), path) for path in paths}
     entries = {
         entry
-        for path in paths
-        for entry in (_walk(path, on_unreadable) if os.path.isdir(path) else [path])
+        for path in starts
+        for entry in (
+            _walk(path, on_unreadable)
+            if os.path.isdir(path) and (path == root or not path.is_symlink())
+            else [path]
+        )
     }
     ordered = sorted(entries, key=lambda entry: (entry.parent, entry.name))
+    home = os.path.realpath(root)
     found = []
     for entry in ordered:
-        if (kind := _describe_special(entry)) is None:
+        if (kind := _describe_special(entry, home)) is None:
             name = strip_suffixes(entry.relative_to(root).as_posix())
-            found.append(FoundFile(entry, name, explicit=False))
+            found.append(FoundFile(entry, name, explicit=False, root=root))
         else:
             on_special(entry, kind)
     return found
+
+
+def _ancestors(path: Path, root: Path) -> list[Path]:
+    """Return the folders between ``root`` and a path, outermost first."""
+    return [each for each in reversed(path.parents) if root in each.parents]
 
 
 def _walk(folder: Path, on_unreadable: OnUnreadable) -> Iterator[Path]:
@@ -213,43 +284,60 @@ def _walk(folder: Path, on_unreadable: OnUnreadable) -> Iterator[Path]:
         yield from (path for name in folders if (path := Path(here, name)).is_symlink())
 
 
-def _describe_special(path: Path) -> str | None:
-    """Return what an entry of a folder is; None for a file."""
+def _describe_special(path: Path, root: str) -> str | None:
+    """Return what an entry of the folder ``root`` is; None for a file in this folder."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
         # If the folder forbids access to its files, the error is reported when the file is opened.
         return "a link to a file that does not exist" if os.path.islink(path) else None
     if stat.S_ISREG(mode):
-        return None
+        return None if is_inside(path, root) else _OUTSIDE
     if stat.S_ISDIR(mode):
         return "a link to a folder, which is not followed"
     return "a pipe, a socket or a device"
 
 
-def _find_remote(address: str) -> list[FoundFile]:
+def _find_remote(address: str, on_special: OnSpecial) -> list[FoundFile]:
     first, *outer = address.split("::")
+    scheme = first.partition("://")[0]
     fs, path = _resolve_url(address)
+    # In the URL of a web server, a question mark begins the query.
+    plain = path.partition("?")[0] if scheme in _WEB_SCHEMES else path
     try:
-        if glob.has_magic(path):
-            pure_path = PurePosixPath(path)
-            root = next(str(p) for p in pure_path.parents if not glob.has_magic(str(p)))
+        if glob.has_magic(plain):
+            start = next(each for each in range(len(plain)) if glob.has_magic(plain[: each + 1]))
+            root = plain[:start].rpartition("/")[0]
             matches = [file for match in fs.glob(path) for file in fs.find(match)]
         elif path and fs.isfile(path):
-            return [FoundFile(address, strip_suffixes(PurePosixPath(path).name), explicit=True)]
+            return [FoundFile(address, strip_suffixes(PurePosixPath(plain).name), explicit=True)]
         else:
-            root, matches = path, fs.find(path)
+            root, matches = plain, fs.find(path)
     except Exception as error:  # each file system raises exceptions of its own types
         raise ReadError(address, None, _error_text(error)) from None
     if not matches:
         raise ReadError(address, None, "no file found at this URL")
-    scheme = first.partition("://")[0]
     found = []
     for match in sorted(set(matches), key=lambda match: match.rpartition("/")[::2]):
-        name = match.removeprefix(root.rstrip("/")).lstrip("/") if root != "." else match
+        name = match.removeprefix(root.rstrip("/")).lstrip("/")
+        name = name.partition("?")[0] if scheme in _WEB_SCHEMES else name
         inner = f"{scheme}://{match}" if outer else fs.unstrip_protocol(match)
-        found.append(FoundFile("::".join([inner, *outer]), strip_suffixes(name), explicit=False))
+        if _leads_elsewhere(match, root):
+            on_special("::".join([inner, *outer]), _ELSEWHERE)
+        else:
+            found.append(
+                FoundFile("::".join([inner, *outer]), strip_suffixes(name), explicit=False)
+            )
     return found
+
+
+def _leads_elsewhere(match: str, root: str) -> bool:
+    """Check whether the name of a remote file or a member leads out of the folder or archive.
+
+    The name comes from the archive or the server. ``::`` would join it with another URL.
+    """
+    inside = not root or match.startswith(root.rstrip("/") + "/")
+    return not inside or "::" in match or ".." in match.split("/")
 
 
 def _resolve_url(address: str) -> tuple[Any, str]:
@@ -322,6 +410,8 @@ _DECOMPRESSORS: dict[bytes, Callable[[BinaryIO], Any]] = {
 
 
 def _error_text(error: Exception) -> str:
+    if type(error) is FileNotFoundError:  # its text is often only the URL
+        return "no file found at this URL"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__}: {error}"

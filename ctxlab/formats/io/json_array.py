@@ -13,11 +13,15 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from ctxlab.formats.io.limits import MAX_VALUE_BYTES, too_long
+
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*("?)|[\[\]{},]', re.DOTALL)
 _CHUNK = 1 << 20
 
 
-def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[bytes]:
+def iter_array_elements(
+    file: BinaryIO, chunk_size: int = _CHUNK, limit: int = MAX_VALUE_BYTES
+) -> Iterator[bytes]:
     r"""Yield the elements of a JSON list in a file, as unparsed JSON text.
 
     Parameters
@@ -26,6 +30,8 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
         A file that contains one JSON list.
     chunk_size : int
         Minimum number of bytes to read at once.
+    limit : int
+        Maximum size of an element in bytes.
 
     Yields
     ------
@@ -35,8 +41,8 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
     Raises
     ------
     ValueError
-        If the file does not contain a JSON list. If the list is cut off, the error is raised after
-        all complete elements have been yielded.
+        If the file does not contain a JSON list. If the list is cut off, or an element is too long,
+        the error is raised after all complete elements before have been yielded.
 
     Examples
     --------
@@ -76,4 +82,6 @@ def iter_array_elements(file: BinaryIO, chunk_size: int = _CHUNK) -> Iterator[by
             done = token.end()
         else:
             done = len(buffer)
+        if len(buffer) - start > limit:
+            raise too_long("an element", limit=limit)
     raise ValueError("expected ] at the end of the JSON list" if depth else "expected a JSON list")

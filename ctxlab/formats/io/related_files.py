@@ -1,6 +1,7 @@
 """Find files that belong to the file that is being read, such as the log of a parent conversation.
 
-Only files on a local disk are found. Their names come from recorded data, so the names are checked.
+Only files on a local disk are found. Their names come from recorded data, so the names are checked, and
+no file outside of the folder that the user requested is read, not even through a link.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ctxlab.formats.io.files import PathOrUrl, is_url, strip_suffixes
+from ctxlab.formats.io.files import PathOrUrl, is_inside, is_url, strip_suffixes
 
 
 def local_path(path: PathOrUrl) -> Path | None:
@@ -48,21 +49,26 @@ def is_file_name(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_-]{1,100}", name) is not None
 
 
-def is_file(path: Path) -> bool:
-    """Check whether a file exists.
+def is_related_file(path: Path, other: Path, root: Path | None) -> bool:
+    """Check whether another file exists and may be read together with the file that is being read.
 
     Parameters
     ----------
     path : Path
-        Path of the file.
+        The file that is being read.
+    other : Path
+        The other file.
+    root : Path or None
+        The folder that the user requested (``Source.root``). None: the folder of ``path``.
 
     Returns
     -------
     bool
-        True if the file exists. False also if its folder cannot be read.
+        True if the other file exists in this folder or its subfolders. False if it is elsewhere, or a
+        link that leads elsewhere, or if its folder cannot be read.
     """
     try:
-        return path.is_file()
+        return other.is_file() and is_inside(other, path.parent if root is None else root)
     except OSError:
         return False
 

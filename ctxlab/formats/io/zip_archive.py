@@ -1,8 +1,9 @@
 """Read members of a zip archive into memory, without writing files to disk.
 
-As a protection against zip bombs, a member is refused if the archive declares a decompressed size
-of more than 256 MiB and more than 200 times the compressed size. No member is decompressed beyond
-its declared size.
+As a protection against zip bombs, an archive is refused if its members overlap, or if it declares a
+content of more than ``MAX_EXPANSION`` times its own size. A member is refused if it declares more than
+``MAX_VALUE_BYTES``. No member is decompressed beyond its declared size, and archives in archives are
+not opened.
 
 The logs of the evaluation framework Inspect AI are zip archives whose members may be compressed
 with Zstandard (method 93). This module decompresses such members itself, for two reasons:
@@ -13,6 +14,7 @@ frame of a member that consists of several frames.
 from __future__ import annotations
 
 import copy
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,13 +23,12 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from ctxlab.errors import ReadError
 from ctxlab.formats.io.files import PathOrUrl, open_file, open_zstd
+from ctxlab.formats.io.limits import MAX_EXPANSION, MAX_VALUE_BYTES, limit_text, too_long
 
 _MAGIC = b"PK\x03\x04"
 _NAME_LENGTH_OFFSET = 26
 _NAME_OFFSET = 30
 _ZSTD_METHOD = 93
-_MAX_MEMBER_BYTES = 1 << 28
-_MAX_COMPRESSION_RATIO = 200
 
 
 def first_member_name(start: bytes) -> str | None:
@@ -71,7 +72,7 @@ def open_zip(path: PathOrUrl) -> Iterator[ZipFile]:
     Raises
     ------
     ReadError
-        If the file cannot be read or is not a zip archive.
+        If the file cannot be read, is not a zip archive, or has the signs of a zip bomb.
     """
     with open_file(path) as file:
         try:
@@ -79,7 +80,22 @@ def open_zip(path: PathOrUrl) -> Iterator[ZipFile]:
         except Exception as error:  # zipfile raises many types for a malformed archive
             raise ReadError(path, None, f"not a readable zip archive: {error}") from None
         with archive:
+            _check_sizes(archive, file.seek(0, io.SEEK_END), path)
             yield archive
+
+
+def _check_sizes(archive: ZipFile, size: int, path: PathOrUrl) -> None:
+    """Raise an error if the members of an archive cannot be the content of a file of this size."""
+    members = archive.infolist()
+    packed, content = (sum(getattr(m, n) for m in members) for n in ("compress_size", "file_size"))
+    remedy = "unpack it yourself if you trust it, and name the folder"
+    if packed > size:
+        reason = f"expected members of at most {size:,} bytes, got {packed:,}: they overlap"
+        raise ReadError(path, None, f"{reason}, as in a zip bomb; {remedy}")
+    if content > max(MAX_VALUE_BYTES, MAX_EXPANSION * size):
+        allowed = f"at most {MAX_EXPANSION:,} times the size of the archive"
+        reason = f"expected content of {allowed}, got {limit_text(content)}"
+        raise ReadError(path, None, f"{reason}, as in a zip bomb; {remedy}")
 
 
 def read_member(archive: ZipFile, name: str) -> bytes:
@@ -104,9 +120,8 @@ def read_member(archive: ZipFile, name: str) -> bytes:
     """
     try:
         info = archive.getinfo(name)
-        if info.file_size > max(_MAX_MEMBER_BYTES, _MAX_COMPRESSION_RATIO * info.compress_size):
-            said = f"{info.compress_size} bytes would be decompressed to {info.file_size} bytes"
-            raise ValueError(f"refused as a possible zip bomb: {said}")
+        if info.file_size > MAX_VALUE_BYTES:
+            raise too_long(f"a member (this one has {info.file_size:,} bytes)")
         if info.compress_type == _ZSTD_METHOD:
             return _read_zstd_member(archive, info)
         with archive.open(info) as file:

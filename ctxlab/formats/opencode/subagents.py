@@ -8,7 +8,8 @@ others continued it.
 
 The sessions of a database are in one file. Of the sessions that are stored in several files, the parent
 is read from the same folder ``storage``. The parent of an exported session is read if it is next to it
-and has the name of its session, such as ``ses_1.json``.
+and has the name of its session, such as ``ses_1.json``. Files outside of the requested folder are not
+read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from msgspec.structs import replace
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.fields import get_text
-from ctxlab.formats.io.related_files import is_file, is_file_name, local_path, recording_prefix
+from ctxlab.formats.io.related_files import (
+    is_file_name,
+    is_related_file,
+    local_path,
+    recording_prefix,
+)
 from ctxlab.messages.types import Recording
 
 
@@ -92,17 +98,18 @@ def tie_to_file(
     if path is None or not parent or parent == session or not is_file_name(parent):
         return recording
     if path.parent.name == session:
-        files = _list_stored_files(path.absolute().parent.parent.parent, parent)
+        stored = _list_stored_files(path.absolute().parent.parent.parent, parent)
+        files = [each for each in stored if is_related_file(path, each, source.root)]
         name = "/".join([*source.name.split("/")[:-1], parent])
     else:
         beside = path.with_name(f"{parent}{''.join(path.suffixes)}")
-        files = [beside] if is_file(beside) else []
+        files = [beside] if is_related_file(path, beside, source.root) else []
         name = recording_prefix(path, source.name, beside)
     if not files:
         return recording
     first, *others = files
     try:
-        found = next(read(Source(first, name, "skip", tuple(others))), None)
+        found = next(read(Source(first, name, "skip", tuple(others), source.root)), None)
     except (OSError, ReadError):
         found = None
     if found is None:

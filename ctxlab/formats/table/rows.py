@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.io.limits import MAX_VALUE_BYTES, TooLongError, too_long
 
 PARQUET_MAGIC = b"PAR1"
 """The first bytes of a Parquet file."""
@@ -173,14 +173,15 @@ class CsvTable(Table):
     @override
     def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read the rows; see ``Table.rows``. All values are strings."""
-        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        csv.field_size_limit(MAX_VALUE_BYTES)
         line = 1
         with open_file(self.source.path) as raw:
             try:
                 file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-                first = file.readline()
+                lines = _bounded_lines(file)
+                first = next(lines, "")
                 names = _split_line(first)
-                for cells in csv.reader(file, delimiter=_delimiter(first)):
+                for cells in csv.reader(lines, delimiter=_delimiter(first)):
                     # Lines are counted here, because a quoted value may contain line breaks.
                     start, line = line + 1, line + 1 + sum(_line_breaks(each) for each in cells)
                     if not cells:
@@ -190,9 +191,10 @@ class CsvTable(Table):
                         self.source.report_error(reason, start)
                         continue
                     yield start, dict(zip(names, cells, strict=True))
-            except (csv.Error, UnicodeDecodeError) as error:
-                coding = isinstance(error, UnicodeDecodeError)
-                reason = "the text is not UTF-8" if coding else f"not CSV: {error}"
+            except UnicodeDecodeError:
+                raise ReadError(self.source.path, line + 1, "the text is not UTF-8") from None
+            except (csv.Error, TooLongError) as error:
+                reason = str(error) if isinstance(error, TooLongError) else f"not CSV: {error}"
                 raise ReadError(self.source.path, line + 1, reason) from None
 
     @override
@@ -269,6 +271,14 @@ _CONVERSIONS: dict[type, Callable[[Any], Any]] = {
 def _split_line(line: str) -> list[str]:
     text = line.removeprefix("\ufeff").rstrip("\r\n")
     return [each.strip() for each in next(csv.reader([text], delimiter=_delimiter(line)), [])]
+
+
+def _bounded_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a text file, and raise ``TooLongError`` at a line that is too long."""
+    while line := file.readline(MAX_VALUE_BYTES + 1):
+        if len(line) > MAX_VALUE_BYTES:
+            raise too_long("a line")
+        yield line
 
 
 def _delimiter(line: str) -> str:

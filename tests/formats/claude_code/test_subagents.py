@@ -182,10 +182,11 @@ def test_a_subagent_in_its_own_file_is_tied_to_the_file_of_its_session(
     assert agent.cluster == found["p/s"].cluster
 
 
-def test_a_file_of_a_subagent_that_is_read_alone_is_tied_too(tmp_path: Path) -> None:
+def test_the_file_of_a_session_outside_of_the_requested_folder_is_not_read(tmp_path: Path) -> None:
     files = {"s.jsonl": [*started("c1"), ended("c1", "x")], "s/subagents/agent-x.jsonl": AGENT}
     (agent,) = load_files(tmp_path, files, "s/subagents").values()
-    assert tie(agent) == ("s", "c1")
+    assert tie(agent) == (None, None)
+    assert tie(load_files(tmp_path, files)["s/subagents/agent-x/side-x"]) == ("s", "c1")
 
 
 def test_a_file_of_a_subagent_without_the_file_of_its_session_has_no_parent(tmp_path: Path) -> None:

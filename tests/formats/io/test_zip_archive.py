@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import ReadError
+from ctxlab.formats.io.limits import MAX_VALUE_BYTES
 from ctxlab.formats.io.zip_archive import first_member_name, open_zip, read_member
 
 CONTENT = b'{"a": "' + b"some text " * 500 + b'"}'
@@ -69,9 +70,32 @@ def test_a_member_that_unpacks_to_something_absurd_is_refused(tmp_path: Path) ->
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.json", bytes(1000))
-    claim(path, size=(1 << 28) + 1)
-    with open_zip(path) as archive, pytest.raises(ValueError, match=r"a\.json: refused"):
-        read_member(archive, "a.json")
+    claim(path, size=MAX_VALUE_BYTES)
+    with open_zip(path) as archive:
+        archive.getinfo("a.json").file_size += 1
+        with pytest.raises(ValueError, match=r"a\.json: expected a member .* at most 256 MiB"):
+            read_member(archive, "a.json")
+
+
+def test_an_archive_that_claims_absurdly_much_content_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.json", bytes(1000))
+    claim(path, size=MAX_VALUE_BYTES + 1)
+    with pytest.raises(ReadError, match="1,000 times the size of the archive"), open_zip(path):
+        pass
+
+
+def test_an_archive_whose_members_overlap_is_refused(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.zip", random.Random(0).randbytes(5000))
+    content = path.read_bytes()
+    start, end = content.find(b"PK\x01\x02"), content.rfind(b"PK\x05\x06")
+    entries = content[start:end] * 3  # three names for the same bytes
+    tail = bytearray(content[end:])
+    struct.pack_into("<HHI", tail, 8, 6, 6, len(entries))
+    path.write_bytes(content[:start] + entries + tail)
+    with pytest.raises(ReadError, match="they overlap, as in a zip bomb"), open_zip(path):
+        pass
 
 
 def test_no_member_is_unpacked_further_than_it_claims(tmp_path: Path) -> None:
