@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
 from math import floor, nan
 
 from recall import Call, Need, Recall, Said, Sent
@@ -98,6 +101,15 @@ class Recorded:
             return False
         later = (each for place, each in self.accesses if source < place < action)
         return any(each.path == read.path and each.operation == operation for each in later)
+
+
+def latest_input_time(messages: Sequence[Message]) -> datetime | None:
+    """Return the latest time of the messages after the last reply, or else the time of that reply."""
+    inputs = list(takewhile(lambda message: message.role != "assistant", reversed(messages)))
+    times = [each.time for each in inputs or messages[-1:] if each.time is not None]
+    with suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(max(times), UTC) if times else None
+    return None
 
 
 def answered_calls(messages: Sequence[Message]) -> tuple[dict[int, int], dict[int, ToolCall]]:
@@ -245,6 +257,7 @@ class ClosedLoop:
         """Build requests and repeat calls until nothing more can be fetched for an action."""
         row, fetched = Row(), set[tuple[int, int | None]]()
         while True:
+            self.context.set_time(latest_input_time(self.recorded.messages[:action]))
             sent = self.strategy(self.context)
             entries = list(sent.entries)
             self.context.commit_request(sent)
@@ -281,8 +294,8 @@ class ClosedLoop:
             source = self.source(need, entries)
             if source is None or (source.place, source.page) in fetched:
                 continue
-            is_known = not self.recorded.was_changed(source.place, action, "write")
-            if source.page is not None or is_known:
+            is_page = source.page is not None
+            if is_page or not self.recorded.was_changed(source.place, action, "write"):
                 served[source] += 1
 
         def rank(source: Source) -> tuple[int, int, bool, int]:
