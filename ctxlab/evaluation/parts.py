@@ -71,8 +71,11 @@ class PartTask(NamedTuple):
     """Work that is missing: a bucket, and the strategies and limits to evaluate."""
 
     bucket: Bucket
+    "recordings to evaluate"
     strategies: tuple[str, ...]
+    "strategies as texts"
     limits: tuple[float, ...]
+    "limits, in tokens or as fractions"
 
 
 class StoredRecording(NamedTuple):
