@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from fit_excerpts import choose_recordings, load_families
+from page_script import print_or_write
 
 import ctxlab
 from ctxlab._utils.humanize import pluralize
@@ -339,12 +340,4 @@ def write_page(paths: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    options = [word for word in sys.argv[1:] if word.startswith("--")]
-    folders = [word for word in sys.argv[1:] if not word.startswith("--")]
-    if not folders or options not in ([], ["--write"]):
-        sys.exit(__doc__)
-    page = write_page(folders)
-    if options:
-        PAGE.write_text(page, encoding="utf-8")
-    else:
-        print(page)
+    print_or_write(write_page, PAGE, __doc__)

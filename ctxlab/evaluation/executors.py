@@ -7,6 +7,7 @@ will soon be needed, so that any number of tasks fits in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
@@ -80,17 +81,17 @@ def _map_on_dask(
 ) -> Iterator[_Answer]:
     from distributed import Client, LocalCluster, as_completed
 
-    if scheduler == LOCAL:
-        place: Any = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-    else:
-        place = scheduler
-    try:
-        client = Client(place, timeout=10, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise SpecError(
-            f"scheduler: cannot reach {scheduler} ({error}); start one with: dask scheduler"
-        ) from None
-    with client:
+    with ExitStack() as stack:  # closes the client first, also if a task fails
+        place: Any = scheduler
+        if scheduler == LOCAL:
+            started = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            place = stack.enter_context(started)
+        try:
+            client = stack.enter_context(Client(place, timeout=10, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise SpecError(
+                f"scheduler: cannot reach {scheduler} ({error}); start one with: dask scheduler"
+            ) from None
         waiting = iter(tasks)
         # A task is pure: if its worker dies, another computes it again.
         running = as_completed(loop=client.loop)
@@ -104,5 +105,3 @@ def _map_on_dask(
             yield future.result()
             future.release()
             submit(1)
-    if scheduler == LOCAL:
-        place.close()

@@ -40,7 +40,7 @@ from ctxlab.evaluation.metrics.compactions import CompactionRows
 from ctxlab.evaluation.metrics.strategy_calls import GeneratedText, StrategyCalls
 from ctxlab.evaluation.results import ReplayOutcome, library_versions
 from ctxlab.llm.base import ModelCall
-from ctxlab.messages.types import Recording
+from ctxlab.messages.types import Recording, count_message_chars
 from ctxlab.strategies.base import FunctionStrategy, walk_strategies
 from ctxlab.tokens.models import find_model_without_warning
 
@@ -64,7 +64,7 @@ class Bucket(NamedTuple):
     key: str
     "hash of the recordings and of the models that count and price them"
     recordings: tuple[Recording, ...]
-    "recordings, whose ids differ in the whole run"
+    "recordings, in the order of the run"
 
 
 class PartTask(NamedTuple):
@@ -151,7 +151,7 @@ class PartStore:
         Parameters
         ----------
         recordings : iterable of Recording
-            Recordings of the run. Equal ids get the suffixes ``#2``, ``#3``, …
+            Recordings of the run.
 
         Yields
         ------
@@ -159,15 +159,10 @@ class PartStore:
             The next bucket.
         """
         held: list[Recording] = []
-        size, names = 0, set[str]()
+        size = 0
         for recording in recordings:
-            name, again = recording.id, 1
-            while name in names:
-                again += 1
-                name = f"{recording.id}#{again}"
-            names.add(name)
-            held.append(msgspec.structs.replace(recording, id=name))
-            size += _count_chars(recording)
+            held.append(recording)
+            size += sum(map(count_message_chars, recording.messages))
             if size >= BUCKET_CHARS:
                 yield Bucket(self._bucket_key(held), tuple(held))
                 held, size = [], 0
@@ -294,14 +289,16 @@ class PartStore:
             for row, cell in enumerate(part.cells.values())
         }
         chosen = [where[self._cell_keys[cell]] for cell in self.grid.configurations]
-        used = {number for number, _ in chosen}
-        for source, *stored in zip(sources, *map(_read_part, parts), strict=True):
-            outcomes = {number: stored[number].outcome for number in used}
-            failed = [stored[number] for number in used if outcomes[number] is None]
-            entry = {**(failed or [stored[min(used)]])[0].description, "source": source}
+        used = sorted({number for number, _ in chosen})  # others have only other strategies
+        for source, *found in zip(sources, *(_read_part(parts[i]) for i in used), strict=True):
+            failed = [each for each in found if each.outcome is None]
+            entry = {**(failed or found)[0].description, "source": source}
             if failed:
                 yield StoredRecording(None, entry, failed[0].reason)
             else:
+                outcomes = {
+                    i: each.outcome for i, each in zip(used, found, strict=True) if each.outcome
+                }
                 outcome = _join(outcomes, chosen)
                 yield StoredRecording(outcome._replace(description=entry), entry)
         for left in (self.place / key).glob(f"{_TEMPORARY}*"):  # of processes that were killed
@@ -526,13 +523,6 @@ def _describe(recording: Recording) -> dict[str, Any]:
         "source": recording.source,
         "digest": recording_digest(recording),
     }
-
-
-def _count_chars(recording: Recording) -> int:
-    return sum(
-        len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
-        for message in recording.messages
-    )
 
 
 def _hash(value: Any) -> str:

@@ -403,6 +403,27 @@ def check_recordings(recordings: object) -> None:
             raise SpecError(f"expected recordings, got {kind}; read them with ctxlab.load")
 
 
+def count_message_chars(message: Message) -> int:
+    """Count the characters of the text and of the tool call arguments of a message.
+
+    Parameters
+    ----------
+    message : Message
+        Message to measure.
+
+    Returns
+    -------
+    int
+        Number of characters.
+
+    Examples
+    --------
+    >>> count_message_chars(Message("assistant", "ok", tool_calls=(ToolCall("c", "ls", "{}"),)))
+    4
+    """
+    return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
+
+
 def message_text(message: Message) -> str:
     r"""Return all text of a message that a model can read: content, tool names and argument values.
 

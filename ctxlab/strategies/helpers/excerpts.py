@@ -30,7 +30,7 @@ from ctxlab.messages.source_lines import (
     mention_span,
     message_segments,
 )
-from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.types import Message, ToolCall, count_message_chars
 from ctxlab.strategies.helpers.entity_memory import MAX_SCANNED_CHARS, EntityMemory
 from ctxlab.strategies.helpers.text import clip_text, find_decision, single_line
 
@@ -139,9 +139,10 @@ class _Composer:
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
             self.covered |= quote.entities
-        while said and self._write(said).tokens > tokens:
+        while said and (longest := self._write(said)).tokens > tokens:
             said = said[: len(said) // 2]
-        longest = self._write(said) if said else _Text("", 0)
+        if not said:
+            longest = _Text("", 0)
         candidates, chosen = self._choose(), list[Quote]()
         while longest.tokens <= tokens:  # the tokens of a quote are estimates: add until too long
             fitting, fit = longest, len(chosen)
@@ -332,8 +333,7 @@ class _QuoteCache:
         chars = self._chars
         while len(chars) <= stop:
             message = self._message(len(chars) - 1)
-            size = len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
-            chars.append(chars[-1] + size)
+            chars.append(chars[-1] + count_message_chars(message))
         return min(max(chars[stop] / max(self._tokens[stop], 1), 1.0), 4.0)
 
     def segments(self, position: int) -> list[Segment]:
