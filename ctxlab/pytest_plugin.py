@@ -271,7 +271,7 @@ def _check_budget(
     names.add(name)
     options = {"reserve": reserve, "cache_ttl": cache_ttl, "fixed": fixed}
     results = _replay_once(item.config, data, strategy, limit, model, options).results
-    chosen = str(results.requests["strategy"].iloc[0])
+    ((chosen, _),) = results.configurations
     of = " / ".join(filter(None, (item.nodeid, name)))
     budget = GateBudget(of, "", chosen, parse_limit(limit), parse_bounds(table, results.scores))
     file, then = item.config.rootpath / (baseline or ""), None

@@ -6,10 +6,12 @@ released from memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from warnings import warn
 
 from ctxlab._utils.progress import show_count, track
@@ -19,8 +21,18 @@ from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike,
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
-from ctxlab.evaluation.parts import PartStore, PartTask, StoredRecording
-from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.parts import PartStore, PartTask
+from ctxlab.evaluation.results import (
+    COMPACTIONS_FILE,
+    REQUESTS_FILE,
+    RUNS_FILE,
+    Results,
+    ResultsBuilder,
+    RunTables,
+    replace_run_files,
+    write_manifest,
+)
+from ctxlab.evaluation.tables import TableWriter
 from ctxlab.llm import MAX_CONCURRENT_CALLS, default_client
 from ctxlab.llm.base import Client, split_for_workers
 from ctxlab.llm.batch import add_cache_hint
@@ -142,42 +154,46 @@ def evaluate(
     if grid.strategy_models:
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
-    table = ResultsBuilder(grid.columns, grid.configurations)
     total = len(recordings) if isinstance(recordings, Sequence) else None
-    failed: list[dict[str, str]] = []
     with add_cache_hint(grid.client):
-        if folder is None:
-            found = map_parallel(grid.evaluate_recording, recordings, workers, _message_count)
-            for outcome in track(found, "recordings replayed", total, progress):
-                table.add_outcome(outcome)
-        else:
+        if folder is not None:
             store = PartStore(Path(folder).absolute(), grid, retry_failed)
             execute = choose_executor(workers, scheduler)
-            for stored in _evaluate_in_parts(store, recordings, execute, share, total, progress):
-                if stored.outcome is None:
-                    failed.append({**stored.description, "reason": stored.reason})
-                else:
-                    table.add_outcome(stored.outcome)
-    if failed and not table.recordings:
-        store.remove_failures()  # the strategy is at fault, so the next run computes all anew
-        raise StrategyError(
-            f"no recording could be evaluated; the first error: {failed[0]['reason']}"
-        )
-    manifest = grid.manifest(data, table.recordings) | ({"failed": failed} if failed else {})
-    return Results.from_builder(table, grid.scores, manifest)
+            parts = _compute_parts(store, recordings, execute, share, total, progress)
+            try:
+                return _join_parts(store, parts, data, progress)
+            except StrategyError:
+                store.remove_failures()  # the strategy is at fault, so the next run computes all anew
+                raise
+        builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+        found = map_parallel(grid.evaluate_recording, recordings, workers, _message_count)
+        for outcome in track(found, "recordings replayed", total, progress):
+            builder.add_outcome(outcome)
+    return Results.from_builder(builder, grid.manifest(data, builder.recordings))
 
 
-def _evaluate_in_parts(
+class _BucketParts(NamedTuple):
+    """Finished parts of a bucket."""
+
+    key: str
+    "key of the bucket"
+    sources: list[str | None]
+    "where each recording was read from"
+    unsaved: list[Any]
+    "parts that could not be written"
+
+
+def _compute_parts(
     store: PartStore,
     recordings: Iterable[Recording],
     execute: Executor,
     share: tuple[int, int],
     total: int | None,
     progress: bool | None,
-) -> Iterator[StoredRecording]:
-    """Compute the parts that are missing, then yield the measurements of all recordings in order."""
+) -> list[_BucketParts]:
+    """Compute the parts that are missing."""
     buckets: list[tuple[str, list[str | None]]] = []
-    unsaved: dict[str, list[Any]] = {}
+    unsaved: defaultdict[str, list[Any]] = defaultdict(list)
     done = elsewhere = 0
 
     def tasks() -> Iterator[PartTask]:
@@ -197,14 +213,72 @@ def _evaluate_in_parts(
         for computed in execute(store.compute, tasks()):
             if computed.unsaved is not None:
                 if not unsaved:
-                    warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=3)
-                unsaved.setdefault(computed.unsaved.folder.name, []).append(computed.unsaved)
+                    warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=4)
+                unsaved[computed.unsaved.folder.name].append(computed.unsaved)
             done += computed.recordings
             update(done, total)
     if elsewhere and (absent := store.count_incomplete(key for key, _ in buckets)):
         raise RunIncomplete(absent, len(buckets))
-    for key, sources in buckets:
-        yield from store.read(key, sources, unsaved.get(key, ()))
+    return [_BucketParts(key, sources, unsaved.get(key, [])) for key, sources in buckets]
+
+
+def _join_parts(
+    store: PartStore, parts: Sequence[_BucketParts], data: Sequence[str], progress: bool | None
+) -> Results:
+    """Write the tables of a run, bucket by bucket. If that is impossible, build them in memory."""
+    try:
+        with replace_run_files(store.folder) as beside:
+            names = (REQUESTS_FILE, RUNS_FILE, COMPACTIONS_FILE)
+            with ExitStack() as stack:
+                writers = [stack.enter_context(TableWriter(beside / name)) for name in names]
+
+                def write(tables: RunTables) -> None:
+                    for writer, piece in zip(writers, tables, strict=True):
+                        assert piece is not None
+                        writer.write(piece)
+
+                builder, manifest = _read_parts(store, parts, data, progress, write)
+            write_manifest(beside, manifest, builder.scores)
+        return Results.from_folder(store.folder, builder.scores, manifest)
+    except OSError as error:
+        warn(f"{store.folder}: the results cannot be stored: {error}", stacklevel=3)
+    builder, manifest = _read_parts(store, parts, data, progress)
+    requests, runs, compactions = builder.take_tables()
+    return Results(requests, builder.scores, manifest, runs=runs, compactions=compactions)
+
+
+def _read_parts(
+    store: PartStore,
+    parts: Sequence[_BucketParts],
+    data: Sequence[str],
+    progress: bool | None,
+    write: Callable[[RunTables], None] | None = None,
+) -> tuple[ResultsBuilder, dict[str, Any]]:
+    """Read the measurements of all recordings, and return the builder that has them, and the manifest.
+
+    ``write`` is called with the tables of each bucket, which the builder then forgets.
+    """
+    grid = store.grid
+    builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+    failed: list[dict[str, str]] = []
+    written = False
+    for part in track(parts, "parts joined", show=progress):
+        for stored in store.read(*part):
+            if stored.outcome is None:
+                failed.append({**stored.description, "reason": stored.reason})
+            else:
+                builder.add_outcome(stored.outcome)
+        if write is not None and builder.has_requests:
+            write(builder.take_tables())
+            written = True
+    if failed and not builder.recordings:
+        raise StrategyError(
+            f"no recording could be evaluated; the first error: {failed[0]['reason']}"
+        )
+    if not (written or builder.has_requests):
+        builder.take_tables()  # raises the error of results without requests
+    described = grid.manifest(data, builder.recordings) | ({"failed": failed} if failed else {})
+    return builder, builder.manifest(described)
 
 
 def _message_count(recording: Recording) -> int:

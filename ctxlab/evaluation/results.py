@@ -11,10 +11,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -28,20 +27,33 @@ from ctxlab.evaluation.metrics.compactions import COMPACTION_KINDS, CompactionRo
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
 from ctxlab.evaluation.recommendation import leaderboard_verdict
+from ctxlab.evaluation.tables import StoredTable, TableWriter, make_categorical
 from ctxlab.tokens.model_choice import explain_models
 
 MANIFEST_FILE = "manifest.json"
 """File name of the manifest in the folder of a saved run."""
 
+REQUESTS_FILE = "requests.parquet"
+"""File name of the table of requests in the folder of a saved run."""
+
+RUNS_FILE = "runs.parquet"
+"""File name of the table of runs."""
+
+COMPACTIONS_FILE = "compactions.parquet"
+"""File name of the table of compactions."""
+
 RUN_FILES = (
     MANIFEST_FILE,
-    *("requests.parquet", "runs.parquet", "compactions.parquet"),
+    *(REQUESTS_FILE, RUNS_FILE, COMPACTIONS_FILE),
     *("answers.parquet", "frontier.parquet", "trials.parquet"),
 )
 """Names of the files of a saved run. Saving removes the files of an earlier run with these names."""
 
 UNFINISHED_PREFIX = ".saving-"
 """Prefix of the name of the temporary folder into which a run is written first."""
+
+Table: TypeAlias = pd.DataFrame | StoredTable
+"""A table in memory or in a file."""
 
 _ID_COLUMNS = ["recording", "cluster", "strategy", "limit", "budget"]
 
@@ -64,8 +76,19 @@ class ReplayOutcome(NamedTuple):
     "compactions of each configuration; of a random strategy, those of the first seed"
 
 
+class RunTables(NamedTuple):
+    """Tables of some recordings."""
+
+    requests: pd.DataFrame
+    "one row per request, ordered by recording, then by configuration"
+    runs: pd.DataFrame
+    "one row per recording and configuration"
+    compactions: pd.DataFrame | None
+    "one row per compaction; None if measurements were added without compactions"
+
+
 class ResultsBuilder:
-    """Collects the measurements of an experiment, recording by recording, and builds a table of them.
+    """Collects the measurements of an experiment, recording by recording, and builds tables of them.
 
     Parameters
     ----------
@@ -73,10 +96,29 @@ class ResultsBuilder:
         Names of the columns that the metrics compute.
     configurations : sequence of (str, float)
         Strategy (as a string) and limit of each configuration.
+    scores : sequence of Score
+        Scores of the leaderboard. A score is left out if one of its columns was not measured.
+
+    Raises
+    ------
+    SpecError
+        If a score has the same name as a column with a different meaning.
     """
 
-    def __init__(self, columns: Sequence[str], configurations: Sequence[tuple[str, float]]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        configurations: Sequence[tuple[str, float]],
+        scores: Sequence[Score],
+    ) -> None:
         self.columns, self.configurations = list(columns), list(configurations)
+        for score in scores:
+            if score.name in columns and (score.how, score.column) != ("sum", score.name):
+                what = f"score {score.name} and a column of a metric have the same name"
+                raise SpecError(f"{what}; rename the score or the column")
+        # Some scores, such as the cached share of tokens, need columns of two metrics.
+        had = {*columns, ""}
+        self.scores = tuple(s for s in scores if s.column in had and s.per in had)
         self.recordings: list[dict[str, Any]] = []
         self.calls = StrategyCallTotals()
         self.draws = DrawTotals()
@@ -137,31 +179,67 @@ class ResultsBuilder:
         self._token_limits.append(token_limits)
         self._column_arrays.append(columns)
 
-    def build_requests(self) -> pd.DataFrame:
-        """Build a data frame with one row per request, ordered by recording, then by configuration.
+    @property
+    def has_requests(self) -> bool:
+        """True if recordings with a request were added since the last call of ``take_tables``."""
+        return bool(self._recording_numbers)
+
+    def take_tables(self) -> RunTables:
+        """Build the tables of the recordings added since the last call, and forget their measurements.
 
         Returns
         -------
-        pandas.DataFrame
-            Columns that identify the recording, configuration and request, and columns of the metrics.
+        RunTables
+            Tables with columns that identify the recording and configuration, and columns of the
+            metrics.
 
         Raises
         ------
         SpecError
-            If no recording has a request.
+            If none of these recordings has a request.
         """
-        if not self._column_arrays:
+        if not self.has_requests:
             raise SpecError("expected recordings with model calls, got none; use other recordings")
+        requests, compactions = self._build_requests(), self._build_compactions()
+        self._recording_numbers, self._token_limits = [], []
+        self._column_arrays, self._compactions = [], []
+        return RunTables(requests, sum_requests(requests, self.scores), compactions)
+
+    def manifest(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete the manifest: add the recordings, the model calls of strategies and the versions.
+
+        Parameters
+        ----------
+        described : mapping
+            Description of the experiment.
+
+        Returns
+        -------
+        dict
+            Manifest of the results.
+        """
+        totals = {**self.calls.manifest(), **self.draws.manifest(self.configurations)}
+        own = {"recordings": self.recordings, "versions": library_versions()}
+        return {**described, **totals, **own}
+
+    def _label(self, which: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
+        """Return the columns that identify recordings (by number) and configurations."""
+        limits = np.array([limit for _, limit in self.configurations], np.float64)
+        return {
+            "recording": make_categorical([r["recording"] for r in self.recordings], which),
+            "cluster": make_categorical([r["cluster"] for r in self.recordings], which),
+            "strategy": make_categorical([name for name, _ in self.configurations], labels),
+            "limit": limits[labels],
+        }
+
+    def _build_requests(self) -> pd.DataFrame:
         count, first = len(self.configurations), self.columns[0]
         sizes = np.array([figures[first].shape[1] for figures in self._column_arrays])
         per_run = np.repeat(sizes, count)
         which = np.repeat(np.repeat(self._recording_numbers, count), per_run)
         labels = np.repeat(np.tile(np.arange(count), len(sizes)), per_run)
         frame: dict[str, Any] = {
-            "recording": _make_categorical([r["recording"] for r in self.recordings], which),
-            "cluster": _make_categorical([r["cluster"] for r in self.recordings], which),
-            "strategy": _make_categorical([name for name, _ in self.configurations], labels),
-            "limit": np.array([limit for _, limit in self.configurations], np.float64)[labels],
+            **self._label(which, labels),
             "budget": np.repeat(np.concatenate(self._token_limits), per_run),
             "request": np.concatenate([np.arange(size) for size in per_run]),
         }
@@ -169,64 +247,100 @@ class ResultsBuilder:
             frame[name] = np.concatenate([figures[name].ravel() for figures in self._column_arrays])
         return pd.DataFrame(frame)
 
-    def build_compactions(self) -> pd.DataFrame | None:
-        """Build a data frame with one row per compaction, ordered as ``build_requests``.
-
-        Returns
-        -------
-        pandas.DataFrame or None
-            Columns that identify the recording and configuration, and the columns of
-            ``Results.compactions``. None if measurements were added without compactions.
-        """
-        if not self._compactions or len(self._compactions) < len(self._recording_numbers):
+    def _build_compactions(self) -> pd.DataFrame | None:
+        if len(self._compactions) < len(self._recording_numbers):
             return None
         counts = [len(rows.request) for rows in self._compactions]
-        which = np.repeat(self._recording_numbers, counts)
         rows = CompactionRows.concatenate(self._compactions)
-        token_limits = np.array(self._token_limits)
-        limits = np.array([limit for _, limit in self.configurations], np.float64)
+        of = np.repeat(np.arange(len(counts)), counts)
         return pd.DataFrame(
             {
-                "recording": _make_categorical([r["recording"] for r in self.recordings], which),
-                "cluster": _make_categorical([r["cluster"] for r in self.recordings], which),
-                "strategy": _make_categorical(
-                    [name for name, _ in self.configurations], rows.configuration
-                ),
-                "limit": limits[rows.configuration],
-                "budget": token_limits[
-                    np.repeat(np.arange(len(counts)), counts), rows.configuration
-                ],
+                **self._label(np.array(self._recording_numbers)[of], rows.configuration),
+                "budget": np.array(self._token_limits)[of, rows.configuration],
                 **rows.columns(),
             }
         )
 
 
-@dataclass
-class Results:
-    """Results of an evaluation. A notebook displays them as the leaderboard."""
+def sum_requests(requests: pd.DataFrame, scores: Iterable[Score]) -> pd.DataFrame:
+    """Sum the columns of a table of requests over each recording and configuration.
 
-    requests: pd.DataFrame
-    "one row per replayed request: recording, configuration, and the columns of each metric"
-    scores: tuple[Score, ...]
-    "scores of the leaderboard, in column order"
-    manifest: dict[str, Any]
-    "information to run the experiment again, such as ``spec``, ``recordings`` and ``versions``"
-    compaction_table: pd.DataFrame | None = field(default=None, kw_only=True, repr=False)
-    "table that ``compactions`` returns; None if the compactions are not known"
+    Nan is skipped, and the sum is nan if all values are nan. A sum in USD is nan if any of its values
+    is nan, because a partial bill would be misleading.
+
+    Parameters
+    ----------
+    requests : pandas.DataFrame
+        Table with one row per request.
+    scores : iterable of Score
+        Scores to compute from the sums.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Table with one row per recording and configuration: the sums and the scores.
+    """
+    scores = list(scores)
+    columns = [name for name in requests.columns if name not in (*_ID_COLUMNS, "request")]
+    groups = requests.groupby(_ID_COLUMNS, observed=True, sort=False)
+    sums = groups[columns].sum(min_count=1)
+    for name in _dollar_columns(scores) & {*columns}:
+        keys = [requests[key] for key in _ID_COLUMNS]
+        partial = requests[name].isna().groupby(keys, observed=True, sort=False).any()
+        sums[name] = sums[name].mask(partial)
+    sums.insert(0, "requests", groups.size())
+    found: dict[Any, Any] = dict(sums.items())
+    for score in scores:
+        if score.how == "max":
+            found[score.name] = groups[score.column].max()
+        else:
+            top, *bottom = (sums[column].to_numpy() for column in score.run_columns)
+            found[score.name] = score.compute(top, *(bottom or [top]))
+    # One new frame: pandas warns if a hundred columns are added one by one.
+    return pd.DataFrame(found).reset_index()
+
+
+class Results:
+    """Results of an evaluation. A notebook displays them as the leaderboard.
+
+    Tables of a saved run are read when they are needed. The leaderboard needs only some columns of
+    ``runs``, so it can be computed for results that are larger than memory.
+
+    Parameters
+    ----------
+    requests : pandas.DataFrame or StoredTable
+        Table with one row per replayed request.
+    scores : sequence of Score
+        Scores of the leaderboard, in column order.
+    manifest : dict
+        Information to run the experiment again, such as ``spec``, ``recordings`` and ``versions``.
+    runs : pandas.DataFrame or StoredTable, optional
+        Table with one row per recording and configuration. It is computed if left out.
+    compactions : pandas.DataFrame or StoredTable, optional
+        Table with one row per compaction. None if the compactions are not known.
+    """
+
+    def __init__(
+        self,
+        requests: Table,
+        scores: Iterable[Score],
+        manifest: dict[str, Any],
+        *,
+        runs: Table | None = None,
+        compactions: Table | None = None,
+    ) -> None:
+        self.scores, self.manifest = tuple(scores), manifest
+        self._request_table, self._run_table, self._compaction_table = requests, runs, compactions
 
     @classmethod
-    def from_builder(
-        cls, builder: ResultsBuilder, scores: Sequence[Score], manifest: Mapping[str, Any]
-    ) -> Results:
+    def from_builder(cls, builder: ResultsBuilder, described: Mapping[str, Any]) -> Results:
         """Create results from the collected measurements.
 
         Parameters
         ----------
         builder : ResultsBuilder
             Builder with the measurements of all recordings.
-        scores : sequence of Score
-            Scores of the leaderboard. A score is left out if one of its columns was not measured.
-        manifest : mapping
+        described : mapping
             Description of the experiment.
 
         Returns
@@ -237,24 +351,44 @@ class Results:
         Raises
         ------
         SpecError
-            If a score has the same name as a column with a different meaning, or if no recording
-            has a request.
+            If no recording has a request.
         """
-        for score in scores:
-            if score.name in builder.columns and (score.how, score.column) != ("sum", score.name):
-                what = f"score {score.name} and a column of a metric have the same name"
-                raise SpecError(f"{what}; rename the score or the column")
-        totals = {**builder.calls.manifest(), **builder.draws.manifest(builder.configurations)}
-        whole = {**manifest, **totals, "recordings": builder.recordings}
-        # Some scores, such as the cached share of tokens, need columns of two metrics.
-        had = {*builder.columns, ""}
-        measured = tuple(s for s in scores if s.column in had and s.per in had)
-        return cls(
-            builder.build_requests(),
-            measured,
-            whole | {"versions": library_versions()},
-            compaction_table=builder.build_compactions(),
-        )
+        requests, runs, compactions = builder.take_tables()
+        manifest = builder.manifest(described)
+        return cls(requests, builder.scores, manifest, runs=runs, compactions=compactions)
+
+    def __repr__(self) -> str:
+        """Return a short description with the number of recordings and configurations."""
+        recordings, configurations = self.recording_count, len(self.configurations)
+        return f"<Results of {recordings:,} recordings, {configurations:,} configurations>"
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """Table with one row per replayed request: recording, configuration, and columns of metrics."""
+        return _read_table(self._request_table)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """Table with one row per recording × strategy × limit.
+
+        It contains the sums of the columns of ``requests`` over the requests of the recording, and the
+        scores.
+        """
+        if self._run_table is None:
+            return sum_requests(self.requests, self.scores)
+        return _read_table(self._run_table)
+
+    def _read_runs(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return some columns of ``runs``, without reading the others from a stored table."""
+        if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
+            return self._run_table.read(columns)
+        return self.runs[list(columns)]
+
+    @property
+    def configurations(self) -> list[tuple[str, float]]:
+        """Strategy (as a string) and limit of each configuration, ordered as in ``runs``."""
+        had = self._read_runs(["strategy", "limit"]).drop_duplicates()
+        return [(str(name), float(limit)) for name, limit in had.itertuples(index=False)]
 
     @property
     def compactions(self) -> pd.DataFrame:
@@ -286,26 +420,19 @@ class Results:
             If the run was saved by a version of ctxlab that did not store compactions, or does not
             come from ``evaluate``.
         """
-        if self.compaction_table is None:
+        if self._compaction_table is None:
             raise SpecError(
-                "these results have no table of compactions: they were saved by an earlier version, "
-                "or the run asked a model; run ctxlab eval again with these recordings"
+                "these results have no table of compactions, because the run asked a model or the "
+                "file is missing; run ctxlab eval again with these recordings"
             )
-        return self.compaction_table
+        return self._compactions
 
     @cached_property
-    def runs(self) -> pd.DataFrame:
-        """Table with one row per recording × strategy × limit.
-
-        It contains the sums of the columns of ``requests`` over the requests of the recording, and the
-        scores.
-        """
-        columns = [c for c in self.requests.columns if c not in (*_ID_COLUMNS, "request")]
-        groups, frame = self._sum_groups(self.requests, _ID_COLUMNS, columns)
-        frame.insert(0, "requests", groups.size())
-        scores = {s.name: _compute_score(s, frame, groups, s.column) for s in self.scores}
-        # One new frame: pandas warns if a hundred columns are added one by one.
-        return pd.DataFrame(dict(frame.items()) | scores).reset_index()
+    def _compactions(self) -> pd.DataFrame:
+        labels = self._read_runs(["recording", "cluster", "strategy"]).dtypes.to_dict()
+        kinds = {"kind": pd.CategoricalDtype([*COMPACTION_KINDS])}
+        assert self._compaction_table is not None
+        return _read_table(self._compaction_table).astype({**labels, **kinds})
 
     def leaderboard(self, *, resamples: int = 2000, seed: int = 0) -> pd.DataFrame:
         """Aggregate the runs by strategy and limit, in the order of the experiment.
@@ -339,38 +466,42 @@ class Results:
         return {}
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
-        keys = ["limit", "strategy"]
-        numbers = self.runs.select_dtypes("number").columns.drop(["limit", "budget"])
-        groups, sums = self._sum_groups(self.runs, keys, list(numbers))
-        columns: dict[str, Any] = {"requests": sums["requests"]}
+        keys = self._read_runs(["limit", "strategy"])
+        groups = keys.groupby(["limit", "strategy"], observed=True, sort=False)
+        row = groups.ngroup().to_numpy()  # number of the configuration
+        configurations = groups.size().index
+        in_dollars = _dollar_columns(self.scores)
+
+        def group(column: str) -> Any:
+            return self._read_runs([column])[column].groupby(row)
+
+        def total(column: str) -> FloatArray:
+            values = group(column)
+            sums = values.sum(min_count=1)
+            if column in in_dollars:
+                sums = sums.mask(values.count() < values.size())
+            return np.asarray(sums)
+
+        requests = total("requests")
+        columns: dict[str, Any] = {"requests": requests}
         for score in self.scores:
-            columns[score.name] = _compute_score(score, sums, groups, score.name)
+            names = score.run_columns
+            if score.how == "max":
+                columns[score.name] = group(score.name).max().to_numpy()
+            else:
+                sums = [total(name) for name in names]
+                columns[score.name] = score.compute(sums[0], sums[-1])
             if score.interval:
-                parts = [self.cluster_sums(name, sums.index) for name in score.run_columns]
+                parts = [self.cluster_sums(name, configurations) for name in names]
                 low, high = ratio_interval(*parts, resamples=resamples, seed=seed)
                 columns[f"{score.name}_low"], columns[f"{score.name}_high"] = low, high
                 if draws := self.manifest.get("draws"):
-                    requests = dict(zip(sums.index, sums["requests"], strict=True))
-                    spread = score_spread(score, draws, requests)
-                    columns[f"{score.name}_sd"] = [spread.get(key, np.nan) for key in sums.index]
-        frame = pd.DataFrame(columns, sums.index).reset_index()
+                    sizes = dict(zip(configurations, requests, strict=True))
+                    spread = score_spread(score, draws, sizes)
+                    columns[f"{score.name}_sd"] = [spread.get(k, np.nan) for k in configurations]
+        frame = pd.DataFrame(columns, configurations).reset_index()
         frame.insert(0, "strategy", frame.pop("strategy").astype(str))
         return frame
-
-    def _sum_groups(
-        self, frame: pd.DataFrame, keys: list[str], columns: list[str]
-    ) -> tuple[Any, pd.DataFrame]:
-        """Group a data frame by keys, and sum columns within each group.
-
-        Nan is skipped, and the sum is nan if all values of a group are nan. A sum in USD is nan if
-        any of its values is nan, because a partial bill would be misleading.
-        """
-        groups = frame.groupby(keys, observed=True, sort=False)
-        sums = groups[columns].sum(min_count=1)
-        for name in {score.column for score in self.scores if score.unit == "USD"} & {*columns}:
-            parts = frame[name].isna().groupby([frame[k] for k in keys], observed=True, sort=False)
-            sums[name] = sums[name].mask(parts.any())
-        return groups, sums
 
     def cluster_sums(self, column: str, configurations: Iterable[tuple[float, str]]) -> FloatArray:
         """Sum a column of the runs by cluster and configuration.
@@ -388,7 +519,8 @@ class Results:
             Sum of the column in each cluster for each configuration.
         """
         keys = ["limit", "strategy"]
-        sums = self.runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
+        runs = self._read_runs(["cluster", *keys, column])
+        sums = runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
         return sums[list(configurations)].to_numpy(dtype=np.float64)
 
     def headline_sums(
@@ -411,9 +543,14 @@ class Results:
         return top, bottom
 
     @property
+    def recording_count(self) -> int:
+        """Number of recordings with at least one request."""
+        return int(self._read_runs(["recording"])["recording"].nunique())
+
+    @property
     def cluster_count(self) -> int:
         """Number of clusters. Intervals treat recordings of different clusters as independent."""
-        return int(self.requests["cluster"].nunique())
+        return int(self._read_runs(["cluster"])["cluster"].nunique())
 
     @property
     def far_cluster_count(self) -> int | None:
@@ -421,10 +558,10 @@ class Results:
 
         It is None if recall was not measured.
         """
-        if "far_arguments" not in self.requests:
+        if not any("far_arguments" in score.run_columns for score in self.scores):
             return None
-        used = self.requests.loc[self.requests["far_arguments"] > 0, "cluster"]
-        return int(used.nunique())
+        runs = self._read_runs(["cluster", "far_arguments"])
+        return int(runs.loc[runs["far_arguments"] > 0, "cluster"].nunique())
 
     def equals(self, other: Results) -> bool:
         """Check if other results have the same measurements, scores and manifest.
@@ -444,8 +581,8 @@ class Results:
         """
         mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
         same = self.scores == other.scores and mine == theirs
-        one, two = self.compaction_table, other.compaction_table
-        same = same and (one is None or two is None or one.equals(two))
+        if same and not (self._compaction_table is None or other._compaction_table is None):
+            same = self.compactions.equals(other.compactions)
         return same and self.requests.equals(other.requests)
 
     def save(self, folder: str | Path) -> Path:
@@ -481,13 +618,11 @@ class Results:
         folder : Path
             Folder to write to.
         """
-        self.requests.to_parquet(folder / "requests.parquet", index=False)
-        self.runs.to_parquet(folder / "runs.parquet", index=False)
-        if self.compaction_table is not None:
-            self.compaction_table.to_parquet(folder / "compactions.parquet", index=False)
-        scores = [vars(score) for score in self.scores]
-        text = dump_json({**self.manifest, "scores": scores})
-        (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+        _write_table(self._request_table, folder / REQUESTS_FILE)
+        _write_table(self.runs if self._run_table is None else self._run_table, folder / RUNS_FILE)
+        if self._compaction_table is not None:
+            _write_table(self._compaction_table, folder / COMPACTIONS_FILE)
+        write_manifest(folder, self.manifest, self.scores)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -511,12 +646,40 @@ class Results:
         folder = Path(folder)
         try:
             manifest = parse_json((folder / MANIFEST_FILE).read_bytes())
-            requests = pd.read_parquet(folder / "requests.parquet")
             scores = tuple(Score(**score) for score in manifest.pop("scores"))
-            compactions = _read_compactions(folder / "compactions.parquet", requests)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ReadError(folder, None, f"not a saved evaluation: {error}") from None
-        return cls(requests, scores, manifest, compaction_table=compactions)
+        return cls.from_folder(folder, scores, manifest)
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, scores: Iterable[Score], manifest: dict[str, Any]
+    ) -> Results:
+        """Create results whose tables are read from the files of a run when they are needed.
+
+        Parameters
+        ----------
+        folder : Path
+            Folder of the run.
+        scores : iterable of Score
+            Scores of the leaderboard.
+        manifest : dict
+            Manifest of the run.
+
+        Returns
+        -------
+        Results
+            Results of the run.
+
+        Raises
+        ------
+        ReadError
+            If a table is missing or malformed.
+        """
+        requests, runs = StoredTable(folder / REQUESTS_FILE), StoredTable(folder / RUNS_FILE)
+        file = folder / COMPACTIONS_FILE
+        compactions = StoredTable(file) if file.is_file() else None
+        return cls(requests, scores, manifest, runs=runs, compactions=compactions)
 
     @property
     def model_note(self) -> str:
@@ -545,6 +708,22 @@ class Results:
         bound = "Off-policy replay. Recall is availability, an upper bound on what is used."
         note = f"{self.verdict()} {bound} {self.model_note}"
         return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any], scores: Iterable[Score]) -> None:
+    """Write the manifest of a run into an existing folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    manifest : mapping
+        Manifest of the results.
+    scores : iterable of Score
+        Scores of the leaderboard.
+    """
+    text = dump_json({**manifest, "scores": [vars(score) for score in scores]})
+    (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -597,28 +776,20 @@ def _move_all_or_none(moves: Sequence[tuple[Path, Path]]) -> None:
         raise
 
 
-def _make_categorical(names: Sequence[str], rows: np.ndarray[Any, Any]) -> pd.Categorical[str]:
-    """Create a categorical with ``names[i]`` for each ``i`` in ``rows``; categories are the names."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    codes = np.array([places[name] for name in names])
-    return pd.Categorical.from_codes(codes[rows].tolist(), pd.Index(list(places)))
+def _read_table(table: Table) -> pd.DataFrame:
+    return table.read() if isinstance(table, StoredTable) else table
 
 
-def _read_compactions(file: Path, requests: pd.DataFrame) -> pd.DataFrame | None:
-    """Read the table of compactions; None if an earlier version of ctxlab saved the run without it."""
-    if not file.is_file():
-        return None
-    table = pd.read_parquet(file)
-    # A table without rows loses its categories in the file.
-    types = {name: requests[name].dtype for name in ("recording", "cluster", "strategy")}
-    return table.astype({**types, "kind": pd.CategoricalDtype([*COMPACTION_KINDS])})
+def _write_table(table: Table, path: Path) -> None:
+    if isinstance(table, StoredTable):
+        table.copy_to(path)
+    else:
+        with TableWriter(path) as writer:
+            writer.write(table)
 
 
-def _compute_score(score: Score, sums: pd.DataFrame, groups: Any, max_column: str) -> Any:
-    if score.how == "max":
-        return groups[max_column].max()
-    columns = [sums[name].to_numpy() for name in score.run_columns]
-    return score.compute(columns[0], columns[-1])
+def _dollar_columns(scores: Iterable[Score]) -> set[str]:
+    return {score.column for score in scores if score.unit == "USD"}
 
 
 def library_versions() -> dict[str, str]:

@@ -236,7 +236,7 @@ def measure_survival(
         grid = replace(grid, client=client or default_client())
         workers = 1
     planter = make_planter(n, kinds, depths, seed)
-    table = ResultsBuilder(grid.columns, grid.configurations)
+    table = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None
@@ -255,7 +255,7 @@ def measure_survival(
         raise SpecError(f"no canary could be planted: {why}")
     told = {"canaries": {**vars(planter), "left_out": left_out}}
     manifest = grid.manifest(data, table.recordings) | told
-    results = Results.from_builder(table, grid.scores, manifest)
+    results = Results.from_builder(table, manifest)
     return SurvivalResults(_concat_frames(frames), results, tuple(left_out))
 
 

@@ -351,7 +351,6 @@ def test_it_shows_itself_with_its_verdict_and_its_limits() -> None:
 
 
 def test_a_score_that_hides_a_column_is_refused() -> None:
-    table = ResultsBuilder(["seen", "asked"], [("full()", 0.5)])
     ratio = Score("seen", "share", "share", "ratio", "seen", "asked")
     with pytest.raises(SpecError, match="score seen and a column of a metric have the same name"):
-        Results.from_builder(table, [ratio], {})
+        ResultsBuilder(["seen", "asked"], [("full()", 0.5)], [ratio])

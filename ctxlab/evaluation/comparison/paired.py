@@ -154,8 +154,7 @@ def _split_by_fact(results: Results, by: str | None) -> Iterator[tuple[str, pd.D
 def _configuration_pairs(
     results: Results, strategies: Sequence[StrategyLike]
 ) -> list[tuple[Configuration, Configuration]]:
-    had = results.requests[["strategy", "limit"]].drop_duplicates()
-    there = [Configuration(str(s), float(x)) for s, x in had.itertuples(index=False)]
+    there = [Configuration(*each) for each in results.configurations]
     limits = list(dict.fromkeys(each.limit for each in there))
     names = dict.fromkeys(each.strategy for each in there)
     chosen = [_parse_choice(choice, there) for choice in strategies] or [(n, None) for n in names]

@@ -233,7 +233,7 @@ def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
 
 def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
     """Return the caption: the size of the data and notes on how to read the plot."""
-    recordings = results.requests["recording"].nunique()
+    recordings = results.recording_count
     requests = int(board["requests"].max())
     clusters = results.cluster_count
     text = f"{recordings:,} recordings in {clusters:,} clusters, {requests:,} requests."

@@ -374,7 +374,8 @@ class ProbingPlan(ABC, Generic[ResultsT]):
         """
         if client is None or max_cost is not None:
             client = build_cost_limited_client(max_cost, client=client)
-        table, answers = ResultsBuilder(self.columns, self.grid.configurations), list[Row]()
+        table = ResultsBuilder(self.columns, self.grid.configurations, self.scores)
+        answers: list[Row] = []
         work = self._ask_recordings(recordings, client, table, answers)
         with add_cache_hint(client), closing(work):
             for _ in track(work, "questions answered", total, progress):
@@ -383,8 +384,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
             raise SpecError(self.explain_nothing(table.recordings))
         manifest = self.grid.manifest(data, table.recordings) | {self.results.kind: self.settings}
         del manifest["spec"]["metrics"]  # Without it, the spec can be run with default metrics.
-        found = Results.from_builder(table, self.scores, manifest)
-        return self.results(found.requests, found.scores, found.manifest, pd.DataFrame(answers))
+        return self.results(Results.from_builder(table, manifest), pd.DataFrame(answers))
 
     def _ask_recordings(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Self
@@ -24,19 +23,28 @@ _KINDS = {
 _EVALUATION = ("evaluation", "ctxlab.Results.load")
 
 
-@dataclass(repr=False)
 class AnsweredResults(Results):
     """Base class of results that include the answers of a model.
 
     There is one subclass for each kind of run, such as question answering.
+
+    Parameters
+    ----------
+    results : Results
+        Measurements and scores.
+    answers : pandas.DataFrame
+        Table with one row per combination of question, strategy, limit and replicate.
     """
 
-    answers: pd.DataFrame
-    "one row per combination of question, strategy, limit and replicate"
     kind: ClassVar[str]
     "key in the manifest that identifies the kind of run and contains its settings"
     note: ClassVar[str]
     "advice on reading the leaderboard, printed below it in a notebook"
+
+    def __init__(self, results: Results, answers: pd.DataFrame) -> None:
+        tables = {"runs": results._run_table, "compactions": results._compaction_table}
+        super().__init__(results._request_table, results.scores, results.manifest, **tables)
+        self.answers = answers
 
     def equals(self, other: Results) -> bool:
         """Check if other results have the same answers, measurements, scores and manifest.
@@ -97,7 +105,7 @@ class AnsweredResults(Results):
             answers = pd.read_parquet(Path(folder) / "answers.parquet")
         except (OSError, ValueError) as error:
             raise ReadError(folder, None, f"not a saved {expected}: {error}") from None
-        return cls(saved.requests, saved.scores, saved.manifest, answers)
+        return cls(saved, answers)
 
     def __repr__(self) -> str:
         """Return a short description with the model and the number of answers."""
@@ -208,7 +216,7 @@ class NextActionResults(AnsweredResults):
         """
         heads = {"a": "strategy", "limit_a": "limit"}
         wanted = [*heads, "difference", "low", "high"]
-        names = list(dict.fromkeys(self.requests["strategy"].astype(str)))
+        names = list(dict.fromkeys(name for name, _ in self.configurations))
         others = [name for name in names if name != FULL_HISTORY] if FULL_HISTORY in names else []
         compared = (compare_strategies(self, name, FULL_HISTORY, scores=score) for name in others)
         found = [each.table[wanted] for each in compared]
