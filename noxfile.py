@@ -107,7 +107,7 @@ def full(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare speed and memory with other packages in one run, and print the ratios."""
+    """Compare speed and memory with other packages in one run; ``--json FILE`` stores the figures."""
     session.install(".[bench]")
     session.run("python", "tests/bench", *session.posargs)
 
