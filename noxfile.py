@@ -113,6 +113,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def scaling(session: nox.Session) -> None:
+    """Measure how time and memory grow with recordings and configurations, in about an hour."""
+    session.install(".[bench]")
+    session.run("python", "tests/bench", "scaling", *session.posargs)
+
+
+@nox.session
 def datasets(session: nox.Session) -> None:
     """Generate the bundled recordings; ``-- --check`` only compares them byte for byte."""
     session.install(".")

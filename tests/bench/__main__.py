@@ -9,6 +9,8 @@ data.
 ``--json FILE`` and ``--markdown FILE`` store the run with facts about the machine.
 ``python tests/bench --compare OLD.json NEW.json`` compares two stored runs; the exit status is 1 if a
 bar that the old run met is missed in the new run.
+
+``python tests/bench scaling --help`` describes a longer run, which measures how time and memory grow.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import linear
 import process
 import replay
 import report
+import scaling
 import workspace
 from machine import current_load, describe_machine
 from table import Group, Line, show
@@ -75,6 +78,8 @@ GROUPS: dict[str, tuple[str, Group]] = {
 def main(arguments: list[str] | None = None) -> int:
     """Run the named groups of measurements, or all, or compare two runs; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["scaling"]:
+        return scaling.main(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="python tests/bench",
         description=__doc__,
