@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from ctxlab.evaluation.fingerprint import recording_digest
+from ctxlab.formats import load
+from ctxlab.messages.validation import is_valid
+from ctxlab.strategies import parse_strategy
+
 BENCH = Path(__file__).parent / "bench"
 MACHINE = {
     "cpu": "C",
@@ -215,3 +220,29 @@ def test_the_facts_of_a_machine_name_no_host_and_no_folder() -> None:
     assert machine.platform.node() not in text
     assert str(BENCH.parents[1]) not in text
     assert str(Path.home()) not in text
+
+
+def test_the_configurations_of_the_scaling_are_different_strategies() -> None:
+    texts = import_module("scaling").strategies(200)
+    assert len({repr(parse_strategy(text)) for text in texts}) == 200
+
+
+def test_written_conversations_are_valid_different_and_always_the_same(tmp_path: Path) -> None:
+    synthetic = import_module("synthetic")
+    for name in ("one", "two"):
+        synthetic.write_conversations(tmp_path / name, 3, 24)
+    one, two = (list(load(tmp_path / name)) for name in ("one", "two"))
+    assert [each.messages for each in one] == [each.messages for each in two]
+    assert len({recording_digest(each) for each in one}) == 3
+    assert [len(each.messages) for each in one] == [24, 24, 24]
+    assert all(is_valid(each.messages) for each in one)
+
+
+def test_the_exponent_of_a_linear_series_is_one() -> None:
+    rounds = [{"cpu_seconds": 2.0, "peak_mb": 5.0}], [{"cpu_seconds": 20.0, "peak_mb": 5.0}]
+    points = [
+        {"series": "messages", "size": size, "rounds": each}
+        for size, each in zip((10, 100), rounds, strict=True)
+    ]
+    found = import_module("scaling").exponents(points, "messages")
+    assert found == pytest.approx({"time": 1.0, "memory": 0.0})
