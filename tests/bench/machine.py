@@ -25,7 +25,8 @@ def describe_machine() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": count_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "os": f"{platform.system()} {platform.release()}",
+        # Without the name of the build, which may be that of a host or of a company.
+        "os": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": {name: _version(name) for name in PACKAGES},
         "commit": _commit(),
