@@ -107,9 +107,16 @@ def full(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Compare speed and memory with other packages in one run, and print the ratios."""
+    """Compare speed and memory with other packages in one run; ``--json FILE`` stores the figures."""
     session.install(".[bench]")
     session.run("python", "tests/bench", *session.posargs)
+
+
+@nox.session
+def scaling(session: nox.Session) -> None:
+    """Measure how time and memory grow with recordings and configurations, in about an hour."""
+    session.install(".[bench]")
+    session.run("python", "tests/bench", "scaling", *session.posargs)
 
 
 @nox.session

@@ -17,6 +17,7 @@ from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.profiles import UNCALIBRATED
 
 _MODEL = "claude-opus-4-5"
+_UNIT = "of billed"
 _SETS = ("claude-code-entireio", "pi-mono")
 
 
@@ -33,17 +34,18 @@ def claude(quick: bool) -> Iterator[Line]:
     found = calibrate(recordings, _MODEL)
     sessions = f"{found.profile.sessions} sessions, {found.profile.requests:,} requests"
     yield Line("calibrated: median of |counted - billed| / billed", sessions,
-               found.profile.error, at_most=0.03)  # fmt: skip
+               [found.profile.error], at_most=0.03, unit=_UNIT)  # fmt: skip
     calm = [each.error for each in found.sessions if not each.unsaid]
     yield Line("  median, only sessions without unlogged changes",
-               f"{len(calm)} sessions", float(np.median(calm)))  # fmt: skip
+               f"{len(calm)} sessions", [float(np.median(calm))], unit=_UNIT)  # fmt: skip
     raw = TokenCounter(_MODEL, UNCALIBRATED)
-    yield Line("  90 % of the requests are within", sessions, found.profile.error_90)
+    yield Line("  90 % of the requests are within", sessions, [found.profile.error_90], unit=_UNIT)
 
     def uncalibrated(message: Message) -> int:
         return raw.count_message(message) + raw.count_reasoning(message)
 
-    yield Line("o200k uncalibrated, reasoning included", sessions, _off(recordings, uncalibrated))
+    yield Line("o200k uncalibrated, reasoning included", sessions,
+               [_off(recordings, uncalibrated)], unit=_UNIT)  # fmt: skip
     if quick:
         return
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise the import uses the network
@@ -52,7 +54,8 @@ def claude(quick: bool) -> Iterator[Line]:
     def by_litellm(message: Message) -> int:
         return int(litellm.token_counter(model=_MODEL, messages=[message.to_dict()]))
 
-    yield Line("litellm.token_counter, message by message", sessions, _off(recordings, by_litellm))
+    yield Line("litellm.token_counter, message by message", sessions,
+               [_off(recordings, by_litellm)], unit=_UNIT)  # fmt: skip
 
 
 def _off(recordings: Sequence[Recording], count: Callable[[Message], int]) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from synthetic import conversation
-from table import Line, alternate, ratio
+from table import Line, alternate, ratios
 
 from ctxlab.sessions.jsonl.store import JsonlStore
 
@@ -36,10 +36,10 @@ def lengths(quick: bool) -> Iterator[Line]:
         for what, ask in _asked().items():
             short, other = alternate(runs, *(partial(ask, store) for store in stores.values()))
             figures = f"{median(other) * 1e3:.2f} ms / {median(short) * 1e3:.2f} ms"
-            yield Line(f"{what}: {long:,} messages over 100", figures, ratio(other, short), 2.0)
+            yield Line(f"{what}: {long:,} messages over 100", figures, ratios(other, short), 2.0)
         small, large = (_peak(Path(folder, str(length))) for length in stores)
         figures = f"{large / 1e3:,.0f} kB / {small / 1e3:,.0f} kB"
-        yield Line(f"memory of open: {long:,} messages over 100", figures, large / small, 2.0)
+        yield Line(f"memory of open: {long:,} messages over 100", figures, [large / small], 2.0)
 
 
 def _fill(store: JsonlStore, length: int) -> None:

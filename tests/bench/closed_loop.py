@@ -9,7 +9,7 @@ from time import perf_counter
 from linear import Ready
 from replay import corpora, forget
 from synthetic import conversation
-from table import Line, alternate, ratio
+from table import Line, alternate, ratios
 
 from ctxlab.evaluation.closed_loop import RefetchIndex, replay_closed_loop
 from ctxlab.evaluation.experiment import evaluate
@@ -39,7 +39,7 @@ def loops(quick: bool) -> Iterator[Line]:
         run(False)()
         open_loop, closed_loop = alternate(1 if quick else 5, run(False), run(True))
         figures = f"{median(closed_loop):.3f} s / open loop {median(open_loop):.3f} s"
-        yield Line(f"{name}: default grid", figures, ratio(closed_loop, open_loop), 2.5)
+        yield Line(f"{name}: default grid", figures, ratios(closed_loop, open_loop), 2.5)
     middle, long = (3000, 10_000) if quick else (10_000, 30_000)
     yield Line(f"closed loop alone, 32k, a request: at {middle:,}, {long:,}", "last / first")
     ready = [Ready(conversation(n)) for n in (middle, long)]
@@ -47,7 +47,7 @@ def loops(quick: bool) -> Iterator[Line]:
         rounds = [[_seconds(each, text) for each in ready] for _ in range(1 if quick else 3)]
         short, whole = zip(*rounds, strict=True)
         figures = f"{median(short):,.1f}, {median(whole):,.1f} µs"
-        yield Line(text, figures, ratio(whole, short), 1.5)
+        yield Line(text, figures, ratios(whole, short), 1.5)
 
 
 def _seconds(ready: Ready, text: str) -> float:

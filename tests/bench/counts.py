@@ -36,7 +36,7 @@ def exact(quick: bool) -> Iterator[Line]:
         if counted != found:
             wrong.append(f"{where}: {counted:,} instead of {found:,}")
     yield Line(f"{' + '.join(every)}: {requests:,} requests", f"{tokens:,} tokens")
-    yield Line("wrong token counts", f"{len(wrong)} of {requests:,}", len(wrong), at_most=0)
+    yield Line("wrong token counts", f"of {requests:,}", [len(wrong)], at_most=0, unit="requests")
     for each in wrong[:5]:
         yield Line(f"  {each}", "")
 

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from replay import LIMIT, forget
 from synthetic import conversation
-from table import Line, alternate, ratio
+from table import Line, alternate, ratios
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.messages.types import Message, Recording
@@ -48,7 +48,8 @@ def every(quick: bool = False) -> list[str]:
 def replays(quick: bool) -> Iterator[Line]:
     """Measure a window including counting, then only the replay of each strategy."""
     middle, long = (6000, 20_000) if quick else (20_000, 60_000)
-    recordings = {n: conversation(n) for n in (1000, 3000, middle, long)}
+    longest = 20_000 if quick else 100_000
+    recordings = {n: conversation(n) for n in (1000, 3000, longest)}
 
     def window(n: int) -> Callable[[], object]:
         def step() -> None:
@@ -60,13 +61,14 @@ def replays(quick: bool) -> Iterator[Line]:
     window(1000)()
     short, third = alternate(3 if quick else 9, window(1000), window(3000))
     figures = f"{median(third):.3f} s / {median(short):.3f} s"
-    yield Line("window 32k, counted: 3,000 messages over 1,000", figures, ratio(third, short), 3.6)
-    third, whole = alternate(1 if quick else 3, window(3000), window(long))
-    at = {3000: third, long: whole}
-    yield _a_message(f"window 32k, counted, a message: {long:,} over 3,000", at)
+    yield Line("window 32k, counted: 3,000 messages over 1,000", figures, ratios(third, short), 3.6)
+    third, whole = alternate(1 if quick else 3, window(3000), window(longest))
+    at = {3000: third, longest: whole}
+    yield _a_message(f"window 32k, counted, a message: {longest:,} over 3,000", at)
+    recordings.clear()
 
     # At these lengths all windows are full, and so are the 20,000 tokens of user messages in Codex.
-    ready = {n: Ready(recordings[n]) for n in (middle, long)}
+    ready = {n: Ready(conversation(n)) for n in (middle, long)}
     gc.freeze()  # collect only objects that the replays create
     yield Line(f"replay alone, 32k, a message: at {middle:,}, {long:,}", "last / first")
     for text in every(quick):
@@ -79,7 +81,7 @@ def _a_message(what: str, seconds: dict[int, list[float]]) -> Line:
     micro = {n: [1e6 * s / n for s in taken] for n, taken in seconds.items()}
     *_, short, long = micro.values()
     figures = ", ".join(f"{median(taken):,.1f}" for taken in micro.values())
-    return Line(what, f"{figures} µs", ratio(long, short), 1.5)
+    return Line(what, f"{figures} µs", ratios(long, short), 1.5)
 
 
 class Ready:

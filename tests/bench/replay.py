@@ -12,7 +12,7 @@ from statistics import median
 
 from peers import Peer, peers
 from synthetic import conversation
-from table import Line, alternate, ratio
+from table import Line, alternate, ratios
 
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.experiment import evaluate
@@ -27,14 +27,15 @@ from ctxlab.tokens.encodings import load_encoding
 
 LIMIT = 32_000
 _ROOT = Path(__file__).parents[2]
-_REAL = ("claude-code-entireio", "mini-swe-agent")
+LONG, SHORT = "claude-code-entireio", "mini-swe-agent"
+"""Data sets of real recordings: one of long messages, and one of short messages."""
 _SETUP = ("ctxlab.tokens.encodings", "ctxlab.tokens.models")  # independent of recordings
 _Cache = type(load_encoding)
 
 
 def corpora() -> dict[str, list[Recording]]:
     """Return the recordings by data set: real recordings, or bundled ones if there are none."""
-    real = {name: recordings for name in _REAL if (recordings := corpus(name))}
+    real = {name: recordings for name in (LONG, SHORT) if (recordings := corpus(name))}
     if real:
         return real
     bundled = sorted((_ROOT / "datasets").glob("*/*.jsonl"))
@@ -65,20 +66,19 @@ def floor(messages: Sequence[Message]) -> Callable[[], int]:
 def grid(quick: bool) -> Iterator[Line]:
     """Bars 1 and 7: time the default grid on the recordings of ``corpora``, loaded in advance.
 
-    The bar applies to the first data set only. Recordings with many short messages take longer in
-    relation to their floor, because there is more work per token. The second data set shows how much.
+    The bar of the time applies to long messages. Recordings with many short messages take longer in
+    relation to their floor, because there is more work per token. Bundled recordings have no bar.
     """
     configurations = len(DEFAULT_LINEUP) * len(DEFAULT_LIMITS)
-    yield Line("configurations, all metrics", f"{configurations}", configurations, at_least=24)
-    bar: float | None = 2.0
-    for name, recordings in corpora().items():
-        yield from _grid(name, recordings, bar, quick)
-        bar = None
-    if bar:
-        yield Line("the default grid", "no recordings: set CTXLAB_DATA")
+    yield Line("configurations, all metrics", "", [configurations], at_least=24, unit="cells")
+    every = corpora()
+    for name, recordings in every.items():
+        yield from _grid(name, recordings, quick)
+    if LONG not in every:
+        yield Line("no bars, because there are no real recordings: set CTXLAB_DATA")
 
 
-def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool) -> Iterator[Line]:
+def _grid(name: str, recordings: list[Recording], quick: bool) -> Iterator[Line]:
     messages = list(chain.from_iterable(r.messages for r in recordings))
     once = floor(messages)
     yield Line(f"{name}: {len(messages):,} messages", f"{once():,} tokens")
@@ -88,6 +88,8 @@ def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool
 
     run(1)  # load data that a process loads once, such as the vocabulary and the prices
     cores = default_worker_count()
+    bar = 2.0 if name == LONG else None
+    speed_up = 1.6 if cores > 1 and name in (LONG, SHORT) else None
 
     def beside() -> None:
         for _ in map_parallel(lambda _: once(), range(cores), cores):
@@ -95,14 +97,15 @@ def _grid(name: str, recordings: list[Recording], bar: float | None, quick: bool
 
     steps = (once, lambda: run(None), lambda: run(1), beside)
     floors, default, alone, together = alternate(2 if quick else 9, *steps, before=forget)
-    yield _against(f"default settings, first time ({cores} processes)", default, floors, bar)
-    yield _against("one process, first time", alone, floors)
+    yield _against(f"{name}: {cores} processes, first time", default, floors, bar)
+    yield _against(f"{name}: one process, first time", alone, floors)
     figures = f"{median(alone):.3f} s / {median(default):.3f} s"
-    yield Line(f"one process / {cores} processes (bar 7: 1.6)", figures, ratio(alone, default))
+    yield Line(f"{name}: one process over {cores} processes", figures, ratios(alone, default),
+               at_least=speed_up)  # fmt: skip
     # The maximum speed-up on this machine: cores may share hardware or be used by other processes.
     figures = f"{cores} × {median(floors):.3f} s / {median(together):.3f} s"
-    gain = cores * ratio(floors, together)
-    yield Line(f"speed-up of the floor with {cores} processes", figures, gain)
+    gain = [cores * each for each in ratios(floors, together)]
+    yield Line(f"{name}: speed-up of the floor with {cores} processes", figures, gain)
 
 
 def window(quick: bool) -> Iterator[Line]:
@@ -134,7 +137,7 @@ def window(quick: bool) -> Iterator[Line]:
         scaled = [seconds * len(turns) / len(some) for seconds in theirs]
         bar = next((bar for key, bar in bars.items() if key in name), None)
         figures = f"{median(scaled):,.1f} s / {median(ours):.3f} s"
-        yield Line(name, figures, ratio(scaled, ours), at_least=bar)
+        yield Line(name, figures, ratios(scaled, ours), at_least=bar)
 
 
 def _each(peer: Peer, turns: Sequence[int]) -> None:
@@ -146,7 +149,7 @@ def _against(
     what: str, of: Sequence[float], floors: Sequence[float], bar: float | None = None
 ) -> Line:
     figures = f"{median(of):.3f} s / floor {median(floors):.3f} s"
-    return Line(what, figures, ratio(of, floors), at_most=bar)
+    return Line(what, figures, ratios(of, floors), at_most=bar)
 
 
 def forget() -> None:

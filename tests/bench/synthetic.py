@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
+from ctxlab.formats import native
 from ctxlab.messages.types import Message, Recording, ToolCall
 
 _WORDS = """
@@ -30,10 +32,24 @@ _LINES = (
     "from {a}.{b} import {a}, {b}  # see {path}",
 )
 
+_PER_FILE = 1000
+
 
 def conversation(length: int, seed: int = 0) -> Recording:
     """Return a recording of ``length`` messages that are valid for a provider."""
     return Recording(f"synthetic-{length}-{seed}", tuple(_messages(length, Random(seed))))
+
+
+def write_conversations(folder: Path, count: int, length: int) -> None:
+    """Write conversations with the seeds 0, 1, … to a folder, one after the other.
+
+    A file has at most 1,000 of them. Only one conversation is in memory at a time.
+    """
+    folder.mkdir(parents=True)
+    for start in range(0, count, _PER_FILE):
+        with (folder / f"{start:06}.jsonl").open("w", encoding="utf-8") as out:
+            for seed in range(start, min(start + _PER_FILE, count)):
+                out.write(native.dumps(conversation(length, seed)))
 
 
 def _messages(length: int, random: Random) -> Iterator[Message]:

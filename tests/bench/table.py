@@ -1,21 +1,40 @@
-"""Measure, compare and print: each line of the table shows figures, their ratio, and its bar."""
+"""Measure, and print lines: the figures, the median and the spread of a measured value, and its bar."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
 from typing import NamedTuple
 
+RATIO = "×"
+"""Unit of a ratio of two measurements."""
+
+_LEAST_FOR_QUARTILES = 5
+
 
 class Line(NamedTuple):
-    """One line of the table; the bar is the maximum or minimum of the ratio, if there is one."""
+    """One line of the table; the bar is the maximum or minimum of the median, if there is one."""
 
     what: str
-    figures: str
-    ratio: float | None = None
+    "name of the measurement; names with values are unique within a group"
+    figures: str = ""
+    "what the value is computed from, as text"
+    values: Sequence[float] = ()
+    "the value in each round; none if the line is only a remark"
     at_most: float | None = None
     at_least: float | None = None
+    unit: str = RATIO
+
+    @property
+    def median(self) -> float | None:
+        """Median over the rounds; None if nothing was measured."""
+        return median(self.values) if self.values else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Interquartile range of at least five rounds, or range of fewer; None of a single round."""
+        return spread(self.values)
 
     @property
     def bar(self) -> str:
@@ -25,13 +44,14 @@ class Line(NamedTuple):
         return "" if self.at_least is None else f"≥ {self.at_least:g}"
 
     @property
-    def holds(self) -> bool | None:
-        """True if the ratio is within the bar; None if there is no ratio or no bar."""
-        if self.ratio is None or not self.bar:
+    def met(self) -> bool | None:
+        """True if the median is within the bar; None if there is no value or no bar."""
+        middle = self.median
+        if middle is None or not self.bar:
             return None
-        if self.at_most is not None and self.ratio > self.at_most:
+        if self.at_most is not None and middle > self.at_most:
             return False
-        return self.at_least is None or self.ratio >= self.at_least
+        return self.at_least is None or middle >= self.at_least
 
 
 Group = Callable[[bool], Iterable[Line]]
@@ -55,23 +75,46 @@ def alternate(
     return seconds
 
 
-def ratio(of: Sequence[float], over: Sequence[float]) -> float:
-    """Return the median of the ratios of measurements from the same round."""
-    return median(a / b for a, b in zip(of, over, strict=True))
+def ratios(of: Sequence[float], over: Sequence[float]) -> list[float]:
+    """Return the ratio of the two measurements of each round."""
+    return [a / b for a, b in zip(of, over, strict=True)]
 
 
-def show(title: str, lines: Iterable[Line]) -> bool:
-    """Print a group line by line; return True if all ratios are within their bars."""
+def spread(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interquartile range of at least five values, or the range of fewer.
+
+    One value has no spread: None.
+    """
+    if len(values) < 2:
+        return None
+    if len(values) < _LEAST_FOR_QUARTILES:
+        return min(values), max(values)
+    low, _, high = quantiles(values, method="inclusive")
+    return low, high
+
+
+def show(title: str, lines: Iterable[Line]) -> list[Line]:
+    """Print a group line by line, and return its lines. Two lines with values need different names."""
     print(f"\n{title}", flush=True)
-    fine = True
+    shown: list[Line] = []
     for line in lines:
-        number = "" if line.ratio is None else _short(line.ratio)
-        verdict = {None: "", True: "ok", False: "missed"}[line.holds]
-        row = f"  {line.what:<58}  {line.figures:<46}  {number:>7}  {line.bar:>7}  {verdict}"
-        print(row.rstrip(), flush=True)
-        fine = fine and line.holds is not False
-    return fine
+        if line.values and any(line.what == each.what and each.values for each in shown):
+            raise ValueError(f"two lines of a group have the name {line.what!r}")
+        verdict = {None: "", True: "met", False: "missed"}[line.met]
+        value = f"{show_number(line.median)} {line.unit}" if line.values else ""
+        row = f"  {line.what:<66}  {line.figures:<42}  {value:>11}  {show_spread(line.spread):>13}"
+        print(f"{row}  {line.bar:>7}  {verdict}".rstrip(), flush=True)
+        shown.append(line)
+    return shown
 
 
-def _short(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+def show_number(number: float | None) -> str:
+    """Format a number with three significant digits; None gives an empty text."""
+    if number is None:
+        return ""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def show_spread(found: Sequence[float] | None) -> str:
+    """Format a spread, such as ``1.02–1.1``."""
+    return "–".join(map(show_number, found)) if found else ""

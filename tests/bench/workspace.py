@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from synthetic import conversation
-from table import Line, alternate
+from table import Line, alternate, ratios
 
 from ctxlab.sessions.sqlite.store import SqliteStore
 
@@ -40,14 +40,14 @@ def lengths(quick: bool) -> Iterator[Line]:
             yield Line(
                 f"{what}: {long:,} messages over 100",
                 f"{median(other) * 1e3:.2f} ms / {median(short) * 1e3:.2f} ms",
-                median(other) / median(short),
+                ratios(other, short),
                 at_most=2.0,
             )
         for store in stores.values():
             store.close()
         small, large = (_peak(Path(folder, str(length))) for length in stores)
         figures = f"{large / 1e3:,.0f} kB / {small / 1e3:,.0f} kB"
-        yield Line(f"memory of open: {long:,} messages over 100", figures, large / small, 2.0)
+        yield Line(f"memory of open: {long:,} messages over 100", figures, [large / small], 2.0)
 
 
 def _fill(store: SqliteStore, length: int) -> None:
