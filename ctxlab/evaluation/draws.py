@@ -40,10 +40,14 @@ def average_draws(figures: Figures, traces: Sequence[Trace]) -> dict[str, FloatA
     if (counts == 1).all():
         return dict(figures)
     first = np.cumsum(counts) - counts
-    return {
-        name: np.add.reduceat(rows, first, axis=0) / counts[:, None]
-        for name, rows in figures.items()
-    }
+    several = np.flatnonzero(counts > 1)
+    drawn = np.concatenate([np.arange(first[i], first[i] + counts[i]) for i in several])
+    starts, divisors = np.cumsum(counts[several]) - counts[several], counts[several, None]
+    found = {}
+    for name, rows in figures.items():
+        found[name] = rows[first]
+        found[name][several] = np.add.reduceat(rows[drawn], starts, axis=0) / divisors
+    return found
 
 
 def sum_draws(figures: Figures, traces: Sequence[Trace], scores: Iterable[Score]) -> DrawSums:

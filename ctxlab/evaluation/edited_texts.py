@@ -9,11 +9,14 @@ line is searched once, for all configurations of a recording.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 
 from ctxlab.evaluation.references import NeedIndex
 from ctxlab.messages.entities import Entity
 from ctxlab.messages.source_lines import message_segments, searchable_text
 from ctxlab.messages.types import Message
+
+_ROW = itemgetter(0)
 
 AGGREGATE = -1
 """Position of a text that stands for several messages or none, such as a summary."""
@@ -141,9 +144,13 @@ class EditedTexts:
             entity = self.needs.entities[number]
             places, first = self._offsets(entity, line), len(self.mentions)
             bare: list[tuple[int, str]] = []
-            for source, row in self.needs.entity_lines(number).items():
-                if not source.tool and source.text not in line:
-                    continue  # excludes most sources fast
+            lines = self.needs.entity_lines(number)
+            # These tests are fast and exclude most sources.
+            near = [each for text, found in lines.by_text.items() if text in line for each in found]
+            near += [
+                each for tool, found in lines.by_tool.items() if tool in line for each in found
+            ]
+            for row, source in sorted(near, key=_ROW):
                 if any(source.held_in(line, at, entity.text) for at in places):
                     first = row
                     break

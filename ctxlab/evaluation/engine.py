@@ -398,6 +398,14 @@ class Trace:
         """Trace itself, followed by the replays of the same configuration with other seeds."""
         return [self, *self.other_draws]
 
+    @cached_property
+    def verbatim_in_forks(self) -> dict[int, list[int]]:
+        """Positions of the unchanged messages in each of the ``forked_requests``, by request number."""
+        return {
+            request: [e.start for e in entries if e.is_verbatim and not e.is_aggregate]
+            for request, entries in self.forked_requests.items()
+        }
+
     def add_request(self, sent: Context, prepared: PreparedRecording) -> None:
         """Measure the next request.
 
@@ -408,16 +416,17 @@ class Trace:
         prepared : PreparedRecording
             Recording that is replayed.
         """
+        entries = sent.entries
         self.tokens.append(sent.tokens + self.budget.fixed)
-        self.message_counts.append(len(sent.entries))
+        self.message_counts.append(len(entries))
         self.unchanged_prefix_tokens.append(sent.unchanged_tokens)
         self.system_prompt_tokens.append(sent.system_tokens)
-        self.last_message_tokens.append(sent.entries[-1].tokens if sent.entries else 0)
+        self.last_message_tokens.append(entries[-1].tokens if entries else 0)
         if sent is not self.context:
-            entries = sent.entries.copy() if sent.is_persistent else sent.entries
-            self.forked_requests[self.context.request_index] = entries
+            kept = entries.copy() if sent.is_persistent else entries
+            self.forked_requests[self.context.request_index] = kept
         if prepared.valid and not sent.maybe_invalid:
-            self.violation_counts.append(not _starts_validly(sent.entries, prepared.provider))
+            self.violation_counts.append(not _starts_validly(entries, prepared.provider))
         else:
             self.violation_counts.append(len(find_violations(sent.messages, prepared.provider)))
 
@@ -460,7 +469,8 @@ def replay_trace(
     trace.preview_entries = [[] for _ in prepared.probes]
     trace.preview_ledgers = [Ledger(prepared.history) for _ in prepared.probes]
     for position, time in zip(prepared.request_positions, prepared.request_times, strict=True):
-        _preview_probes(prepared, trace)
+        if prepared.probes:
+            _preview_probes(prepared, trace)
         context.advance(position)
         context.set_time(time)
         sent = apply_strategy(strategy, context, prepared.recording.id)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ctxlab._utils.garbage import pause_garbage_collection
 from ctxlab._utils.humanize import parse_limit
 from ctxlab.errors import SpecError, redact_urls, require_known
 from ctxlab.evaluation.draws import average_draws, sum_draws
@@ -170,7 +171,8 @@ class ExperimentGrid:
         ReplayOutcome
             Measurements of each configuration and request.
         """
-        return self.measure_traces(*self.replay_recording(recording))
+        with pause_garbage_collection():  # a tenth of the time for recordings of short messages
+            return self.measure_traces(*self.replay_recording(recording))
 
     def prepare_recording(self, recording: Recording) -> PreparedRecording:
         """Prepare a recording for replay: count its tokens as ``model_choice`` specifies.

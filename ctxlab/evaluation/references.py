@@ -81,6 +81,15 @@ class Need(NamedTuple):
     "number of tokens between the last mention and the use"
 
 
+class EntityLines(NamedTuple):
+    """Lines that mention one entity, each with its mention (an index into ``NeedIndex.mentions``)."""
+
+    by_text: dict[str, list[tuple[int, SourceLine]]]
+    "lines by their text, in order of the mentions"
+    by_tool: dict[str, list[tuple[int, SourceLine]]]
+    "those that are a whole argument of a tool call, by the name of the tool"
+
+
 class NeedIndex:
     """All needs of a recording, as arrays with one element per need.
 
@@ -371,8 +380,9 @@ class NeedIndex:
             Indices into ``entities`` of the entities that were found.
         """
         if candidates is None:
-            words = (*ascii_words(text), b"")
-            candidates = [n for word in words for n in self._entities_by_word.get(word, ())]
+            index = self._entities_by_word
+            words = ascii_words(text) & self._indexed_words
+            candidates = [n for word in (*words, b"") for n in index.get(word, ())]
         entities = ((n, self.entities[n]) for n in candidates)
         # The substring test is fast and excludes most candidates.
         return frozenset(
@@ -386,6 +396,10 @@ class NeedIndex:
             word = max(ascii_words(entity.text), key=len, default=b"")
             index.setdefault(word, []).append(number)
         return index
+
+    @cached_property
+    def _indexed_words(self) -> frozenset[bytes]:
+        return frozenset(self._entities_by_word) - {b""}
 
     def needed(self, position: int) -> list[tuple[int, str]]:
         """Return the entities that a recorded model call uses and that were mentioned before.
@@ -434,7 +448,7 @@ class NeedIndex:
     def _numbers(self) -> dict[str, int]:
         return {e.text: i for i, e in enumerate(self.entities[: self.needed_entities])}
 
-    def source_lines(self, row: int) -> tuple[SourceLine, ...]:
+    def source_lines(self, row: int) -> Sequence[SourceLine]:
         """Return the lines of one message that mention an entity.
 
         Parameters
@@ -444,22 +458,22 @@ class NeedIndex:
 
         Returns
         -------
-        tuple of SourceLine
-            Distinct lines, in order.
+        list of SourceLine
+            Lines, in order.
         """
         if row not in self._source_lines:
             entity = self.entities[self.mention_entity[row]]
             segments = self._texts[self.mentions[row]].segments
             lines = find_source_lines(segments, entity.text, partial(self.find_offset, entity))
-            self._source_lines[row] = tuple(dict.fromkeys(lines))
+            self._source_lines[row] = list(lines)
         return self._source_lines[row]
 
     @cached_property
-    def _source_lines(self) -> dict[int, tuple[SourceLine, ...]]:
+    def _source_lines(self) -> dict[int, list[SourceLine]]:
         return {}
 
-    def entity_lines(self, number: int) -> Mapping[SourceLine, int]:
-        """Return the distinct lines that mention an entity, with the first mention of each.
+    def entity_lines(self, number: int) -> EntityLines:
+        """Return the lines that mention an entity.
 
         Parameters
         ----------
@@ -468,19 +482,20 @@ class NeedIndex:
 
         Returns
         -------
-        mapping of SourceLine to int
-            Index into ``mentions`` by line, in order of the mentions.
+        EntityLines
+            Lines with the mention of each.
         """
         if number not in self._entity_lines:
-            found: dict[SourceLine, int] = {}
+            found = self._entity_lines[number] = EntityLines({}, {})
             for row in range(*self.mention_offsets[number : number + 2].tolist()):
                 for line in self.source_lines(row):
-                    found.setdefault(line, row)
-            self._entity_lines[number] = found
+                    found.by_text.setdefault(line.text, []).append((row, line))
+                    if tool := line.tool:
+                        found.by_tool.setdefault(tool, []).append((row, line))
         return self._entity_lines[number]
 
     @cached_property
-    def _entity_lines(self) -> dict[int, dict[SourceLine, int]]:
+    def _entity_lines(self) -> dict[int, EntityLines]:
         return {}
 
     @cached_property

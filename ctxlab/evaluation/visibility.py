@@ -10,7 +10,7 @@ entity, and requests that were built on a copy of the context, are examined sepa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -72,16 +72,12 @@ def measure_need_visibility(needs: NeedIndex, traces: Sequence[Trace]) -> NeedVi
     similar = (first_unseen(np.maximum(needs.similar_row, 0)) > needs.request) & has_similar
     pointer = np.zeros_like(seen)
     marks = _Marks(held, seen, similar, pointer)
-    forks: dict[int, dict[int, Sequence[Entry]]] = {}
     for row, trace in enumerate(replays):
         index.mark_fetchable(pointer[row], trace)
         for entry in trace.context.edited_entries:
             if entry.is_aggregate:
                 index.mark_summary_entities(marks.of_trace(row), entry)
-        for request, entries in trace.forked_requests.items():
-            forks.setdefault(request, {})[row] = entries
-    for request, entries_by_trace in forks.items():
-        index.mark_forked_requests(marks, request, entries_by_trace)
+    index.mark_forked_requests(marks, replays)
     return NeedVisibility(
         seen[order], (pointer & ~seen)[order], held[order], (similar & ~seen)[order]
     )
@@ -194,37 +190,79 @@ class _TraceMarker:
         since, until = (self.request_offsets[min(r, last)] for r in (entry.since, entry.until))
         return slice(since, until)
 
-    def mark_forked_requests(
-        self, marks: _Marks, request: int, forks: Mapping[int, Sequence[Entry]]
-    ) -> None:
-        """Set the marks of one request in the traces that built it on a copy of the context (a fork).
+    def mark_forked_requests(self, marks: _Marks, traces: Sequence[Trace]) -> None:
+        """Set the marks of the requests that were built on a copy of the context (a fork).
 
-        ``forks`` contains the entries of the request by row of the trace in ``marks``.
+        The rows of ``marks`` are the traces.
         """
-        here = slice(self.request_offsets[request], self.request_offsets[request + 1])
-        if here.start == here.stop:
+        forked = [row for row, trace in enumerate(traces) if trace.forked_requests]
+        if not forked:
             return
-        verbatim, pointer = np.zeros((2, len(self.needs.history), len(forks)), dtype=bool)
-        edited: list[tuple[int, Entry]] = []
-        for at, (trace, entries) in enumerate(forks.items()):
-            verbatim[[e.start for e in entries if e.is_verbatim and not e.is_aggregate], at] = True
-            texts = [e for e in entries if not e.is_verbatim or e.is_aggregate]
-            edited += [(trace, entry) for entry in texts]
-            for entry in texts:
-                if entry.form.fetchable:
-                    pointer[entry.start : entry.stop, at] = True
-        traces, needs = list(forks), self.needs
-        own = _Mentions.up_to(needs, needs.last_mention_row[here])
-        similar = _Mentions.up_to(needs, needs.similar_row[here])
-        marks.held[traces, here] = marks.seen[traces, here] = own.any_mention(verbatim)
-        marks.pointer[traces, here] = own.any_mention(pointer) if pointer.any() else False
-        marks.similar[traces, here] = similar.any_mention(verbatim)
-        if edited:
-            rows = _ForkRows.of(needs, here)
-            for trace, entry in edited:
-                kept = self._entities_in(entry)
-                if kept and not kept.isdisjoint(rows.entities):
-                    self._mark_edited_entry(marks.of_trace(trace), rows, entry, kept)
+        needs = self.needs
+        sizes = needs.last_mention_row + 1 - needs.mention_offsets[needs.entity]
+        mentions = np.bincount(needs.request, sizes, len(needs.request_positions))
+        cells = (mentions.astype(np.int64) + len(needs.history)) * len(forked)
+        # Many requests at once, because a call of numpy takes longer than its work for one request.
+        for block in _split_blocks(cells, _MAX_CELLS):
+            edited = self._mark_verbatim(marks, block, forked, [traces[row] for row in forked])
+            for request, entries in edited.items():
+                here = slice(self.request_offsets[request], self.request_offsets[request + 1])
+                rows = _ForkRows.of(needs, here)
+                for trace, entry in entries:
+                    kept = self._entities_in(entry)
+                    if kept and not kept.isdisjoint(rows.entities):
+                        self._mark_edited_entry(marks.of_trace(trace), rows, entry, kept)
+
+    def _mark_verbatim(
+        self, marks: _Marks, block: range, rows: Sequence[int], traces: Sequence[Trace]
+    ) -> dict[int, list[tuple[int, Entry]]]:
+        """Set the marks of forks of a block of requests, as far as messages of the history decide.
+
+        ``traces`` are the traces with these rows. Return the other entries of the forks by request,
+        each with the row of its trace.
+        """
+        needs, messages, columns = self.needs, len(self.needs.history), len(rows)
+        is_fork = np.zeros((len(block), columns), dtype=bool)
+        starts: list[int] = []
+        counts: list[int] = []
+        bases: list[int] = []
+        edited: dict[int, list[tuple[int, Entry]]] = {}
+        pointed: list[tuple[int, int, Entry]] = []
+        for number, request in enumerate(block):
+            if self.request_offsets[request] == self.request_offsets[request + 1]:
+                continue
+            for column, (row, trace) in enumerate(zip(rows, traces, strict=True)):
+                entries = trace.forked_requests.get(request)
+                if entries is None:
+                    continue
+                is_fork[number, column] = True
+                there = trace.verbatim_in_forks[request]
+                starts += there
+                counts.append(len(there))
+                bases.append(number * messages * columns + column)
+                if len(there) < len(entries):
+                    texts = [e for e in entries if not e.is_verbatim or e.is_aggregate]
+                    edited.setdefault(request, []).extend([(row, entry) for entry in texts])
+                    pointed += [(number, column, e) for e in texts if e.form.fetchable]
+        here = slice(self.request_offsets[block.start], self.request_offsets[block.stop])
+        if not counts:
+            return edited
+        number_of_need = needs.request[here] - block.start
+        chosen = is_fork[number_of_need].T
+        own = _Mentions.up_to(needs, needs.last_mention_row[here], number_of_need * messages)
+        similar = _Mentions.up_to(needs, needs.similar_row[here], number_of_need * messages)
+        verbatim, pointer = np.zeros((2, len(block) * messages, columns), dtype=bool)
+        cells = np.array(starts, dtype=np.int64) * columns + np.repeat(bases, counts)
+        verbatim.reshape(-1)[cells] = True
+        for number, column, entry in pointed:
+            first = number * messages
+            pointer[first + entry.start : first + entry.stop, column] = True
+        seen = own.any_mention(verbatim)
+        shown = own.any_mention(pointer) if pointed else np.zeros_like(seen)
+        found = _Marks(seen, seen, similar.any_mention(verbatim), shown)
+        for old, new in zip(marks, found, strict=True):
+            old[rows, here] = np.where(chosen, new, old[rows, here])
+        return edited
 
     def _mark_edited_entry(
         self, marks: _Marks, rows: _ForkRows, entry: Entry, kept: frozenset[int]
@@ -255,8 +293,22 @@ class _TraceMarker:
         return row if row <= last and self.texts.mentions[row] == entry.start else None
 
 
+_MAX_CELLS = 1 << 22
+"maximum number of elements of an array for a block of requests with more than one request"
+
+
+def _split_blocks(cells: _Ints, most: int) -> Iterator[range]:
+    """Split requests into blocks with at most ``most`` cells, or with one request."""
+    before = np.cumsum(cells)
+    start = done = 0
+    while start < len(cells):
+        stop = max(int(np.searchsorted(before, done + most, side="right")), start + 1)
+        yield range(start, stop)
+        start, done = stop, int(before[stop - 1])
+
+
 class _Mentions(NamedTuple):
-    """Mentions before each need of one request, to look all of them up at once."""
+    """Mentions before each need of some requests, to look all of them up at once."""
 
     positions: _Ints
     "positions of the mentions of all needs, one group per need"
@@ -266,8 +318,11 @@ class _Mentions(NamedTuple):
     "for each need: True if its group is not empty"
 
     @classmethod
-    def up_to(cls, needs: NeedIndex, last_rows: _Ints) -> _Mentions:
-        """Collect the mentions up to the given rows; -1 stands for an empty group."""
+    def up_to(cls, needs: NeedIndex, last_rows: _Ints, shifts: _Ints) -> _Mentions:
+        """Collect the mentions up to the given rows; -1 stands for an empty group.
+
+        ``shifts`` contains for each need a number that is added to the positions of its mentions.
+        """
         filled = last_rows >= 0
         last = last_rows[filled]
         first = needs.mention_offsets[needs.mention_entity[last]]
@@ -275,16 +330,16 @@ class _Mentions(NamedTuple):
         starts = np.cumsum(sizes) - sizes
         # The rows of all groups: those of one group follow each other, from its first row on.
         rows = np.arange(sizes.sum()) + np.repeat(first - starts, sizes)
-        return cls(needs.mentions[rows], starts, filled)
+        return cls(needs.mentions[rows] + np.repeat(shifts[filled], sizes), starts, filled)
 
     def any_mention(self, present: _Bools) -> _Bools:
         """Return whether one of the mentions of each need is at a position that is present.
 
-        ``present`` has the shape ``(positions, forks)``, and the result ``(forks, needs)``.
+        ``present`` has the shape ``(positions, traces)``, and the result ``(traces, needs)``.
         """
         found = np.zeros((len(self.filled), present.shape[1]), dtype=bool)
         if len(self.starts):
-            # Whole rows of forks are copied and combined, which is several times faster than
+            # Whole rows of traces are copied and combined, which is several times faster than
             # positions in the second dimension.
             there = present.take(self.positions, axis=0)
             found[self.filled] = np.logical_or.reduceat(there, self.starts, axis=0)

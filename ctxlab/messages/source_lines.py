@@ -49,21 +49,66 @@ class Segment(NamedTuple):
     "text of the content or the argument"
 
 
-class SourceLine(NamedTuple):
-    """A mention of an entity with the text around it, from which the held test is made."""
+class SourceLine:
+    """A mention of an entity with the text around it, from which the held test is made.
 
-    text: str
-    "line of the mention, shortened if it is long, without spaces at its ends"
-    offset: int
-    "offset of the entity in ``text``"
-    above: str = ""
-    "``text`` with the line before it; empty if there is none"
-    below: str = ""
-    "``text`` with the line after it; empty if there is none"
-    tool: str = ""
-    "name of the called tool if the line is a whole argument of a tool call, otherwise empty"
-    call_text: str = ""
-    "for such a line: names and values of the message's tool calls"
+    The neighbours of the line are found when they are asked for, because most lines need none.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Segments of the message.
+    segment : Segment
+        Segment with the mention.
+    at : int
+        Offset of the mention in the text of the segment.
+    entity : str
+        Text of the entity.
+    """
+
+    __slots__ = ("_segment", "_segments", "_start", "_stop", "offset", "text")
+
+    def __init__(self, segments: Sequence[Segment], segment: Segment, at: int, entity: str) -> None:
+        text = segment.text
+        start, stop = mention_span(text, at, entity)
+        line = text[start:stop]
+        begun = line.lstrip()
+        self.text = begun.rstrip()
+        "line of the mention, shortened if it is long, without spaces at its ends"
+        self.offset = at - start - (len(line) - len(begun))
+        "offset of the entity in ``text``"
+        self._segments, self._segment = segments, segment
+        self._start, self._stop = start, stop
+
+    @property
+    def above(self) -> str:
+        """``text`` with the line before it; empty if there is none."""
+        start, text = self._start, self._segment.text
+        if not start or text[start - 1] != "\n":
+            return ""
+        top = max(start - 1 - MAX_LINE_CHARS, 0)
+        return text[max(text.rfind("\n", top, start - 1) + 1, top) : self._stop].strip()
+
+    @property
+    def below(self) -> str:
+        """``text`` with the line after it; empty if there is none."""
+        stop, text = self._stop, self._segment.text
+        if not text.startswith("\n", stop):
+            return ""
+        bottom = stop + 1 + MAX_LINE_CHARS
+        end = text.find("\n", stop + 1, bottom)
+        return text[self._start : bottom if end < 0 else end].strip()
+
+    @property
+    def tool(self) -> str:
+        """Name of the called tool if the line is a whole argument of a tool call, otherwise empty."""
+        tool, text = self._segment
+        return tool if tool and text.strip() == self.text else ""
+
+    @property
+    def call_text(self) -> str:
+        """Names and values of the tool calls of the message."""
+        return "\n".join(f"{name} {value}" for name, value in self._segments if name)
 
     def held_in(self, text: str, at: int, entity: str) -> bool:
         """Return whether a mention of the entity in another text shows this line.
@@ -225,32 +270,12 @@ def find_source_lines(
     SourceLine
         One per mention, in order.
     """
-    for tool, text in segments:
+    for segment in segments:
+        text = segment.text
         at = find(text, 0)
         while at >= 0:
-            yield _source_line(segments, tool, text, at, entity)
+            yield SourceLine(segments, segment, at, entity)
             at = find(text, at + len(entity))
-
-
-def _source_line(
-    segments: Sequence[Segment], tool: str, text: str, at: int, entity: str
-) -> SourceLine:
-    start, stop = mention_span(text, at, entity)
-    line = text[start:stop]
-    shown = line.strip()
-    offset = at - start - (len(line) - len(line.lstrip()))
-    above = below = ""
-    if start and text[start - 1] == "\n":
-        top = max(start - 1 - MAX_LINE_CHARS, 0)
-        above = text[max(text.rfind("\n", top, start - 1) + 1, top) : stop].strip()
-    if text.startswith("\n", stop):
-        bottom = stop + 1 + MAX_LINE_CHARS
-        end = text.find("\n", stop + 1, bottom)
-        below = text[start : bottom if end < 0 else end].strip()
-    if tool and text.strip() == shown:
-        calls = "\n".join(f"{name} {value}" for name, value in segments if name)
-        return SourceLine(shown, offset, above, below, tool, calls)
-    return SourceLine(shown, offset, above, below)
 
 
 def mention_span(text: str, at: int, entity: str) -> tuple[int, int]:

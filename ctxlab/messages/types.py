@@ -8,6 +8,7 @@ them. The types contain only recorded data. The state of context management is k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -25,6 +26,22 @@ CLEARED_RESULT_TEXT = "[Old tool result content cleared]"
 
 ContentPart: TypeAlias = dict[str, Any]
 """One part of a message's content in OpenAI's format, such as ``{"type": "text", "text": "hi"}``."""
+
+
+# Leaves of longer arguments are not cached, because the cache keeps them in memory.
+_MAX_CACHED_CHARS = 20_000
+
+
+def _parse_arguments(arguments: str) -> Any:
+    try:
+        return parse_json(arguments) if arguments else {}
+    except ValueError:
+        return arguments
+
+
+@lru_cache(maxsize=2048)
+def _parse_leaves(arguments: str) -> tuple[tuple[str, Any], ...]:
+    return tuple(iter_leaves(_parse_arguments(arguments)))
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -46,10 +63,7 @@ class ToolCall(msgspec.Struct, frozen=True):
             The parsed value, usually a dict. An empty dict if the string is empty, and the string
             itself if it is not valid JSON.
         """
-        try:
-            return parse_json(self.arguments) if self.arguments else {}
-        except ValueError:
-            return self.arguments
+        return _parse_arguments(self.arguments)
 
     def argument_leaves(self) -> Iterator[tuple[str, Any]]:
         """Iterate over the leaf values of the arguments and their paths.
@@ -67,6 +81,8 @@ class ToolCall(msgspec.Struct, frozen=True):
         >>> list(ToolCall("c1", "read", '{"path": "a.py", "lines": [1, 9]}').argument_leaves())
         [('path', 'a.py'), ('lines[0]', 1), ('lines[1]', 9)]
         """
+        if len(self.arguments) <= _MAX_CACHED_CHARS:
+            return iter(_parse_leaves(self.arguments))
         return iter_leaves(self.parse_arguments())
 
     def to_dict(self) -> dict[str, Any]:

@@ -90,6 +90,8 @@ class TokenCounter:
         self._is_uncalibrated = self.profile == UNCALIBRATED
         self._encoding = load_encoding(self.encoding_name)
         self._count_cached = lru_cache(maxsize=8192)(self._count_uncached)
+        # A strategy counts a summary several times, for example when it extends the summary.
+        self._count_lines = lru_cache(maxsize=16)(self._count_each_line)
 
     def __repr__(self) -> str:
         """Return the model and the accuracy of the counter.
@@ -267,12 +269,13 @@ class TokenCounter:
         True
         """
         self._count_cached.cache_clear()
+        self._count_lines.cache_clear()
 
     def _count_raw(self, text: str) -> int:
         cached = len(text) <= _MAX_CACHED_CHARS
         return self._count_cached(text) if cached else self._count_uncached(text)
 
-    def _count_lines(self, text: str) -> int:
+    def _count_each_line(self, text: str) -> int:
         if self.encoding_name not in _LINE_ENCODINGS or len(text) > _MAX_CACHED_CHARS:
             return self._count_raw(text)
         *lines, last = _LINE_BREAK.split(text)

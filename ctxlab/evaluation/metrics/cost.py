@@ -253,8 +253,7 @@ def sum_reasoning(
     if trace.forked_requests:
         by_position = np.zeros(len(trace.context.history))
         by_position[places] = tokens
-        for request, entries in trace.forked_requests.items():
-            there = [entry.start for entry in entries if entry.is_verbatim]
+        for request, there in trace.verbatim_in_forks.items():
             sums[request] = by_position[there].sum()
     return sums
 

@@ -287,7 +287,13 @@ def count_written_names(needs: NeedIndex, traces: Sequence[Trace]) -> tuple[Floa
     texts = _WrittenTexts(needs)
     for row, trace in enumerate(replays):
         edited = ((entry.since, (entry,)) for entry in trace.context.edited_entries)
-        for request, entries in chain(edited, trace.forked_requests.items()):
+        verbatim = trace.verbatim_in_forks
+        forked = (
+            (request, entries)
+            for request, entries in trace.forked_requests.items()
+            if len(verbatim[request]) < len(entries)
+        )
+        for request, entries in chain(edited, forked):
             if request < requests:
                 count, soon = texts.count_names(entries, request)
                 written[row, request] += count

@@ -13,6 +13,12 @@ _DECISION_PATTERN = re.compile(
     r"|root cause|the (issue|problem|bug|cause|fix) is)\b",
     re.IGNORECASE,
 )
+# Quick check: _DECISION_PATTERN can match an ASCII text only if its lower-case form has one of these.
+_DECISION_WORDS = (
+    *("i'll", "i will", "let's", "we'll", "we should", "decide", "instead of", "rather than"),
+    *("turns out", "must", "need to", "root cause", "issue is", "problem is", "bug is", "cause is"),
+    "fix is",
+)
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
@@ -57,7 +63,10 @@ def single_line(text: str, max_chars: int) -> str:
     str
         The string on a single line, with an ellipsis if it was truncated.
     """
-    return clip_text(" ".join(text[: 8 * max_chars].split()), max_chars)
+    line = " ".join(text[: 2 * max_chars].split())  # usually enough
+    if len(line) <= max_chars < len(text):
+        line = " ".join(text[: 8 * max_chars].split())
+    return clip_text(line, max_chars)
 
 
 def find_decision(text: str) -> str:
@@ -78,8 +87,12 @@ def find_decision(text: str) -> str:
     >>> find_decision("The test fails. I'll fix the parser. Then I run it.")
     "I'll fix the parser."
     """
+    if text.isascii():
+        lower = text.lower()
+        if not any(word in lower for word in _DECISION_WORDS):
+            return ""  # most texts; the pattern is slow
     if not _DECISION_PATTERN.search(text):
-        return ""  # most texts; splitting them into sentences is slow
+        return ""  # most of the others; splitting them into sentences is slow
     return next(filter(_DECISION_PATTERN.search, _SENTENCE_BREAK.split(text)), "")
 
 

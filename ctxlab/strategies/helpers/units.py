@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import History
+from ctxlab.context.history import Entry, History
 
 
 class Units(NamedTuple):
@@ -27,6 +27,8 @@ class Units(NamedTuple):
     "index of the first entry of each unit, followed by the index after the last unit"
     tokens: list[int]
     "number of tokens of each unit"
+    entries: list[list[Entry]]
+    "entries of each unit"
     first: int
     "number of the first unit that may be dropped"
     stop: int
@@ -49,10 +51,9 @@ class Units(NamedTuple):
         Context
             Copy for one request, with the head, the chosen units and the newest unit.
         """
-        bounds, entries = self.bounds, context.entries
+        bounds, entries, units = self.bounds, context.entries, self.entries
         kept = entries[: bounds[self.first]]
-        for unit in sorted(chosen):
-            kept += entries[bounds[unit] : bounds[unit + 1]]
+        kept += chain.from_iterable([units[unit] for unit in sorted(chosen)])
         kept += entries[bounds[self.stop] :]
         tokens = context.available - self.room + sum([self.tokens[unit] for unit in chosen])
         return context.fork_selecting(kept, tokens)
@@ -76,21 +77,23 @@ def droppable_units(context: Context) -> Units | None:
         return None
     if context.version:
         cuts = (index for index in range(head + 1, tail) if context.is_safe_cut(index))
-        bounds, entries = [head, *cuts, tail], context.entries
-        tokens = [sum([e.tokens for e in entries[i:j]]) for i, j in pairwise(bounds)]
-        return Units(bounds, tokens, 0, len(tokens), sum(tokens) - context.excess)
-    bounds, tokens = _units_of_history(context.history)  # no edits, so an index is a position
+        bounds = [head, *cuts, tail]
+        entries = [context.entries[i:j] for i, j in pairwise(bounds)]
+        tokens = [sum([entry.tokens for entry in unit]) for unit in entries]
+        return Units(bounds, tokens, entries, 0, len(tokens), sum(tokens) - context.excess)
+    bounds, tokens, entries = _units_of_history(context.history)  # no edits: an index is a position
     before = context.history.tokens_before
     first, stop = bisect_left(bounds, head), bisect_left(bounds, tail)
-    return Units(bounds, tokens, first, stop, before[tail] - before[head] - context.excess)
+    return Units(bounds, tokens, entries, first, stop, before[tail] - before[head] - context.excess)
 
 
-_UNITS: WeakKeyDictionary[History, tuple[list[int], list[int]]] = WeakKeyDictionary()
+_HistoryUnits: TypeAlias = tuple[list[int], list[int], list[list[Entry]]]
+_UNITS: WeakKeyDictionary[History, _HistoryUnits] = WeakKeyDictionary()
 
 
-def _units_of_history(history: History) -> tuple[list[int], list[int]]:
-    """Return the first position of each unit, followed by the length, and the tokens of each unit."""
-    bounds, tokens = _UNITS.setdefault(history, ([0], []))
+def _units_of_history(history: History) -> _HistoryUnits:
+    """Return the first position of each unit, followed by the length, and its tokens and entries."""
+    bounds, tokens, entries = _UNITS.setdefault(history, ([0], [], []))
     known, length = bounds[-1], len(history)
     if known < length:  # a live conversation grew; new results may extend or join its last units
         starts, before = history.unit_starts, history.tokens_before
@@ -98,6 +101,8 @@ def _units_of_history(history: History) -> tuple[list[int], list[int]]:
         del bounds[bisect_left(bounds, first) :]
         bounds += [i for i in range(first, length) if starts[i] == i]
         bounds.append(length)
-        del tokens[bisect_left(bounds, first) :]
-        tokens += [before[j] - before[i] for i, j in pairwise(bounds[len(tokens) :])]
-    return bounds, tokens
+        del tokens[bisect_left(bounds, first) :], entries[bisect_left(bounds, first) :]
+        added = list(pairwise(bounds[len(tokens) :]))
+        tokens += [before[j] - before[i] for i, j in added]
+        entries += [history.entries[i:j] for i, j in added]
+    return bounds, tokens, entries
