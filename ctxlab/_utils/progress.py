@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import length_hint
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     import rich.progress
@@ -14,6 +15,40 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
 "Minimum number of seconds between two redraws of a progress bar."
+
+
+class Counted(Generic[_Item]):
+    """Iterator that counts the items it yields, and estimates their total number.
+
+    The estimate uses the ``__length_hint__`` of the iterator, which says how many items may be left.
+
+    >>> items = Counted([1, 2, 3])
+    >>> next(items), items.count, items.total
+    (1, 1, 3)
+    """
+
+    def __init__(self, items: Iterable[_Item]) -> None:
+        self._items = iter(items)
+        self.count = 0
+        self._finished = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> _Item:
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._finished = True
+            raise
+        self.count += 1
+        return item
+
+    @property
+    def total(self) -> int | None:
+        """Estimated number of items; None if unknown."""
+        left = 0 if self._finished else length_hint(self._items)
+        return self.count + left if left or self._finished else None
 
 
 def track(
@@ -47,7 +82,8 @@ def show_count(
         yield lambda completed, total: None
         return
     # auto_refresh would start a thread, which makes os.fork unsafe and slows down the main thread.
-    with _make_bar("MofNCompleteColumn", "TimeElapsedColumn", auto_refresh=False) as progress:
+    columns = ("MofNCompleteColumn", "TimeElapsedColumn", "TimeRemainingColumn")
+    with _make_bar(*columns, auto_refresh=False, rate=True) as progress:
         task, last_refresh = progress.add_task(description, total=None), 0.0
 
         def update(completed: int, total: int | None) -> None:
@@ -79,13 +115,23 @@ def track_bytes(
             yield chunk
 
 
-def _make_bar(*columns: str, auto_refresh: bool = True) -> rich.progress.Progress:
-    """Create a progress bar with a description, the bar, and the named columns of ``rich.progress``."""
+def _make_bar(
+    *columns: str, auto_refresh: bool = True, rate: bool = False
+) -> rich.progress.Progress:
+    """Create a progress bar with a description, the bar, and the named columns of ``rich.progress``.
+
+    If ``rate`` is True, the last column shows the number of items per second.
+    """
     import rich.console
     import rich.progress as kit
 
+    class RateColumn(kit.ProgressColumn):
+        def render(self, task: kit.Task) -> str:
+            return "" if task.speed is None else f"{task.speed:,.3g}/s"
+
     shown = [kit.TextColumn("{task.description}"), kit.BarColumn()]
     shown += [getattr(kit, name)() for name in columns]
+    shown += [RateColumn()] if rate else []
     console = rich.console.Console(stderr=True)
     return kit.Progress(*shown, console=console, transient=True, auto_refresh=auto_refresh)
 

@@ -6,7 +6,7 @@ released from memory.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from warnings import warn
 
-from ctxlab._utils.progress import show_count, track
+from ctxlab._utils.progress import Counted, show_count, track
 from ctxlab.errors import RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation.executors import Executor, choose_executor
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike, as_list
@@ -154,21 +154,23 @@ def evaluate(
     if grid.strategy_models:
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
-    total = len(recordings) if isinstance(recordings, Sequence) else None
     with add_cache_hint(grid.client):
         if folder is not None:
             store = PartStore(Path(folder).absolute(), grid, retry_failed)
             execute = choose_executor(workers, scheduler)
-            parts = _compute_parts(store, recordings, execute, share, total, progress)
+            parts = _compute_parts(store, recordings, execute, share, progress)
             try:
                 return _join_parts(store, parts, data, progress)
             except StrategyError:
                 store.remove_failures()  # the strategy is at fault, so the next run computes all anew
                 raise
         builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
-        found = map_parallel(grid.evaluate_recording, recordings, workers, _message_count)
-        for outcome in track(found, "recordings replayed", total, progress):
-            builder.add_outcome(outcome)
+        counted = recordings if isinstance(recordings, Sequence) else Counted(recordings)
+        found = map_parallel(grid.evaluate_recording, counted, workers, _message_count)
+        with show_count("recordings replayed", progress) as update:
+            for number, outcome in enumerate(found, start=1):
+                builder.add_outcome(outcome)
+                update(number, counted.total if isinstance(counted, Counted) else len(counted))
     return Results.from_builder(builder, grid.manifest(data, builder.recordings))
 
 
@@ -188,35 +190,41 @@ def _compute_parts(
     recordings: Iterable[Recording],
     execute: Executor,
     share: tuple[int, int],
-    total: int | None,
     progress: bool | None,
 ) -> list[_BucketParts]:
     """Compute the parts that are missing."""
     buckets: list[tuple[str, list[str | None]]] = []
     unsaved: defaultdict[str, list[Any]] = defaultdict(list)
+    waiting: Counter[str] = Counter()  # tasks of a bucket that are not computed yet
+    sizes: Counter[str] = Counter()  # recordings of these buckets
     done = elsewhere = 0
+    counted = Counted(recordings)
 
     def tasks() -> Iterator[PartTask]:
         nonlocal done, elsewhere
-        for number, bucket in enumerate(store.cut(recordings)):
+        for number, bucket in enumerate(store.cut(counted)):
             buckets.append((bucket.key, [each.source for each in bucket.recordings]))
             missing = store.find_missing(bucket)
             if not missing:
                 done += len(bucket.recordings)
             elif number % share[1] == share[0] - 1:
+                waiting[bucket.key] += len(missing)
+                sizes[bucket.key] += len(bucket.recordings)
                 yield from missing
             else:
                 elsewhere += 1
 
     with show_count("recordings replayed", progress) as update:
-        update(0, total)
+        update(0, counted.total)
         for computed in execute(store.compute, tasks()):
             if computed.unsaved is not None:
                 if not unsaved:
                     warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=4)
-                unsaved[computed.unsaved.folder.name].append(computed.unsaved)
-            done += computed.recordings
-            update(done, total)
+                unsaved[computed.bucket].append(computed.unsaved)
+            waiting[computed.bucket] -= 1
+            if not waiting[computed.bucket]:
+                done += sizes.pop(computed.bucket)
+            update(done, counted.total)
     if elsewhere and (absent := store.count_incomplete(key for key, _ in buckets)):
         raise RunIncomplete(absent, len(buckets))
     return [_BucketParts(key, sources, unsaved.get(key, [])) for key, sources in buckets]

@@ -50,6 +50,10 @@ PARTS_FOLDER = "parts"
 BUCKET_CHARS = 1_000_000
 """Characters of a bucket, about 250,000 tokens: a few seconds of work, and few files for long runs."""
 
+TASK_CHARS = 2_000_000
+"""Characters of a recording, about 500,000 tokens, from which its strategies are divided among tasks, so
+that it does not hold up the end of a run. Each task counts its tokens again, or finds them stored."""
+
 _PART_FILE = "part.json"
 _FIGURES_FILE, _COMPACTIONS_FILE = "figures.parquet", "compactions.parquet"
 _TEMPORARY = ".writing-"
@@ -65,6 +69,8 @@ class Bucket(NamedTuple):
     "hash of the recordings and of the models that count and price them"
     recordings: tuple[Recording, ...]
     "recordings, in the order of the run"
+    chars: int
+    "characters of all recordings"
 
 
 class PartTask(NamedTuple):
@@ -105,8 +111,8 @@ class _Part(NamedTuple):
 class ComputedPart(NamedTuple):
     """A part that was computed, and written if possible."""
 
-    recordings: int
-    "number of recordings"
+    bucket: str
+    "key of the bucket"
     unsaved: _Part | None = None
     "the part, if it could not be written; it is then only in memory"
     reason: str = ""
@@ -159,15 +165,15 @@ class PartStore:
             The next bucket.
         """
         held: list[Recording] = []
-        size = 0
+        chars = 0
         for recording in recordings:
             held.append(recording)
-            size += sum(map(count_message_chars, recording.messages))
-            if size >= BUCKET_CHARS:
-                yield Bucket(self._bucket_key(held), tuple(held))
-                held, size = [], 0
+            chars += sum(map(count_message_chars, recording.messages))
+            if chars >= BUCKET_CHARS:
+                yield Bucket(self._bucket_key(held), tuple(held), chars)
+                held, chars = [], 0
         if held:
-            yield Bucket(self._bucket_key(held), tuple(held))
+            yield Bucket(self._bucket_key(held), tuple(held), chars)
 
     def find_missing(self, bucket: Bucket) -> list[PartTask]:
         """Find what no part of a bucket contains yet. Damaged parts are removed.
@@ -180,7 +186,7 @@ class PartStore:
         Returns
         -------
         list of PartTask
-            Tasks that compute the missing configurations.
+            Tasks that compute the missing configurations; several for a long recording.
         """
         if self.retry_failed:
             for part in self._parts_of(bucket.key):
@@ -193,7 +199,13 @@ class PartStore:
             absent = tuple(n for n in names if self._cell_keys[n, limit] not in finished)
             if absent:
                 limits.setdefault(absent, []).append(limit)
-        return [PartTask(bucket, names, tuple(found)) for names, found in limits.items()]
+        pieces = 1 + bucket.chars // TASK_CHARS
+        tasks = []
+        for absent, found in limits.items():
+            size = -(-len(absent) // pieces)
+            groups = (absent[start : start + size] for start in range(0, len(absent), size))
+            tasks += [PartTask(bucket, group, tuple(found)) for group in groups]
+        return tasks
 
     def remove_failures(self) -> None:
         """Remove all parts with recordings whose evaluation failed."""
@@ -241,7 +253,7 @@ class PartStore:
         Returns
         -------
         ComputedPart
-            Number of recordings, and the measurements if the part could not be written.
+            Key of the bucket, and the measurements if the part could not be written.
         """
         chosen = tuple(s for s in self.grid.strategies if repr(s) in task.strategies)
         grid = replace(self.grid, strategies=chosen, limits=task.limits)
@@ -260,8 +272,8 @@ class PartStore:
         except OSError as error:
             cells = {cell: self._cell_keys[cell] for cell in grid.configurations}
             part = _Part(self.place / task.bucket.key, cells, [], found)
-            return ComputedPart(len(found), part, str(error))
-        return ComputedPart(len(found))
+            return ComputedPart(task.bucket.key, part, str(error))
+        return ComputedPart(task.bucket.key)
 
     def read(
         self, key: str, sources: Sequence[str | None], unsaved: Sequence[_Part] = ()

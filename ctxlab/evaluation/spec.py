@@ -226,7 +226,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         Returns
         -------
         iterator of Recording
-            Recordings that meet the conditions, or the sample drawn from them.
+            Recordings that meet the conditions, or the sample drawn from them. Its length hint is
+            estimated from the number of files that are left.
 
         Raises
         ------
@@ -235,6 +236,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         ReadError
             If a file cannot be read.
         """
+        report = LoadReport() if report is None else report
         found = load(
             self.paths,
             format=self.format,
@@ -247,7 +249,30 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             sample=self.sample,
             seed=self.seed,
         )
-        return _require_any(found)
+        return _LoadedRecordings(_require_any(found), report, self.sample)
+
+
+class _LoadedRecordings(Iterator[Recording]):
+    """Recordings of files, with an estimate of how many are left."""
+
+    def __init__(
+        self, recordings: Iterator[Recording], report: LoadReport, sample: int | None
+    ) -> None:
+        self._recordings, self._report, self._sample = recordings, report, sample
+        self._read = 0
+
+    def __next__(self) -> Recording:
+        recording = next(self._recordings)
+        self._read += 1
+        return recording
+
+    def __length_hint__(self) -> int:
+        if self._sample is not None:  # all files have been read when the first one is yielded
+            return max(self._sample - self._read, 0)
+        if not self._read:
+            return self._report.found
+        opened = len(self._report.files) + 1  # a file is reported when it has been read
+        return round(max(self._report.found - opened, 0) * self._read / opened)
 
 
 def read_spec(path: str | Path) -> Spec:

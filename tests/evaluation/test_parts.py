@@ -21,7 +21,7 @@ from ctxlab.errors import RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation import parts
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.parts import PARTS_FOLDER
-from ctxlab.messages.types import Message, Recording
+from ctxlab.messages.types import Message, Recording, count_message_chars
 
 RECORDINGS = tuple(a_recording(number) for number in range(6))
 FEW = ("full", "panic()")
@@ -106,6 +106,18 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path, file: str, damage: str
     assert evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, workers=1).equals(expected)
     after = list_parts(tmp_path)
     assert [part for part in before if after[part] != before[part]] == [path.parent]
+
+
+def test_the_strategies_of_a_long_recording_are_divided_among_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategies = ("full", "panic()", "sliding_window()", "random_drop()", "contents()")
+    (recording,) = RECORDINGS[:1]
+    expected = evaluate([recording], strategies, LIMITS)
+    chars = sum(map(count_message_chars, recording.messages))
+    monkeypatch.setattr(parts, "TASK_CHARS", chars // 2)  # 1 + 2 tasks
+    assert evaluate([recording], strategies, LIMITS, folder=tmp_path, workers=2).equals(expected)
+    assert len(list_parts(tmp_path)) == 3
 
 
 def test_a_recording_that_fails_is_listed_and_the_others_finish(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
+from operator import length_hint
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,15 @@ def test_the_bundled_experiment_is_well_written() -> None:
     spec = read_spec(bundled_path("evals/quickstart.toml"))
     assert spec.strategies == DEFAULT_LINEUP
     assert all(path.startswith("bundled:") for path in spec.data)
+
+
+def test_the_number_of_recordings_is_estimated_from_the_files_that_are_left(tmp_path: Path) -> None:
+    for number in range(4):
+        line = json.dumps({"messages": [{"role": "user", "content": f"hello {number}"}]})
+        (tmp_path / f"{number}.jsonl").write_text("\n".join([line] * 2), encoding="utf-8")
+    recordings = Spec(data=(str(tmp_path),)).recordings()
+    hints = [length_hint(recordings)]
+    hints += [length_hint(recordings) for _ in recordings]
+    assert hints[0] == 4
+    assert max(hints) <= 8
+    assert length_hint(recordings) == 0
