@@ -199,8 +199,8 @@ def folder_and_name(path: str) -> str | None:
     return f"{folder}/{name}" if slash and any(map(str.isalnum, folder)) else None
 
 
-def count_plain_characters(text: str) -> int:
-    """Count the letters and digits of a string that belong to no entity.
+def has_plain_characters(text: str, number: int) -> bool:
+    """Return whether a string has enough letters and digits that belong to no entity.
 
     A word counts only if no part of it is an entity. A list of names therefore contains none.
 
@@ -208,21 +208,28 @@ def count_plain_characters(text: str) -> int:
     ----------
     text : str
         String to search, such as a line.
+    number : int
+        Number of letters and digits that are enough.
 
     Returns
     -------
-    int
-        Number of letters and digits.
+    bool
+        True if there are at least ``number`` of them.
 
     Examples
     --------
-    >>> count_plain_characters("open src/io.py"), count_plain_characters("a_b.py, HAT136")
-    (4, 0)
+    >>> has_plain_characters("open src/io.py", 4), has_plain_characters("a_b.py, HAT136", 1)
+    (True, False)
     """
     if "://" in text:
         text = _URL.sub(" ", text)
-    plain = [chunk for chunk in _CHUNK.findall(text) if not _classify_chunk(chunk)]
-    return sum(map(str.isalnum, "".join(plain)))
+    for match in _CHUNK.finditer(text):  # one by one, because the first few words are often enough
+        chunk = match[0]
+        if not _classify_chunk(chunk):
+            number -= len(chunk) if chunk.isalnum() else sum(map(str.isalnum, chunk))
+        if number <= 0:
+            return True
+    return number <= 0
 
 
 def _split_runs(text: str) -> list[str]:

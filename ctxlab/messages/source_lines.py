@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeAlias
 from ctxlab.messages.entities import (
     Entity,
     contains_entity,
-    count_plain_characters,
     find_entities,
+    has_plain_characters,
 )
 from ctxlab.messages.types import Message
 
@@ -357,4 +357,4 @@ def is_informative(line: str, entity: str) -> bool:
     bool
         True if at least ``MIN_PLAIN_CHARS`` letters or digits belong to no entity.
     """
-    return count_plain_characters(line.replace(entity, _SOME_NAME)) >= MIN_PLAIN_CHARS
+    return has_plain_characters(line.replace(entity, _SOME_NAME), MIN_PLAIN_CHARS)

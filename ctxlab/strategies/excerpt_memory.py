@@ -227,7 +227,9 @@ def _replace_by(context: Context, head: int, start: int, text: str) -> None:
         if index >= head and context.entries[index].message.role != "system":
             continue
         if index + 1 < stop and not folded:
-            context.fold(index + 1, stop, Message("user", text))
+            context.fold(
+                index + 1, stop, Message("user", text), tokens=_count_message(context, text)
+            )
             context.report("excerpts")
             folded = True
         elif index + 1 < stop:
@@ -237,7 +239,8 @@ def _replace_by(context: Context, head: int, start: int, text: str) -> None:
 
 def _count_message(context: Context, text: str) -> int:
     """Return the number of tokens of a message with a text; 0 if there is no text to send."""
-    return context.history.counter.count_message(Message("user", text)) if text else 0
+    counter = context.history.counter
+    return counter.count_message(Message("user", text), by_line=True) if text else 0
 
 
 def _received(context: Context) -> Sequence[int]:

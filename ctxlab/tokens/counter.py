@@ -276,10 +276,10 @@ class TokenCounter:
         return self._count_cached(text) if cached else self._count_uncached(text)
 
     def _count_each_line(self, text: str) -> int:
-        if self.encoding_name not in _LINE_ENCODINGS or len(text) > _MAX_CACHED_CHARS:
+        if self.encoding_name not in _LINE_ENCODINGS:
             return self._count_raw(text)
         *lines, last = _LINE_BREAK.split(text)
-        count = self._count_cached
+        count = self._count_raw
         return sum([count(line + "\n") for line in lines]) + count(last)
 
     def _count_uncached(self, text: str) -> int:

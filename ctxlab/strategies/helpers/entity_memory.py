@@ -13,6 +13,7 @@ import posixpath
 import tomllib
 from collections.abc import Sequence
 from copy import copy
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -208,20 +209,23 @@ class EntityMemory:
         ndarray of float, shape (len(texts), len(FEATURES))
             Values in the order of ``FEATURES``.
         """
-        before, rows = self.history.tokens_before, []
-        for text in texts:
-            record = self.records[text]
-            age = max((tokens - before[record.mentions[0] + 1]) / 1000, _MIN_AGE)
-            rows.append(
-                (
-                    math.log1p(record.short_uses),
-                    math.log(age),
-                    record.by_assistant,
-                    math.log1p(record.crowd),
-                    "/" in text,
-                )
-            )
-        return np.array(rows, dtype=np.float64).reshape(len(rows), len(FEATURES))
+        rows = np.empty((len(texts), len(FEATURES)))
+        if texts:
+            records = map(self.records.__getitem__, texts)
+            mentions, by_assistant, short_uses, crowds = zip(*records, strict=True)
+            last, before = [each[0] for each in mentions], self.history.tokens_before
+            ages = {at: max((tokens - before[at + 1]) / 1000, _MIN_AGE) for at in set(last)}
+            logs = {at: math.log(age) for at, age in ages.items()}
+            # Not np.log: its last digit depends on the processor.
+            rows[:, 0] = list(map(_log1p, short_uses))
+            rows[:, 1] = [logs[at] for at in last]
+            rows[:, 2] = by_assistant
+            rows[:, 3] = list(map(_log1p, crowds))
+            rows[:, 4] = ["/" in text for text in texts]
+        return rows
+
+
+_log1p = lru_cache(maxsize=4096)(math.log1p)
 
 
 _MESSAGES: WeakKeyDictionary[History, dict[int, _MessageEntities]] = WeakKeyDictionary()

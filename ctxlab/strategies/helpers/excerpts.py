@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import groupby
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -48,27 +48,23 @@ _HEADING_TOKENS, _MIN_LINE_TOKENS = 3, 8
 _MAX_SAID_MESSAGES = 2000  # that are searched for what was said
 _FIT_PRECISION = 100  # the text may stay one part of this many below its maximum
 _BARE_SHARE = 0.25  # value of a line that only names the entity
-_FIRST_WIDE = "\u2e80"  # from here on, one character is about one token
+_WIDE = re.compile("[\u2e80-\U0010ffff]")  # about one token each
 _CALL = -1  # segment of a quote that shows a whole tool call
 
 
 class Quote(NamedTuple):
     """Part of a message: lines of its text, lines of an argument, or a whole tool call."""
 
-    position: int
-    "position of the message in the history"
-    segment: int
-    "index of the segment of the message; -1 for a whole tool call"
-    start: int
-    "offset of the first character in the segment; for a tool call, its index"
-    stop: int
-    "offset after the last character"
+    key: tuple[int, int, int, int]
+    """position of the message in the history; index of the segment of the message, or -1 for a whole
+    tool call; offset of the first character in the segment, or index of the tool call; and the offset
+    after the last character, or index after the tool call"""
     text: str
     "the quoted text"
     entities: frozenset[str]
-    "entities about which the text says something"
-    is_bare: bool = False
-    "True if the text contains little else than names"
+    "entities about which the text says something, beside the one for which it was found"
+    wide: int
+    "number of characters of which each is about one token"
 
 
 class _Section(NamedTuple):
@@ -77,6 +73,42 @@ class _Section(NamedTuple):
     heading: str
     entities: frozenset[str]
     call: ToolCall | None
+
+
+class _Group:
+    """Candidates from one part of a message, which share a heading."""
+
+    __slots__ = ("extra", "is_open", "left", "members", "section")
+
+    def __init__(self, section: _Section | None, extra: float, left: list[str]) -> None:
+        self.section = section
+        "None for whole tool calls, which have no heading"
+        self.extra = extra
+        "estimated tokens of the heading; 0 when it is chosen"
+        self.left = left
+        "likely entities of the heading that no chosen quote shows yet"
+        self.members: list[_Candidate] = []
+        self.is_open = False
+        "True if a member is chosen"
+
+
+class _Candidate:
+    """A quote that can be chosen, and what its value depends on."""
+
+    __slots__ = ("cost", "group", "is_bare", "is_done", "left", "quote", "rank", "value")
+
+    def __init__(self, quote: Quote, is_bare: bool) -> None:
+        self.quote, self.is_bare, self.is_done = quote, is_bare, False
+        self.group: _Group
+        "candidates with the same heading"
+        self.rank = 0
+        "number of candidates that precede it in the conversation"
+        self.left: list[str] = []
+        "likely entities that no chosen quote shows yet"
+        self.cost = 0.0
+        "estimated tokens without the heading"
+        self.value: float | None = None
+        "probability of use per token; None if it has changed since it was computed"
 
 
 class _Text(NamedTuple):
@@ -132,7 +164,7 @@ class _Composer:
         self.quotes = _QUOTES.setdefault(self.history, _QuoteCache(self.history))
         self.chars_per_token = self.quotes.chars_per_token(positions)
         self.covered: set[str] = set()
-        self.sizes: dict[str, float] = {}
+        self.headings: dict[tuple[int, int], str] = {}
 
     def compose(self, tokens: int, said_share: float) -> _Text:
         room = tokens - self.count(EXCERPTS_HEADER)
@@ -143,7 +175,7 @@ class _Composer:
             said = said[: len(said) // 2]
         if not said:
             longest = _Text("", 0)
-        candidates, chosen = self._choose(), list[Quote]()
+        candidates, chosen = self._choose(), list[_Candidate]()
         while longest.tokens <= tokens:  # the tokens of a quote are estimates: add until too long
             fitting, fit = longest, len(chosen)
             if not fit or _is_much(tokens - fitting.tokens, tokens):
@@ -172,7 +204,7 @@ class _Composer:
             quote = self.quotes.said(position)
             if quote is None:
                 continue
-            size = self._size(quote.text)
+            size = self._size(quote)
             if size > max_chars:
                 text = clip_text(quote.text, int(len(quote.text) * max_chars / size))
                 quote = quote._replace(
@@ -182,96 +214,146 @@ class _Composer:
             found.append(quote)
         return found
 
-    def _size(self, text: str) -> float:
+    def _size(self, quote: Quote) -> float:
         """Return a length in characters of which ``chars_per_token`` are about one token.
 
         A Chinese or Japanese character is about one token in itself.
         """
-        if (size := self.sizes.get(text)) is None:
-            wide = 0 if text.isascii() else sum(each >= _FIRST_WIDE for each in text)
-            size = self.sizes[text] = len(text) + wide * (self.chars_per_token - 1)
-        return size
+        return len(quote.text) + quote.wide * (self.chars_per_token - 1)
 
-    def _choose(self) -> Iterator[tuple[Quote, float]]:
+    def _choose(self) -> Iterator[tuple[_Candidate, float]]:
         """Yield quotes and their estimated tokens, greedily by the probability of use per token."""
-        quotes: dict[tuple[int, int, int, int], Quote] = {}
-        by_section: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
-        first = self.positions[0] if self.positions else 0
-        for entity in self.chances:
-            mentions = self.memory.records[entity].mentions
-            quote = self.quotes.find(entity, [each for each in mentions if each >= first])
-            if quote is None:
-                continue
-            if (known := quotes.get(quote[:4])) is None:
-                by_section.setdefault(quote[:2], []).append(quote[:4])
-            else:  # a name that only an argument reveals, such as "Mia Li", is not found in the line
-                quote = known._replace(
-                    entities=known.entities | quote.entities,
-                    is_bare=known.is_bare and quote.is_bare,
-                )
-            quotes[quote[:4]] = quote
-        opened: set[tuple[int, int]] = set()
-        heap = [(-self._value(quote, opened), quote[:4]) for quote in quotes.values()]
+        candidates = self._candidates()
+        users = self._users(candidates)
+        heap = [(-self._value(each), each.rank) for each in candidates]
         heapq.heapify(heap)
         while heap:
-            value, key = heapq.heappop(heap)
-            if key not in quotes:
+            before, rank = heapq.heappop(heap)
+            candidate = candidates[rank]
+            if candidate.is_done:
                 continue
-            quote = quotes[key]
-            now = -self._value(quote, opened)
+            value = candidate.value
+            now = -(self._value(candidate) if value is None else value)
             if now == 0:
-                del quotes[key]
-            elif heap and now > heap[0][0] and now > value:
-                heapq.heappush(heap, (now, key))
+                candidate.is_done = True
+            elif heap and now > heap[0][0] and now > before:
+                heapq.heappush(heap, (now, rank))
             else:
-                del quotes[key]
-                cost = self._cost(quote, opened)
-                self.covered |= self._entities(quote, opened)
-                if quote[:2] not in opened:
-                    opened.add(quote[:2])
-                    for other in by_section[quote[:2]]:  # their heading is paid now
-                        if other in quotes:
-                            heapq.heappush(heap, (-self._value(quotes[other], opened), other))
-                yield quote, cost
+                candidate.is_done = True
+                group = candidate.group
+                cost = candidate.cost + group.extra
+                for entity in (*candidate.left, *group.left):
+                    if entity not in self.covered:
+                        self.covered.add(entity)
+                        for other in users[entity]:
+                            other.value = None
+                if not group.is_open:
+                    group.is_open, group.extra, group.left = True, 0.0, []
+                    for other in group.members:  # their heading is paid now
+                        if not other.is_done:
+                            heapq.heappush(heap, (-self._value(other), other.rank))
+                yield candidate, cost
 
-    def _value(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
-        chances = self.chances
-        new = self._entities(quote, opened) - self.covered
+    def _users(self, candidates: Sequence[_Candidate]) -> dict[str, list[_Candidate]]:
+        """Return the candidates whose value depends on each entity."""
+        users: dict[str, list[_Candidate]] = {}
+        for candidate in candidates:
+            for entity in candidate.left:
+                users.setdefault(entity, []).append(candidate)
+            for entity in candidate.group.left:
+                users.setdefault(entity, []).append(candidate)
+        return users
+
+    def _candidates(self) -> list[_Candidate]:
+        """Return the newest quote of each entity, in the order of the conversation."""
+        chances, records, find = self.chances, self.memory.records, self.quotes.find
+        first = self.positions[0] if self.positions else 0
+        by_key: dict[tuple[int, int, int, int], _Candidate] = {}
+        for entity in chances:
+            found = find(entity, records[entity].mentions, first)
+            if found is None:
+                continue
+            quote, is_bare = found
+            candidate = by_key.get(quote.key)
+            if candidate is None:
+                candidate = by_key[quote.key] = _Candidate(quote, is_bare)
+                candidate.left += quote.entities
+            else:  # a name that only an argument reveals, such as "Mia Li", is not found in the line
+                candidate.is_bare = candidate.is_bare and is_bare
+                if quote is not candidate.quote:
+                    candidate.left += quote.entities
+            candidate.left.append(entity)
+        groups: dict[tuple[int, int], _Group] = {}
+        covered, chars_per_token = self.covered, self.chars_per_token
+        candidates = [by_key[key] for key in sorted(by_key)]
+        for rank, candidate in enumerate(candidates):
+            part = candidate.quote.key[:2]
+            if (group := groups.get(part)) is None:
+                group = groups[part] = self._make_group(*part)
+            group.members.append(candidate)
+            candidate.group, candidate.rank = group, rank
+            candidate.left = [
+                each for each in set(candidate.left) if each in chances and each not in covered
+            ]
+            size = self._size(candidate.quote)
+            candidate.cost = max(size / chars_per_token + 1, _MIN_LINE_TOKENS)
+        return candidates
+
+    def _make_group(self, position: int, segment: int) -> _Group:
+        if segment == _CALL:
+            return _Group(None, 0.0, [])
+        section = self.quotes.section(position, segment)
+        extra = len(section.heading) / self.chars_per_token + _HEADING_TOKENS
+        return _Group(section, extra, [each for each in section.entities if each in self.chances])
+
+    def _value(self, candidate: _Candidate) -> float:
+        """Return the probability of use per token, of what the chosen quotes do not show yet."""
+        covered, chances, group = self.covered, self.chances, candidate.group
+        names = candidate.left = [each for each in candidate.left if each not in covered]
+        if group.left:
+            names = list({*names, *(each for each in group.left if each not in covered)})
         # The order of a set differs between processes; fsum does not depend on it.
-        gain = math.fsum([chances[each] for each in new if each in chances])
-        return gain * (_BARE_SHARE if quote.is_bare else 1) / self._cost(quote, opened)
+        gain = (
+            chances[names[0]] if len(names) == 1 else math.fsum([chances[each] for each in names])
+        )
+        if candidate.is_bare:
+            gain *= _BARE_SHARE
+        candidate.value = value = gain / (candidate.cost + group.extra)
+        return value
 
-    def _entities(self, quote: Quote, opened: Collection[tuple[int, int]]) -> frozenset[str]:
-        if quote.segment == _CALL or quote[:2] in opened:
-            return quote.entities
-        return quote.entities | self.quotes.section(quote.position, quote.segment).entities
-
-    def _cost(self, quote: Quote, opened: Collection[tuple[int, int]]) -> float:
-        """Estimate the tokens of a quote, with its heading if that is new."""
-        cost = max(self._size(quote.text) / self.chars_per_token + 1, _MIN_LINE_TOKENS)
-        if quote.segment != _CALL and quote[:2] not in opened:
-            heading = self.quotes.section(quote.position, quote.segment).heading
-            cost += len(heading) / self.chars_per_token + _HEADING_TOKENS
-        return cost
-
-    def _write(self, said: Sequence[Quote], chosen: Sequence[Quote] = ()) -> _Text:
+    def _write(self, said: Sequence[Quote], chosen: Sequence[_Candidate] = ()) -> _Text:
         """Return the text of excerpts, in the order of the conversation."""
+        quotes = [each.quote for each in chosen]
         shown = {
-            id(self.quotes.section(q.position, q.segment).call) for q in chosen if q.segment == 0
+            id(section.call)
+            for each in chosen
+            if each.quote.key[1] == 0 and (section := each.group.section)
         }
         lines: list[str] = []
-        ordered = sorted([*said, *chosen], key=lambda quote: quote[:3])
-        for (position, segment), group in groupby(ordered, key=lambda quote: quote[:2]):
+        here, last = None, -1
+        for (position, segment, start, stop), text, _, _ in sorted([*said, *quotes]):
+            part = position, segment
             if segment == _CALL:
-                calls = self.history[position].tool_calls
-                quoted = (each for each in group if id(calls[each.start]) not in shown)
-                lines += [f"{_HEADING}{quote.text}" for quote in quoted]
-                continue
-            section = self.quotes.section(position, segment)
-            late = ", edited since" if self._is_superseded(section, position) else ""
-            lines += [f"{_HEADING}{section.heading}{late}", *_merge(list(group))]
+                if id(self.history[position].tool_calls[start]) not in shown:
+                    lines.append(f"{_HEADING}{text}")
+            elif part != here:
+                here, last = part, stop
+                lines += self._heading(part), text
+            elif start >= last:
+                last = stop
+                lines.append(text)
+            elif stop > last:  # without what stands in both quotes
+                lines[-1] += text[last - start :]
+                last = stop
         text = EXCERPTS_HEADER + "\n".join(lines)
         return _Text(text, self.count(text))
+
+    def _heading(self, part: tuple[int, int]) -> str:
+        if (heading := self.headings.get(part)) is None:
+            section = self.quotes.section(*part)
+            late = ", edited since" if self._is_superseded(section, part[0]) else ""
+            heading = self.headings[part] = f"{_HEADING}{section.heading}{late}"
+        return heading
 
     def _is_superseded(self, section: _Section, position: int) -> bool:
         """Return whether a result shows a file that was edited later."""
@@ -283,7 +365,7 @@ class _Composer:
         )
 
 
-def _take(quotes: Iterator[tuple[Quote, float]], tokens: float) -> Iterator[Quote]:
+def _take(quotes: Iterator[tuple[_Candidate, float]], tokens: float) -> Iterator[_Candidate]:
     """Yield quotes whose estimated tokens are at least as many as given."""
     for quote, cost in quotes:
         yield quote
@@ -296,21 +378,6 @@ def _is_much(spare: int, tokens: int) -> bool:
     return spare > tokens // _FIT_PRECISION
 
 
-def _merge(quotes: list[Quote]) -> list[str]:
-    """Return the texts of the quotes of a section, without what stands in two of them."""
-    texts: list[str] = []
-    last: Quote | None = None
-    for quote in quotes:
-        if last is not None and quote.start < last.stop:
-            if quote.stop > last.stop:
-                texts[-1] += quote.text[last.stop - quote.start :]
-                last = last._replace(stop=quote.stop)
-            continue
-        texts.append(quote.text)
-        last = quote
-    return texts
-
-
 class _QuoteCache:
     """Quotes of a history, shared by all contexts of it."""
 
@@ -319,7 +386,9 @@ class _QuoteCache:
         self._messages, self._calls = history.entries, history.calls_by_result
         self._tokens = history.tokens_before
         self._segments: dict[int, list[Segment]] = {}
-        self._found: dict[tuple[str, int], Quote | None] = {}
+        self._found: dict[tuple[str, int], _Found | None] = {}
+        self._lines: dict[tuple[int, int, int, int], Quote | None] = {}
+        self._called: dict[tuple[int, int], Quote] = {}
         self._said: dict[int, Quote | None] = {}
         self._sections: dict[tuple[int, int], _Section] = {}
         self._chars: list[int] = [0]
@@ -338,7 +407,10 @@ class _QuoteCache:
 
     def segments(self, position: int) -> list[Segment]:
         if position not in self._segments:
-            self._segments[position] = message_segments(self._message(position))
+            self._segments[position] = [
+                Segment(tool, text[:MAX_SCANNED_CHARS])
+                for tool, text in message_segments(self._message(position))
+            ]
         return self._segments[position]
 
     def section(self, position: int, segment: int) -> _Section:
@@ -373,33 +445,35 @@ class _QuoteCache:
             if _is_heading(text):
                 text = f" {text}"  # a quote cannot pretend to be a heading
             entities = frozenset(_held_entities(text, message.text))
-            self._said[position] = Quote(position, 0, -1, -1, text, entities) if text else None
+            quote = _make_quote((position, 0, -1, -1), text, entities)
+            self._said[position] = quote if text else None
         return self._said[position]
 
-    def find(self, entity: str, mentions: Sequence[int]) -> Quote | None:
+    def find(self, entity: str, mentions: Sequence[int], first: int) -> _Found | None:
         """Return the newest quote that says something about an entity, or else names it."""
         bare = None
         for position in mentions:
+            if position < first:
+                break
             key = entity, position
             if key not in self._found:
                 self._found[key] = self._search(entity, position)
-            quote = self._found[key]
-            if quote is not None and not quote.is_bare:
-                return quote
-            bare = bare or quote
+            found = self._found[key]
+            if found is not None and not found.is_bare:
+                return found
+            bare = bare or found
         return bare
 
-    def _search(self, entity: str, position: int) -> Quote | None:
+    def _search(self, entity: str, position: int) -> _Found | None:
         bare = None
         for number, (tool, text) in enumerate(self.segments(position)):
-            text = text[:MAX_SCANNED_CHARS]
             at, seen = find_entity_offset(text, entity), 0
             while at >= 0 and seen < _MAX_OCCURRENCES:
-                if tool and "\n" not in text and len(text) <= _MAX_LEAF_CHARS:
+                if tool and len(text) <= _MAX_LEAF_CHARS and "\n" not in text:
                     quote = self._quote_call(position, number)
                     if entity in quote.entities:  # not if the call is too long to show it
-                        return quote
-                line = self._quote_line(position, number, text, at, entity)
+                        return _Found(quote, False)
+                line = self._find_line(position, number, text, at, entity)
                 if line is not None and not line.is_bare:
                     return line
                 bare = bare or line
@@ -407,6 +481,11 @@ class _QuoteCache:
         return bare
 
     def _quote_call(self, position: int, segment: int) -> Quote:
+        if (position, segment) not in self._called:
+            self._called[position, segment] = self._make_call_quote(position, segment)
+        return self._called[position, segment]
+
+    def _make_call_quote(self, position: int, segment: int) -> Quote:
         message = self._message(position)
         call = _call_of_segment(message, segment)
         text = _format_call(call)
@@ -414,31 +493,65 @@ class _QuoteCache:
         for _, leaf in call.argument_leaves():  # such as a person's name
             used = find_entities_in_value(leaf) if len(str(leaf)) <= _MAX_LEAF_CHARS else ()
             found |= {each.text for each in used if find_entity_offset(text, each.text) >= 0}
-        entities = frozenset(found)
         index = next(i for i, each in enumerate(message.tool_calls) if each is call)
-        return Quote(position, _CALL, index, index + 1, text, entities)
+        return _make_quote((position, _CALL, index, index + 1), text, frozenset(found))
 
-    def _quote_line(
+    def _find_line(
         self, position: int, segment: int, text: str, at: int, entity: str
-    ) -> Quote | None:
+    ) -> _Found | None:
         start, stop = _quoted_span(text, at, entity)
-        is_bare = not is_informative(text[slice(*mention_span(text, at, entity))], entity)
+        low, high = start, stop
+        if stop - start > MAX_LINE_CHARS or at - start > MAX_LINE_CHARS // 2:
+            low, high = mention_span(text, at, entity)
+        is_bare = not is_informative(text[low:high], entity)
         if is_bare:  # a neighbouring line may say what the entity is
             for pair in _neighbours(text, start, stop):
                 if is_informative(text[slice(*pair)], entity):
                     (start, stop), is_bare = pair, False
                     break
-        quoted = text[start:stop].rstrip()
-        if any(map(_is_heading, quoted.splitlines())):
-            return None  # a quote cannot pretend to be a heading
-        entities = {entity}
-        for other in find_entities(quoted):
-            place = start + find_entity_offset(quoted, other.text)
-            low, high = mention_span(text, place, other.text)
-            if start <= low and high <= stop and is_informative(text[low:high], other.text):
-                entities.add(other.text)
-        stop = start + len(quoted)
-        return Quote(position, segment, start, stop, quoted, frozenset(entities), is_bare)
+        key = position, segment, start, stop
+        if key not in self._lines:
+            self._lines[key] = _quote_lines(key, text)
+        quote = self._lines[key]
+        return None if quote is None else _Found(quote, is_bare)
+
+
+class _Found(NamedTuple):
+    quote: Quote
+    is_bare: bool
+    "True if the quote contains little else than names"
+
+
+def _quote_lines(key: tuple[int, int, int, int], text: str) -> Quote | None:
+    """Return a part of a text as a quote; None if it looks like a heading."""
+    position, segment, start, stop = key
+    quoted = text[start:stop].rstrip()
+    if _HEADING.rstrip() in quoted and any(map(_is_heading, quoted.splitlines())):
+        return None  # a quote cannot pretend to be a heading
+    entities = set()
+    is_line = _is_whole_line(text, start, stop)
+    for other in find_entities(quoted):
+        offset = find_entity_offset(quoted, other.text)
+        low, high = start, stop
+        if not is_line or not 0 <= offset <= MAX_LINE_CHARS // 2:
+            low, high = mention_span(text, start + offset, other.text)
+        if start <= low and high <= stop and is_informative(text[low:high], other.text):
+            entities.add(other.text)
+    return _make_quote((position, segment, start, start + len(quoted)), quoted, frozenset(entities))
+
+
+def _is_whole_line(text: str, start: int, stop: int) -> bool:
+    """Return whether a part of a text is one line, and all of it is near to its beginning."""
+    return (
+        stop - start <= MAX_LINE_CHARS
+        and (start == 0 or text[start - 1] == "\n")
+        and (stop == len(text) or text[stop] == "\n")
+        and "\n" not in text[start:stop]
+    )
+
+
+def _make_quote(key: tuple[int, int, int, int], text: str, entities: frozenset[str]) -> Quote:
+    return Quote(key, text, entities, 0 if text.isascii() else len(_WIDE.findall(text)))
 
 
 def _held_entities(quoted: str, text: str) -> Iterator[str]:
