@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from running import a_recording
 
-from ctxlab.errors import RunIncomplete, SpecError, StrategyError
+from ctxlab.errors import CtxlabError, RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation import parts
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.parts import PARTS_FOLDER
@@ -136,6 +136,38 @@ def test_a_recording_that_fails_is_listed_and_the_others_finish(
     assert again.manifest["failed"] == found.manifest["failed"]
     retried = evaluate(RECORDINGS, strategies, LIMITS, folder=tmp_path, retry_failed=True)
     assert retried.equals(evaluate(RECORDINGS, strategies, LIMITS))
+
+
+def exhausting(messages: list[Message]) -> Sequence[Message]:
+    """Let the system kill the process at one recording, as if the memory were exhausted."""
+    if "order 4" in messages[1].text and os.environ.get("POISON"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return messages
+
+
+def test_a_run_goes_on_after_a_worker_ran_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POISON", "1")
+    with pytest.raises(
+        CtxlabError, match="a worker process ended unexpectedly, perhaps out of mem"
+    ):
+        evaluate(RECORDINGS, exhausting, LIMITS, folder=tmp_path, workers=2)
+    before = list_parts(tmp_path)
+    assert before
+    monkeypatch.delenv("POISON")
+    found = evaluate(RECORDINGS, exhausting, LIMITS, folder=tmp_path, workers=2)
+    assert found.equals(evaluate(RECORDINGS, exhausting, LIMITS))
+    assert before.items() <= list_parts(tmp_path).items()
+
+
+def test_a_run_does_not_depend_on_the_clock(tmp_path: Path) -> None:
+    evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path)
+    for part, moment in zip(list_parts(tmp_path), (0, 4e9, 1, 2, 3, 4), strict=True):
+        os.utime(part / "part.json", (moment, moment))
+    before = list_parts(tmp_path)
+    evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path)
+    assert list_parts(tmp_path) == before
 
 
 def test_a_run_in_which_each_recording_fails_is_an_error(
