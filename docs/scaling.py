@@ -71,6 +71,12 @@ BUSY = """\
 Other programs used the cores during this run (the load exceeds the number of cores), so wall times are
 too long, above all those of several processes. Processor times are less affected."""
 
+BEFORE_PIECES = "47fa963"
+"""Last commit at which a run held all its measurements in memory."""
+HELD = """\
+At the measured commit a run held all its measurements in memory until its end. Since then it writes
+them bucket by bucket, so that the memory of long runs is lower than in these tables."""
+
 
 class Assumptions(NamedTuple):
     """What was not measured: typical values of public clouds within one region, in November 2026."""
@@ -406,6 +412,7 @@ def write_page(found: Mapping[str, Any]) -> str:
         f"{machine['memory_gb']} GB memory; load {machine['load_before']} before and "
         f"{machine['load_after']} after.{quick}",
         *([BUSY] if max(machine["load_before"], machine["load_after"]) > machine["cores"] else []),
+        *([HELD] if machine["commit"].startswith(BEFORE_PIECES) else []),
         "## Measured growth",
         HOW,
         "![Time and peak memory by size](scaling.png)",
