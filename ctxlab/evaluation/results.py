@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -475,6 +475,7 @@ class Results:
         def group(column: str) -> Any:
             return self._read_runs([column])[column].groupby(row)
 
+        @cache  # many scores divide by the same column
         def total(column: str) -> FloatArray:
             values = group(column)
             sums = values.sum(min_count=1)

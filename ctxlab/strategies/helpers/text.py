@@ -8,17 +8,12 @@ from collections.abc import Callable
 from ctxlab.messages.types import Message, ToolCall
 
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-_DECISION_PATTERN = re.compile(
-    r"\b(I'll|I will|let's|we'll|we should|decided?|instead of|rather than|turns out|must|need to"
-    r"|root cause|the (issue|problem|bug|cause|fix) is)\b",
-    re.IGNORECASE,
+_DECISION_PHRASES = (
+    *("i'll", "i will", "let's", "we'll", "we should", "decide", "decided", "instead of"),
+    *("rather than", "turns out", "must", "need to", "root cause"),
+    *(f"the {noun} is" for noun in ("issue", "problem", "bug", "cause", "fix")),
 )
-# Quick check: _DECISION_PATTERN can match an ASCII text only if its lower-case form has one of these.
-_DECISION_WORDS = (
-    *("i'll", "i will", "let's", "we'll", "we should", "decide", "instead of", "rather than"),
-    *("turns out", "must", "need to", "root cause", "issue is", "problem is", "bug is", "cause is"),
-    "fix is",
-)
+_DECISION_PATTERN = re.compile(rf"\b({'|'.join(_DECISION_PHRASES)})\b", re.IGNORECASE)
 
 
 def clip_text(text: str, max_chars: int, ellipsis: str = "…") -> str:
@@ -89,7 +84,7 @@ def find_decision(text: str) -> str:
     """
     if text.isascii():
         lower = text.lower()
-        if not any(word in lower for word in _DECISION_WORDS):
+        if not any(phrase in lower for phrase in _DECISION_PHRASES):
             return ""  # most texts; the pattern is slow
     if not _DECISION_PATTERN.search(text):
         return ""  # most of the others; splitting them into sentences is slow
