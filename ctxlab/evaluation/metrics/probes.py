@@ -31,7 +31,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -167,22 +167,29 @@ class ProbeMetric(Metric):
         room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
         unseen = (seen.evidence_in_view == 0) & named & answered
         own = [[_count_call_tokens(each) for each in trace.preview_ledgers] for trace in traces]
-        last = len(prepared.request_positions) - 1
-        at = np.zeros((len(probes), len(prepared.request_positions)))
+        requests = len(prepared.request_positions)
+        at = np.zeros(len(probes), dtype=np.intp)
         for request, numbers in prepared.probes_by_request.items():
-            at[numbers, min(request, last)] = 1
+            at[numbers] = min(request, requests - 1)
+
+        def add(values: npt.NDArray[Any]) -> FloatArray:
+            # Not a product of matrices: its last digit depends on the number of threads.
+            sums = np.zeros((requests, len(traces)))
+            np.add.at(sums, at, values.T)
+            return sums.T
+
         return {
-            "questions": every @ at,
-            "evidenced": every * named @ at,
-            "evidence_seen": seen.evidence_in_view @ at,
-            "evidence_pointed": seen.evidence_fetchable @ at,
-            "answerable": every * answered @ at,
-            "answer_seen": (seen.answer_in_view & answered) @ at,
-            "unseen": unseen @ at,
-            "unseen_answer": (unseen & seen.answer_in_view) @ at,
-            "question_tokens": seen.request_tokens @ at,
-            "question_over": (seen.request_tokens > room[:, None]) @ at,
-            "question_own": np.array(own, dtype=np.float64).reshape(every.shape) @ at,
+            "questions": add(every),
+            "evidenced": add(every * named),
+            "evidence_seen": add(seen.evidence_in_view),
+            "evidence_pointed": add(seen.evidence_fetchable),
+            "answerable": add(every * answered),
+            "answer_seen": add(seen.answer_in_view & answered),
+            "unseen": add(unseen),
+            "unseen_answer": add(unseen & seen.answer_in_view),
+            "question_tokens": add(seen.request_tokens),
+            "question_over": add(seen.request_tokens > room[:, None]),
+            "question_own": add(np.array(own, dtype=np.float64).reshape(every.shape)),
         }
 
 

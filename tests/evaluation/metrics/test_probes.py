@@ -310,3 +310,18 @@ def test_on_real_questions_the_controls_bound_the_strategies(recorded: Path, nam
     if known.any():  # there is no interval only where all conversations are alike
         assert set(board["evidence_recall"][~known]) <= {0.0, 1.0}
     assert (board["evidence_recall_low"] <= board["evidence_recall"])[known].all()
+
+
+def test_questions_are_summed_one_after_the_other_with_any_number_of_threads() -> None:
+    messages = [Message("user", f"fact {number}") for number in range(9)]
+    shares = [1 + number % 7 for number in range(199)]
+    probes = tuple(
+        Probe(f"q{number}", "Why?", evidence=tuple(range(count)), position=1)
+        for number, count in enumerate(shares)
+    )
+    recording = Recording("many", (*messages, Message("assistant", "yes")), probes=probes)
+    expected = 0.0
+    for count in shares:
+        expected += 1 / count
+    found = evaluate([recording], ("full", "panic()"), 10**6, workers=1, metrics=["probes"])
+    assert found.requests["evidence_seen"].tolist() == [expected, expected]
