@@ -31,7 +31,7 @@ class StoredTable:
     Parameters
     ----------
     path : Path
-        File of the table.
+        File of the table. A relative path counts from the working directory of this moment.
 
     Raises
     ------
@@ -40,9 +40,10 @@ class StoredTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
         try:
-            about = pq.read_metadata(path)
+            self._version = _version(self.path)
+            about = pq.read_metadata(self.path)
         except (OSError, pa.ArrowException) as error:
             raise ReadError(path, None, f"not a saved evaluation: {error}") from None
         self.rows = about.num_rows
@@ -64,9 +65,12 @@ class StoredTable:
         Raises
         ------
         ReadError
-            If the file cannot be read.
+            If the file cannot be read, or was replaced after this object was made.
         """
         try:
+            if _version(self.path) != self._version:
+                problem = "another run was saved here since this one was loaded; load the results again"
+                raise ReadError(self.path, None, problem)
             table = pq.ParquetFile(self.path).read(None if columns is None else list(columns))
             frame: pd.DataFrame = table.unify_dictionaries().to_pandas()
         except (OSError, pa.ArrowException) as error:
@@ -88,6 +92,11 @@ class StoredTable:
             os.link(self.path, path)
         except OSError:
             shutil.copyfile(self.path, path)
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 class TableWriter:

@@ -63,3 +63,18 @@ def test_a_run_in_a_folder_is_saved_and_other_programs_read_it(tmp_path: Path) -
     found.save(tmp_path)
     assert found.save(tmp_path / "copy") == tmp_path / "copy"
     assert Results.load(tmp_path / "copy").equals(found)
+
+
+def test_a_loaded_run_is_read_from_its_own_file_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = evaluate([a_recording(0)], "panic()", 0.5, folder="run")
+    loaded = Results.load("run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert loaded.equals(first)
+    loaded = Results.load(tmp_path / "run")
+    evaluate([a_recording(1)], "panic()", 0.5).save(tmp_path / "run")
+    with pytest.raises(ReadError, match="another run was saved here"):
+        _ = loaded.requests
