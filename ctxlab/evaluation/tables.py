@@ -69,7 +69,9 @@ class StoredTable:
         """
         try:
             if _version(self.path) != self._version:
-                problem = "another run was saved here since this one was loaded; load the results again"
+                problem = (
+                    "another run was saved here since this one was loaded; load the results again"
+                )
                 raise ReadError(self.path, None, problem)
             table = pq.ParquetFile(self.path).read(None if columns is None else list(columns))
             frame: pd.DataFrame = table.unify_dictionaries().to_pandas()

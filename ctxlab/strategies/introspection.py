@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ctxlab.errors import UnknownName
 from ctxlab.strategies.base import MODEL_PARAMETERS, Pipeline
 from ctxlab.strategies.baselines import BASELINES, Baseline
+from ctxlab.strategies.baselines.settings import Setting
 from ctxlab.strategies.registry import STRATEGIES, is_control
 
 _StrategyKind = Literal["strategy", "control", "baseline"]
@@ -30,6 +31,10 @@ class StrategyParameter:
     "``repr`` of the default; empty if the parameter is required"
     description: str
     "meaning of the parameter"
+    setting: Setting | None = None
+    "for a baseline: the setting of the product that corresponds to the parameter; None: unknown"
+    written: str = ""
+    "for a baseline: what a user of the product writes to set the default"
 
 
 @dataclass(frozen=True)
@@ -122,17 +127,27 @@ def _baseline_info(baseline: Baseline) -> StrategyInfo:
     whole: Any = baseline.strategy
     steps = whole.steps if isinstance(whole, Pipeline) else (whole,)
     meanings = {p.name: p.description for step in steps for p in _parameters(type(step))}
-    given = baseline.parameters.items()
+    settings = {each.parameter: each for each in baseline.settings}
     return StrategyInfo(
         name=baseline.name,
         kind="baseline",
         summary=baseline.description,
-        parameters=tuple(StrategyParameter(n, repr(v), meanings.get(n, "")) for n, v in given),
+        parameters=tuple(
+            _with_setting(name, value, meanings.get(name, ""), settings.get(name))
+            for name, value in baseline.parameters.items()
+        ),
         source=baseline.product_version,
         docstring=inspect.getdoc(type(whole)) or "",
         equivalent=repr(whole),
         url=baseline.url,
     )
+
+
+def _with_setting(
+    name: str, value: Any, meaning: str, setting: Setting | None
+) -> StrategyParameter:
+    written = setting.write(value) if setting else ""
+    return StrategyParameter(name, repr(value), meaning, setting, written)
 
 
 def _parameters(factory: Callable[..., Any]) -> Iterator[StrategyParameter]:

@@ -8,7 +8,7 @@ from ctxlab.cli.options import JSON, argument, complete_strategy
 from ctxlab.cli.output import print_result
 
 if TYPE_CHECKING:
-    from ctxlab.strategies.introspection import StrategyInfo
+    from ctxlab.strategies.introspection import StrategyInfo, StrategyParameter
 
 _KIND_HEADINGS = {
     "strategy": "Strategies",
@@ -87,7 +87,19 @@ def _render_strategy(known: StrategyInfo) -> list[Any]:
         rows = [(p.name, p.default or "(required)", p.description) for p in known.parameters]
         columns = text_columns(("parameter", "default", "description"), rows)
         parts += [Text(), Table(columns, wrap=2, prose=True).text]
+    if found := [p for p in known.parameters if p.setting is not None]:
+        heads = ("parameter", "where to set it", "written as", "note")
+        places = [(p.name, _place(p), p.written, p.setting.note) for p in found if p.setting]
+        parts += [Text(), Text("Settings of the product", "underline")]
+        parts.append(Table(text_columns(heads, places), wrap=3, prose=True).text)
     return parts
+
+
+def _place(parameter: StrategyParameter) -> str:
+    setting = parameter.setting
+    if setting is None or setting.kind is None:
+        return "not configurable"
+    return setting.place or setting.kind
 
 
 def _to_json_row(known: StrategyInfo) -> dict[str, Any]:
@@ -97,13 +109,26 @@ def _to_json_row(known: StrategyInfo) -> dict[str, Any]:
         "signature": known.signature,
         "claim": known.summary,
         "parameters": [
-            {"name": p.name, "default": p.default, "meaning": p.description}
+            {"name": p.name, "default": p.default, "meaning": p.description, "setting": _setting(p)}
             for p in known.parameters
         ],
         "source": known.source,
         "model": known.model_use,
         "written_as": known.equivalent,
         "link": known.url,
+    }
+
+
+def _setting(parameter: StrategyParameter) -> dict[str, Any] | None:
+    setting = parameter.setting
+    if setting is None or setting.kind is None:
+        return None
+    return {
+        "kind": setting.kind,
+        "place": setting.place,
+        "name": setting.name,
+        "written": parameter.written,
+        "note": setting.note,
     }
 
 

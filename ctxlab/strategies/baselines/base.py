@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
+from ctxlab.strategies.baselines.settings import Setting
 
 
 class BaselineStrategy(BaseStrategy):
@@ -22,6 +24,32 @@ class BaselineStrategy(BaseStrategy):
         for name in self.positive:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise SpecError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
+
+
+class ComposedStrategy(BaselineStrategy):
+    """Base class of strategies of products that are composed of other strategies.
+
+    A subclass has the parameters of the product, and ``compose`` returns the composition.
+    """
+
+    def compose(self) -> Strategy:
+        """Return the composition for the parameters of this strategy.
+
+        Returns
+        -------
+        Strategy
+            Strategy made of others, such as ``observation_mask() | in_batches(rolling_summary())``.
+        """
+        raise NotImplementedError
+
+    def __call__(self, context: Context, /) -> Context:
+        """Edit the context with the composition."""
+        return _compose(self)(context)
+
+
+@lru_cache(maxsize=256)
+def _compose(strategy: ComposedStrategy) -> Strategy:
+    return strategy.compose()
 
 
 @dataclass(frozen=True)
@@ -41,6 +69,10 @@ class Baseline:
     conformance_options: tuple[str, ...] = ()
     """sets of parameters with which tests compare the baseline with the upstream package, because the
     default parameters rarely change a short recording. Empty if no package can be installed"""
+    settings: tuple[Setting, ...] = ()
+    "setting of the product for each parameter; also lists those that users cannot change"
+    superseded_by: str = ""
+    "name of the baseline of a newer version of the product; empty if this is the newest"
 
     def __call__(self, **changes: Any) -> NamedStrategy:
         """Return the strategy with changed parameters; raise ``SpecError`` if a name is unknown."""
