@@ -243,8 +243,13 @@ class Options:
         "--fixed TOKENS|recorded",
         "Tokens of each request that no log contains (system prompt, tool definitions) and that the "
         "cost includes: a number, 0 for none, or recorded: estimated from the bills of each recording, "
-        "0 without bills. Token counts never include them; use --reserve. Default: recorded.",
+        "0 without bills. Token counts never include them. Default: recorded.",
         parser=_parse_fixed,
+    )
+    fixed_in_limit: bool = flag(
+        "--fixed-in-limit",
+        "Count the tokens of --fixed in the limits, as a context window does. Coding agents send 25,000 "
+        "to 50,000 of them.",
     )
     min_recall: float | None = option(
         "--min-recall SHARE",

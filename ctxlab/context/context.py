@@ -27,12 +27,14 @@ from ctxlab.tokens.counter import TokenCounter
 class Budget:
     """Limit of a request and its reply in tokens, and the parts of it that messages cannot use.
 
-    These parts are ``reserve``, for the reply, and ``fixed``, for example for tool definitions.
+    These parts are ``reserve``, for the reply, ``fixed``, for example for tool definitions, and
+    ``unlogged``.
 
     Examples
     --------
-    >>> Budget(8000, reserve=1000, fixed=503).available
-    6497
+    >>> budget = Budget(8000, reserve=1000, fixed=503, unlogged=2000)
+    >>> budget.available, budget.overhead, budget.room
+    (4497, 2503, 5000)
     """
 
     limit: int
@@ -41,11 +43,24 @@ class Budget:
     "number of tokens kept free for the reply"
     fixed: int = TokenCounter.REPLY_TOKENS
     "tokens of each request outside of its messages: tool definitions and the start of the reply"
+    unlogged: int = 0
+    """tokens of each request that the recording does not contain, such as a system prompt that the
+    client does not log. They take room, but they are not part of the tokens that ctxlab counts"""
+
+    @property
+    def overhead(self) -> int:
+        """Number of tokens of each request outside of its messages: ``fixed + unlogged``."""
+        return self.fixed + self.unlogged
+
+    @property
+    def room(self) -> int:
+        """Maximum number of counted tokens of a request: ``limit - reserve - unlogged``."""
+        return self.limit - self.reserve - self.unlogged
 
     @property
     def available(self) -> int:
-        """Maximum number of tokens of the messages: ``limit - reserve - fixed``, but at least 0."""
-        return max(0, self.limit - self.reserve - self.fixed)
+        """Maximum number of tokens of the messages: ``limit - reserve - overhead``, but at least 0."""
+        return max(0, self.limit - self.reserve - self.overhead)
 
 
 class Ledger:

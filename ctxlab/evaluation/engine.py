@@ -329,6 +329,8 @@ class PreparedRecording:
     def make_budget(self, limit: float, reserve: int = 0) -> Budget:
         """Create the budget for a limit, given in tokens or as a fraction of the longest request.
 
+        The limit includes the unlogged tokens if ``costs.fixed_in_limit`` is True.
+
         Parameters
         ----------
         limit : float
@@ -349,8 +351,9 @@ class PreparedRecording:
         if not 0 < limit < math.inf:
             raise SpecError(f"limit: expected a finite number above 0, got {limit}")
         is_share = isinstance(limit, float) and limit <= 1
-        tokens = int(limit * self.longest_request_tokens if is_share else limit)
-        return Budget(max(tokens, 1), reserve, self.fixed_tokens)
+        unlogged = self.priced_fixed_tokens if self.costs.fixed_in_limit else 0
+        tokens = int(limit * (self.longest_request_tokens + unlogged) if is_share else limit)
+        return Budget(max(tokens, 1), reserve, self.fixed_tokens, unlogged)
 
 
 @dataclass

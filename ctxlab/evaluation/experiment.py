@@ -51,6 +51,7 @@ def evaluate(
     reserve: int = 0,
     cache_ttl: CacheTtl = "recorded",
     fixed: int | Literal["recorded"] = "recorded",
+    fixed_in_limit: bool = False,
     metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
     closed_loop: bool | ClosedLoopMetric = False,
     data: Sequence[str] = (),
@@ -89,6 +90,8 @@ def evaluate(
         Lifetime of cache writes; see ``ctxlab.tokens.cache_timeline.CostSettings``.
     fixed : int or "recorded", default "recorded"
         Unlogged tokens per request that the cost includes; see the same class.
+    fixed_in_limit : bool, default False
+        Count the unlogged tokens in the limit, as a context window does; see the same class.
     metrics : str, Metric or iterable of them, optional
         Metrics to compute; all built-in metrics but ``closed_loop`` if left out.
     closed_loop : bool or ClosedLoopMetric, default False
@@ -144,7 +147,7 @@ def evaluate(
         raise SpecError("scheduler and share: expected a folder for the parts; pass folder")
     if not 1 <= share[0] <= share[1]:
         raise SpecError(f"share: expected a number from 1 to {share[1]}, got {share[0]}")
-    costs = CostSettings(cache_ttl, fixed)
+    costs = CostSettings(cache_ttl, fixed, fixed_in_limit)
     if closed_loop:
         loop = METRICS["closed_loop"] if closed_loop is True else closed_loop
         metrics = [*as_list(metrics), loop]

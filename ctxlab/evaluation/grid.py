@@ -268,6 +268,7 @@ class ExperimentGrid:
                 "reserve": self.reserve,
                 "cache_ttl": self.costs.cache_ttl,
                 "fixed": self.costs.fixed,
+                "fixed_in_limit": self.costs.fixed_in_limit,
                 "metrics": list(self.metric_names),
                 **self._closed_loop_settings,
             },

@@ -10,6 +10,7 @@ experiment file with the most common keys::
     reserve = 1000                              # tokens of the limit kept for the reply
     cache_ttl = "recorded"                      # lifetime of cache writes: recorded, 5m or 1h
     fixed = "recorded"                          # unlogged tokens per request to pay for, or a number
+    fixed_in_limit = false                      # true: the limits include these tokens
     where = ["messages>=50", "model=claude*"]   # conditions on recordings
     sample = 20                                 # number of recordings to draw; default: all
     metrics = ["usage", "validity", "cost", "recall"]
@@ -112,6 +113,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     fixed: int | Literal["recorded"] = "recorded"
     """unlogged tokens of each request (system prompt and tool definitions) that its cost includes;
     ``recorded`` estimates them from the bills of each recording"""
+    fixed_in_limit: bool = False
+    "True to count these tokens in the limits, as a context window does"
     metrics: tuple[str, ...] = DEFAULT_METRICS
     "names of the metrics to compute"
     closed_loop: bool = False
@@ -170,7 +173,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             raise SpecError(f"calls: expected {' or '.join(modes)}, got {self.calls!r}")
         if self.reserve < 0:
             raise SpecError(f"reserve: expected at least 0 tokens, got {self.reserve}")
-        CostSettings(self.cache_ttl, self.fixed)  # raises SpecError if a value is invalid
+        CostSettings(
+            self.cache_ttl, self.fixed, self.fixed_in_limit
+        )  # raises SpecError if a value is invalid
         if not 0 <= self.min_recall <= 1:
             raise SpecError(f"min_recall: expected a share from 0 to 1, got {self.min_recall:g}")
 
@@ -399,6 +404,7 @@ def run_experiment(
         reserve=spec.reserve,
         cache_ttl=spec.cache_ttl,
         fixed=spec.fixed,
+        fixed_in_limit=spec.fixed_in_limit,
         metrics=spec.chosen_metrics,
         progress=progress,
         profile=spec.profiles,

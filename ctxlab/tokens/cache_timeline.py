@@ -31,14 +31,14 @@ it. In practice it reads nearly everything, or only what other conversations lef
 
 @dataclass(frozen=True)
 class CostSettings:
-    """Assumptions about the prompt cache and the unlogged tokens, for the cost of a replay.
+    """Assumptions about the prompt cache and the unlogged tokens of a replay.
 
     Raises ``SpecError`` if a value is invalid; the message starts with the name of the field.
 
     Examples
     --------
     >>> CostSettings(cache_ttl="1h", fixed=25_000)
-    CostSettings(cache_ttl='1h', fixed=25000)
+    CostSettings(cache_ttl='1h', fixed=25000, fixed_in_limit=False)
     """
 
     cache_ttl: CacheTtl = "recorded"
@@ -47,6 +47,9 @@ class CostSettings:
     fixed: int | Literal["recorded"] = "recorded"
     """tokens of each request that no log contains (system prompt and tool definitions) and that its
     price includes. ``recorded`` estimates them from the bills; without bills, they are 0"""
+    fixed_in_limit: bool = False
+    """also count these tokens in the limit, as a context window does. They are 25,000 to 50,000 tokens
+    of a coding agent, so a small limit has no room for them"""
 
     def __post_init__(self) -> None:
         """Check the values."""

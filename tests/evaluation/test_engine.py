@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from generated import TOOLS, conversations, prepare_messages, strange_conversations
 from hypothesis import given
@@ -10,6 +11,7 @@ from replaying import run
 from ctxlab.context.context import Budget
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
+from ctxlab.evaluation.experiment import evaluate
 from ctxlab.messages.types import Message, Recording
 from ctxlab.messages.validation import is_valid
 from ctxlab.strategies import full, nothing, oracle, sliding_window
@@ -63,6 +65,21 @@ def test_a_limit_is_tokens_or_a_fraction_of_the_recordings_own_length(
     for nonsense in (0, -5, 0.0, float("nan"), float("inf")):
         with pytest.raises(SpecError):
             prepared.make_budget(nonsense)
+
+
+def test_unlogged_tokens_in_the_limit_leave_less_room_and_a_share_of_one_still_fits() -> None:
+    recording = Recording("r", TALK, TOOLS)
+    outside, inside = (
+        evaluate([recording], "full", [150, 1.0], "gpt-4o", fixed=60, fixed_in_limit=on).requests
+        for on in (False, True)
+    )
+    pd.testing.assert_series_equal(inside["tokens"], outside["tokens"])
+    pd.testing.assert_series_equal(inside["cost_usd"], outside["cost_usd"])
+    small = inside["limit"] == 150
+    over = (inside["tokens"] + 60 - 150).clip(lower=0)
+    assert inside["over"][small].tolist() == over[small].tolist()
+    assert 0 < outside["over"][small].max() < inside["over"][small].max()
+    assert not inside["overflow"][~small].any()
 
 
 def test_a_fraction_of_one_overflows_nowhere(counter: TokenCounter) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @with_options(
-    "data strategies limits model reserve min_recall cache_ttl fixed"
+    "data strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit"
     + READING
     + " on_error out json no_cache no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
@@ -91,6 +91,7 @@ def command(
             reserve=spec.reserve,
             cache_ttl=spec.cache_ttl,
             fixed=spec.fixed,
+            fixed_in_limit=spec.fixed_in_limit,
             data=spec.data,
             progress=options.progress,
             profile=spec.profiles,

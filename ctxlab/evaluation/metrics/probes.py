@@ -164,7 +164,7 @@ class ProbeMetric(Metric):
         every = np.ones((len(traces), len(probes)))
         named = np.array([bool(probe.evidence) for probe in probes], dtype=bool)
         answered = np.array([bool(probe.answers) for probe in probes], dtype=bool)
-        room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
+        room = np.array([trace.budget.room for trace in traces])
         unseen = (seen.evidence_in_view == 0) & named & answered
         own = [[_count_call_tokens(each) for each in trace.preview_ledgers] for trace in traces]
         requests = len(prepared.request_positions)

@@ -67,7 +67,7 @@ class UsageMetric(Metric):
     @override
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         tokens = np.array([trace.tokens for trace in traces], dtype=np.float64)
-        room = np.array([trace.budget.limit - trace.budget.reserve for trace in traces])
+        room = np.array([trace.budget.room for trace in traces])
         over = np.maximum(tokens - room[:, None], 0)
         own = ("panicked", "stuck", "strategy_tokens", "strategy_calls", "written", "fallbacks")
         found = {name: np.zeros_like(tokens) for name in own}

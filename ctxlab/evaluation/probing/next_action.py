@@ -309,7 +309,7 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
                 "position": position,
                 "differs": batch.sent[c][q] != messages[:position],
                 "tokens": float(tokens + added),
-                "overflow": tokens > budget.limit - budget.reserve,
+                "overflow": tokens > budget.room,
                 "recorded": _format_calls(recorded),
                 "replicate": replicate,
             }

@@ -306,7 +306,7 @@ class QAPlan(ProbingPlan[QAResults]):
         """
         probes, seen = batch.prepared.probes, measure_probe_visibility(batch.prepared, batch.traces)
         scores = {name: batch.stack(rows, name) for name in _REPLY_COLUMNS}
-        room = np.array([trace.budget.limit - trace.budget.reserve for trace in batch.traces])
+        room = np.array([trace.budget.room for trace in batch.traces])
         answered, abstained = ~np.isnan(scores["abstained"]), scores["abstained"]
         has_answer = np.array([bool(probe.answers) for probe in probes])[:, None]
         one = np.ones(answered.shape[:2])

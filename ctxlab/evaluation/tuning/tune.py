@@ -52,6 +52,7 @@ def tune(
     reserve: int = 0,
     cache_ttl: CacheTtl = "recorded",
     fixed: int | Literal["recorded"] = "recorded",
+    fixed_in_limit: bool = False,
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
@@ -95,6 +96,8 @@ def tune(
         Lifetime of cache writes; see ``ctxlab.tokens.cache_timeline.CostSettings``.
     fixed : int or "recorded", default "recorded"
         Unlogged tokens per request that the cost includes; see the same class.
+    fixed_in_limit : bool, default False
+        Count the unlogged tokens in the limit, as a context window does; see the same class.
     data : sequence of str, optional
         Sources of the recordings, such as their paths, to store in the manifest.
     workers : int, optional
@@ -125,7 +128,7 @@ def tune(
         raise SpecError("no recording contains a model call to replay; use other recordings")
     grid = ExperimentGrid.from_arguments(
         *("full", limits, model, reserve, tuple(METRICS), profile),
-        costs=CostSettings(cache_ttl, fixed),
+        costs=CostSettings(cache_ttl, fixed, fixed_in_limit),
     )
     searched = parse_spaces(spaces)
     configurations = sample_configurations(searched, grid.limits, trials, seed)
@@ -145,6 +148,7 @@ def tune(
         reserve=reserve,
         cache_ttl=cache_ttl,
         fixed=fixed,
+        fixed_in_limit=fixed_in_limit,
         closed_loop=not {s.name for s in METRICS["closed_loop"].scores}.isdisjoint(objective),
         data=data,
         workers=workers,

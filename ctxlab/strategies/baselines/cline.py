@@ -62,7 +62,7 @@ class user_digest(compaction.CompactingStrategy):
         if not self.should_compact(context, self.threshold_ratio * limit):
             return context
         turns, fixed_tokens = self._open_turns(context)
-        room = self.target_ratio * limit - fixed_tokens - context.budget.fixed
+        room = self.target_ratio * limit - fixed_tokens - context.budget.overhead
         before = context.tokens
         left: list[tuple[_Turn, int]] = []
         for turn in reversed(turns):

@@ -72,7 +72,7 @@ def trigger_tokens(context: Context, trigger: float, headroom: int | None = None
     """
     whole = context.available
     if headroom is not None:
-        return min(whole, context.budget.limit - context.budget.fixed - headroom)
+        return min(whole, context.budget.limit - context.budget.overhead - headroom)
     return trigger * whole if trigger <= 1 else min(whole, trigger)
 
 

@@ -116,7 +116,7 @@ class when_it_pays(WrapperStrategy):
         if saved <= 0:
             return False
         model = context.history.model
-        fixed, prices = context.budget.fixed, model.prices
+        fixed, prices = context.budget.overhead, model.prices
         read, write = self._cache_prices(prices, compacted.tokens + fixed)
         read_now, write_now = self._cache_prices(prices, context.tokens + fixed)
         kept, left = context.unchanged_tokens, compacted.unchanged_tokens

@@ -34,7 +34,7 @@ def window_tokens(context: Context) -> int:
     int
         Size in tokens.
     """
-    return context.available + context.budget.reserve + context.budget.fixed
+    return context.available + context.budget.reserve + context.budget.overhead
 
 
 def prompt_tokens(context: Context) -> int:
@@ -50,7 +50,7 @@ def prompt_tokens(context: Context) -> int:
     int
         Size in tokens.
     """
-    return context.tokens + context.budget.fixed
+    return context.tokens + context.budget.overhead
 
 
 def last_request_tokens(context: Context) -> int:
