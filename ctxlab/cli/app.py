@@ -31,6 +31,7 @@ from ctxlab.cli.commands import (
     lists,
     next_action,
     probe,
+    products,
     serve,
     sessions,
     strategies,
@@ -50,6 +51,7 @@ app = App(
 app.command("eval", short_help="Evaluate strategies on recordings.")(eval.command)
 app.command("compare", short_help="Test differences between strategies.")(compare.command)
 app.command("tune", short_help="Search for good strategy parameters.")(tune.command)
+app.command("products", short_help="Compare the defaults of products.")(products.command)
 app.command("gate", short_help="Check that strategies meet budgets (CI).")(gate.command)
 app.command("canaries", short_help="Insert facts and measure which are kept.")(canaries.command)
 app.command("next-action", short_help="Predict recorded tool calls.")(next_action.command)

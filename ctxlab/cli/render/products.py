@@ -1,0 +1,137 @@
+"""Render the comparison of the defaults of products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.tables import markdown_table
+from ctxlab.cli.render import format as show
+from ctxlab.cli.render.leaderboard import (
+    board_table,
+    describe_counting,
+    describe_limit,
+    short_strategy,
+)
+from ctxlab.cli.render.table import Figure, frame_columns, legend_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ctxlab.evaluation.products import ProductTable
+
+_FIGURES = (
+    Figure("cost\n%", "cost_5m", "percent", "cost: input cost, as % of the cost of the full history"),
+    Figure("1 h\n%", "cost_1h", "percent", "1 h: the same if cache writes last an hour", 2),
+    Figure(
+        "closed\n%", "closed_cost", "percent",
+        "closed: the same if the agent fetches again what it needs and no longer holds", 3,
+    ),
+    Figure(
+        "held far\n(95 %)", "held_far", "interval",
+        "held far: share of the values in tool calls, last mentioned over 4,000 tokens before, that "
+        "the request still holds",
+    ),
+    Figure(
+        "constraints\n(95 %)", "constraints", "interval",
+        "constraints: share of planted constraints in the last request", 1,
+    ),
+    Figure(
+        "edits\nper 100", "compactions", "count",
+        "edits: requests that change what was sent before", 4,
+    ),
+    Figure(
+        "invalid\n%", "invalid", "percent",
+        "invalid: requests that a provider would reject", hide="zero",
+    ),
+    Figure(
+        "over\n%", "overflow", "percent", "over: requests that exceed the window", hide="zero",
+    ),
+)  # fmt: skip
+
+
+def products_json(table: ProductTable) -> str:
+    """Convert the table to a JSON array with one object per strategy and limit.
+
+    Parameters
+    ----------
+    table : ProductTable
+        Comparison to convert.
+
+    Returns
+    -------
+    str
+        JSON array as text.
+    """
+    return show.frame_to_json(table.frame, table.frame["limit"].unique().tolist())
+
+
+def products_text(table: ProductTable) -> str:
+    """Return the table as text, with a legend and notes.
+
+    Parameters
+    ----------
+    table : ProductTable
+        Comparison to print.
+
+    Returns
+    -------
+    str
+        Text to print.
+    """
+    frame = _sorted(table.frame)
+    results = next(iter(table.results.values()))
+    shown = board_table(results, frame, frame_columns(frame, _FIGURES))
+    return shown.render(*_notes(table, shown.legend))
+
+
+def products_markdown(table: ProductTable) -> str:
+    """Convert the table to Markdown, with one table per limit, a legend and notes.
+
+    Parameters
+    ----------
+    table : ProductTable
+        Comparison to convert.
+
+    Returns
+    -------
+    str
+        Markdown.
+    """
+    parts: list[str] = []
+    legend = ""
+    for limit, frame in _sorted(table.frame).groupby("limit", sort=False):
+        columns = frame_columns(frame.reset_index(drop=True), _FIGURES)
+        names = [f"`{short_strategy(name)}`" for name in frame["strategy"]]
+        legend = legend_of(columns)
+        heads = ["strategy", *(each.head.replace("\n", " ") for each in columns)]
+        rows = zip(names, *(each.cells for each in columns), strict=True)
+        counts = f"{pluralize(int(frame['recordings'].iloc[0]), 'recording')} in "
+        counts += pluralize(int(frame["clusters"].iloc[0]), "cluster")
+        parts += [f"**{show.to_sentence(describe_limit(float(str(limit))))}** {counts}."]
+        parts += [markdown_table(heads, list(rows))]
+    return "\n\n".join([*parts, *_notes(table, legend)])
+
+
+def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows by limit and cost."""
+    order = ["limit", "cost_5m"]
+    return frame.sort_values(order, kind="stable", ignore_index=True)
+
+
+def _notes(table: ProductTable, legend: str) -> Iterator[str]:
+    frame = table.frame
+    for limit, rows in frame.groupby("limit", sort=False):
+        first = rows.iloc[0]
+        yield (
+            f"{limit:,.0f} tokens: {pluralize(int(first['recordings']), 'recording')} that are longer, "
+            f"in {pluralize(int(first['clusters']), 'cluster')}, with {first['requests']:,.0f} requests."
+        )
+    yield legend
+    yield (
+        "A replay: the agent acts as recorded, whatever a product removed. Summaries are extracted "
+        "without a model, so they cost nothing and keep names rather than meaning. "
+        "ctxlab strategies NAME says what is imitated, in which version, and where to set it."
+    )
+    yield describe_counting(next(iter(table.results.values())).manifest, include_prices=True)
