@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from operator import itemgetter
@@ -127,13 +127,16 @@ def has_room(prepared: PreparedRecording, limit: int) -> bool:
 
 
 def choose_recordings(
-    family: Iterable[PreparedRecording], limit: int, number: int
+    family: Iterable[PreparedRecording],
+    limit: int,
+    number: int,
+    suits: Callable[[PreparedRecording, int], bool] = has_room,
 ) -> list[Recording]:
-    """Return at most a number of recordings that have room, of as many clusters as possible."""
+    """Return at most a number of recordings that suit a limit, of as many clusters as possible."""
     seen: Counter[str] = Counter()
     ranked: list[tuple[int, Recording]] = []
     for prepared in family:
-        if has_room(prepared, limit):
+        if suits(prepared, limit):
             cluster = prepared.recording.cluster or prepared.recording.id
             ranked.append((seen[cluster], prepared.recording))
             seen[cluster] += 1

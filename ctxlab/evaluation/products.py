@@ -141,6 +141,30 @@ def newest_baselines() -> tuple[str, ...]:
     return tuple(name for name, each in BASELINES.items() if not each.superseded_by)
 
 
+def exceeds_window(prepared: PreparedRecording, limit: float) -> bool:
+    """Return whether a recording is longer than a context window, and its head takes at most half of it.
+
+    No strategy drops the head: the system prompt, the tool definitions and the first user message.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        Recording with its token counts.
+    limit : int
+        Context window in tokens. It includes the tokens that the log does not contain.
+
+    Returns
+    -------
+    bool
+        True if the recording tells what a product does within this window.
+    """
+    if not prepared.request_positions:
+        return False
+    history, unlogged = prepared.history, prepared.priced_fixed_tokens
+    head = history.tokens_before[history.head_length] + prepared.fixed_tokens + unlogged
+    return prepared.longest_request_tokens + unlogged > limit and head <= limit / 2
+
+
 def compare_products(
     recordings: Iterable[Recording],
     limits: float | Iterable[float] = DEFAULT_WINDOWS,
@@ -274,12 +298,7 @@ def _choose_longer(
 
 def _is_longer(limit: float, model_choice: ModelChoice, recording: Recording) -> bool:
     counter = model_choice.counter_for(recording)
-    prepared = PreparedRecording(recording, counter, costs=AS_RECORDED)
-    if not prepared.request_positions:
-        return False
-    history, unlogged = prepared.history, prepared.priced_fixed_tokens
-    head = history.tokens_before[history.head_length] + prepared.fixed_tokens + unlogged
-    return prepared.longest_request_tokens + unlogged > limit and head <= limit / 2
+    return exceeds_window(PreparedRecording(recording, counter, costs=AS_RECORDED), limit)
 
 
 def _plant(planter: CanaryPlanter, recordings: Iterable[Recording]) -> list[Recording]:

@@ -1,0 +1,373 @@
+"""Tabulate what the defaults of products cost and forget: ``python evals/products.py PATH…``.
+
+A path is a folder of recordings, or a folder of such folders. The recordings of a folder are a family:
+one product in one repository. At most six of each family that are longer than a context window are
+replayed through the newest baseline of every product, beside full history, the recorded compactions,
+two strategies of ctxlab, and controls. Then the compactions that Claude Code and Codex recorded are
+compared with those of their baselines.
+
+With ``--write``, the page ``docs/products.md`` and its plot are written. Otherwise the page is printed.
+All measurements are stored as Parquet in ``runs/products``. If the script is stopped, the same command
+goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from fit_excerpts import choose_recordings, load_families
+from page_script import print_or_write
+
+import ctxlab
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.tables import markdown_table
+from ctxlab.cli.render.leaderboard import short_strategy
+from ctxlab.evaluation.engine import PreparedRecording
+from ctxlab.evaluation.products import CONSTRAINTS, ProductTable, compare_products, exceeds_window
+from ctxlab.messages.types import Recording
+from ctxlab.strategies.baselines import BASELINES
+from ctxlab.tokens.counter import TokenCounter
+
+PAGE = Path(__file__).parents[1] / "docs" / "products.md"
+RUN = Path("runs") / "products"
+MODEL = "claude-opus-4-6"
+WINDOWS = (64_000, 200_000)
+MAIN = 200_000
+PER_FAMILY = 6
+"maximum number of recordings of a family, which is one product in one repository"
+TOLERATED = 0.01
+"share of requests that may exceed the window or be invalid"
+SAMPLE = Path(__file__).parents[1] / "datasets" / "coding-agent"
+SAMPLE_WINDOW = 8000
+SAMPLE_STRATEGIES = (
+    "claude_code", "codex", "opencode", "gemini_cli", "deepagents", "strands.summarizing",
+    "recorded", "sliding_window() | panic()", "excerpt_memory() | panic()", "random_drop()",
+)  # fmt: skip
+"strategies of the table over bundled recordings, which a test makes anew"
+
+INTRO = f"""\
+What does the compaction of a product cost, and what does it forget? Each row is a product with the
+settings that it is shipped with. A limit is a context window: it includes the system prompt and the
+tools that no log contains, as the bills show them. The recordings are longer than the window, at most
+{PER_FAMILY} of one product in one repository, and their heads take at most half of it. Prices, rules
+and counts are those of {MODEL}. Intervals are 95 % intervals over clusters.
+
+- *Cost* is the input cost divided by that of the full history, as if it always fitted: with cache
+  writes for 5 minutes, for an hour (*1 h*), and for 5 minutes with an agent that fetches again what it
+  needs and no longer holds (*closed*; see [What forgetting costs](closed-loop.md)).
+- *Held far* is the share of the values in tool calls, last mentioned more than 4,000 tokens before,
+  that the request still holds ([recall](recall.md)).
+- *Constraints* is the share of {CONSTRAINTS} planted constraints that are still in the last request of
+  a recording ([canaries](comparing.md#which-facts-survive-canaries)).
+- *Edits* are requests that change what the request before sent, per 100 requests. *Invalid* requests
+  would be rejected for their form, and *over* are those that exceed the window.
+
+Rows in italics are no products. A replay is an open loop: the agent acts as recorded, whatever a
+product removed. **Summaries are extracted without a model.** A product's own summary costs a call and
+is written for the task, so it may keep more meaning. What a product does on its server is not known
+where its description says so. `ctxlab strategies NAME` says what is imitated, in which version, and
+where a user sets each parameter."""
+AGREEMENT = """\
+The logs of Claude Code and Codex contain their compactions. Below, the baselines are replayed over
+the same sessions in the same window, and their compactions are set beside the recorded ones. Tokens
+are counted by ctxlab, with the tokens that no log contains. A *distance* is the number of requests
+from a recorded compaction to the one of the baseline with the same number in its session. Figures
+are medians and quartiles. Only automatic compactions count, and only sessions whose bills never
+exceed the window."""
+
+
+class Logs(NamedTuple):
+    """Sessions of a product with recorded compactions."""
+
+    mark: str
+    "key of ``Recording.meta`` that the logs of the product have"
+    version: str
+    "key of ``Recording.meta`` with the version of the product"
+    window: int
+    "context window in which the product ran"
+    baselines: tuple[str, ...]
+    "baselines to replay"
+
+
+LOGS = {
+    "Claude Code": Logs(
+        "sessionId", "version", 200_000, tuple(n for n in BASELINES if n.startswith("claude_code"))
+    ),
+    "Codex": Logs(
+        "cli_version", "cli_version", 258_400,
+        tuple(n for n in BASELINES if n.partition(".")[0] == "codex"),
+    ),
+}  # fmt: skip
+"""products whose logs contain their compactions. Codex reports a window of 258,400 tokens, 95 % of
+272,000"""
+
+
+def choose_by_family(paths: Sequence[str]) -> dict[int, list[Recording]]:
+    """Load the recordings that are longer than each window, at most a few of each family."""
+    counter = TokenCounter(MODEL)
+    chosen: dict[int, list[Recording]] = {window: [] for window in WINDOWS}
+    for family in load_families(paths).values():
+        prepared = [PreparedRecording(each, counter) for each in family]
+        for window in WINDOWS:
+            chosen[window] += choose_recordings(prepared, window, PER_FAMILY, exceeds_window)
+    return chosen
+
+
+def table_rows(frame: pd.DataFrame) -> str:
+    """Return a table of the comparison as Markdown, by cost."""
+    heads = ["strategy", "version", "cost", "1 h", "closed", "held far", "constraints", "edits",
+             "invalid", "over"]  # fmt: skip
+    rows = []
+    for row in frame.sort_values("cost_5m", kind="stable").to_dict("records"):
+        name = f"`{short_strategy(row['strategy'])}`"
+        cells = [
+            _with_bounds(row, column)
+            for column in ("cost_5m", "cost_1h", "closed_cost", "held_far", "constraints")
+        ]
+        rows.append([
+            name if row["kind"] == "product" else f"*{name}*",
+            row["version"],
+            *cells,
+            f"{row['compactions']:.1f}",
+            f"{row['invalid']:.0%}" if row["invalid"] else "",
+            f"{row['overflow']:.0%}" if row["overflow"] else "",
+        ])  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _with_bounds(row: Any, column: str) -> str:
+    value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
+    if np.isnan(value):
+        return ""
+    return f"{value:.2f}" + (f" ({low:.2f}–{high:.2f})" if low < high else "")
+
+
+def conclude(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield the sentences that follow from the table of one window."""
+    rows = frame.set_index(frame["strategy"].map(short_strategy))
+    products = rows[rows["kind"] == "product"]
+    safe = products[(products["overflow"] < TOLERATED) & (products["invalid"] < TOLERATED)]
+    idle = products[products["compactions"] == 0]
+    yield (
+        f"**Fit.** Of {len(products)} defaults, {len(idle)} change nothing in this window, and "
+        f"{len(products) - len(safe)} send more than {TOLERATED:.0%} of requests that exceed it or are "
+        f"invalid. The other {len(safe)} can be used as they are; the next sentences are about them."
+    )
+    cheap, *_, dear = (row for _, row in safe.sort_values("cost_5m").iterrows())
+    yield (
+        f"**Price.** {_name(cheap)} costs {_with_bounds(cheap, 'cost_5m')} of the full history, and "
+        f"{_name(dear)} {_with_bounds(dear, 'cost_5m')}. Of the {len(safe)}, "
+        f"{(safe['cost_5m'] > 1).sum()} cost more than sending everything."
+    )
+    keeper = safe.sort_values("held_far").iloc[-1]
+    yield (
+        f"**Memory.** The median default holds {safe['held_far'].median():.2f} of the far values. "
+        f"{_name(keeper)} holds the most: {_with_bounds(keeper, 'held_far')}, at a cost of "
+        f"{keeper['cost_5m']:.2f}."
+    )
+    kept = safe.sort_values("constraints").iloc[-1]
+    yield (
+        f"**Rules.** In the last request, the median default still has "
+        f"{safe['constraints'].median():.0%} of the planted constraints. {_name(kept)} has the most: "
+        f"{kept['constraints']:.0%}."
+    )
+    own = rows.loc["excerpt_memory | panic"]
+    worse = (safe["cost_5m"] >= own["cost_5m"]) & (safe["held_far"] <= own["held_far"])
+    better = (safe["cost_5m"] <= own["cost_5m"]) & (safe["held_far"] >= own["held_far"])
+    yield (
+        f"**Beside them.** `excerpt_memory` holds {_with_bounds(own, 'held_far')} at a cost of "
+        f"{_with_bounds(own, 'cost_5m')}. {worse.sum()} of the {len(safe)} defaults cost no less and "
+        f"hold no more; {better.sum()} cost no more and hold no less."
+    )
+
+
+def _name(row: Any) -> str:
+    return f"`{short_strategy(row['strategy'])}`"
+
+
+def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
+    """Plot cost against held far recall, one plot per window."""
+    matplotlib.use("agg")
+    figure, axes = plt.subplots(
+        1, len(frames), figsize=(6 * len(frames), 5), sharey=True, squeeze=False
+    )
+    looks = {"product": ("o", "#0072B2"), "reference": ("s", "#D55E00"), "control": ("D", "0.6")}
+    for ax, (window, frame) in zip(axes[0], frames.items(), strict=True):
+        usable = (frame["overflow"] < TOLERATED) & (frame["invalid"] < TOLERATED)
+        for (kind, fits), rows in frame.groupby([frame["kind"], usable]):
+            marker, color = looks[str(kind)]
+            label = str(kind) if fits else f"{kind}, overflows or invalid"
+            fill = color if fits else "white"
+            ax.plot(rows["cost_5m"], rows["held_far"], marker, mec=color, mfc=fill, label=label)
+        for row in frame[usable].to_dict("records"):
+            ax.annotate(
+                short_strategy(row["strategy"]), (row["cost_5m"], row["held_far"]),
+                (4, 3), textcoords="offset points", fontsize=6,
+            )  # fmt: skip
+        ax.set(
+            title=f"window of {window:,} tokens", xlabel="cost / cost of full history", xscale="log"
+        )
+        ax.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+        ax.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+        ax.grid(alpha=0.2)
+    axes[0][0].set_ylabel("held far recall")
+    axes[0][0].legend(fontsize=7, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+class Agreement(NamedTuple):
+    """Compactions of a baseline beside the recorded ones."""
+
+    recordings: pd.DataFrame
+    "one row per recording: ``version``, ``recorded`` and ``replayed`` numbers of compactions"
+    pairs: pd.DataFrame
+    "one row per pair: ``distance`` in requests, and ``before`` and ``after`` of both, in tokens"
+
+
+def find_agreement(recordings: Sequence[Recording], logs: Logs) -> dict[str, Agreement]:
+    """Replay the baselines of a product over its own logs, and pair their compactions."""
+    chosen = [each for each in recordings if logs.mark in each.meta and _fits(each, logs.window)]
+    if not chosen:
+        return {}
+    results = ctxlab.evaluate(
+        chosen, ["recorded", *logs.baselines], logs.window, fixed_in_limit=True, metrics="usage"
+    )
+    unlogged = {
+        each["recording"]: max(each["unlogged"] or 0, 0) for each in results.manifest["recordings"]
+    }
+    names = [each["recording"] for each in results.manifest["recordings"]]
+    rows = results.compactions
+    rows = rows.assign(unlogged=rows["recording"].map(unlogged).astype(float))
+    found: dict[str, Agreement] = {}
+    for baseline in logs.baselines:
+        about, pairs = [], []
+        for name, recording in zip(names, chosen, strict=True):
+            mine = rows[rows["recording"] == name]
+            automatic = {c.position for c in recording.compactions if _is_automatic(c)}
+            own = mine[mine["strategy"] == "recorded()"]
+            own = own[own["position"].map(lambda at, a=automatic: any(0 <= at - p <= 2 for p in a))]
+            other = mine[mine["strategy"] == f"{baseline}()"]
+            other = other[other["kind"] != "clear"]
+            about.append((name, recording.meta.get(logs.version), len(own), len(other)))
+            for a, b in zip(own.to_dict("records"), other.to_dict("records"), strict=False):
+                pairs.append((
+                    name, b["request"] - a["request"],
+                    *(each[f"tokens_{end}"] + a["unlogged"] for end in ("before", "after")
+                      for each in (a, b)),
+                ))  # fmt: skip
+        columns = ["recording", "distance", "before", "before_replayed", "after", "after_replayed"]
+        found[baseline] = Agreement(
+            pd.DataFrame(about, columns=["recording", "version", "recorded", "replayed"]),
+            pd.DataFrame(pairs, columns=columns),
+        )
+    return found
+
+
+def _is_automatic(compaction: ctxlab.Compaction) -> bool:
+    return compaction.kind == "summary" and compaction.trigger in (None, "auto")
+
+
+def _fits(recording: Recording, window: int) -> bool:
+    """Return whether a session has requests, and no bill exceeds the window."""
+    bills = [
+        m.usage.input + m.usage.cache_read + m.usage.cache_write
+        for m in recording.messages
+        if m.usage
+    ]
+    return bool(recording.request_positions) and max(bills, default=0) <= window
+
+
+def agreement_table(found: Mapping[str, Mapping[str, Agreement]]) -> str:
+    """Return the table of the agreement, one row per baseline."""
+    heads = ["product", "baseline", "sessions", "recorded", "replayed", "same number", "distance",
+             "tokens before: recorded", "replayed", "tokens after: recorded", "replayed"]  # fmt: skip
+    rows = []
+    for product, baselines in found.items():
+        for name, (sessions, pairs) in baselines.items():
+            same = (sessions["recorded"] == sessions["replayed"]).mean()
+            rows.append([
+                product, f"`{name}`", str(len(sessions)),
+                *(f"{sessions[each].sum()}" for each in ("recorded", "replayed")), f"{same:.0%}",
+                *(_quartiles(pairs[each]) for each in (
+                    "distance", "before", "before_replayed", "after", "after_replayed")),
+            ])  # fmt: skip
+    return markdown_table(heads, rows)
+
+
+def _quartiles(values: pd.Series) -> str:
+    if values.empty:
+        return ""
+    low, middle, high = values.quantile([0.25, 0.5, 0.75])
+    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
+
+
+def exceptions_table(found: Mapping[str, Mapping[str, Agreement]]) -> str:
+    """Return the sessions in which the newest baseline compacts more or less often than the product."""
+    rows = []
+    for product, baselines in found.items():
+        name = next(each for each in baselines if not BASELINES[each].superseded_by)
+        sessions = baselines[name].recordings
+        other = sessions[sessions["recorded"] != sessions["replayed"]].astype(str)
+        rows += [[product, f"`{row[0][:13]}`", *row[1:]] for row in other.itertuples(index=False)]
+    return markdown_table(["product", "session", "version", "recorded", "replayed"], rows)
+
+
+def sample_table() -> str:
+    """Return the table over the bundled recordings."""
+    table = compare_products(
+        list(ctxlab.load(SAMPLE)),
+        SAMPLE_WINDOW,
+        SAMPLE_STRATEGIES,
+        MODEL,
+        workers=1,
+        progress=False,
+    )
+    return table_rows(table.frame)
+
+
+def write_page(paths: Sequence[str]) -> str:
+    """Return the page as Markdown, and write the plot and the measurements."""
+    frames: dict[int, pd.DataFrame] = {}
+    sections: list[str] = []
+    for window, recordings in choose_by_family(paths).items():
+        table = compare_products(recordings, window, model=MODEL, folder=RUN)
+        table.save(RUN)
+        frames[window] = table.frame
+        sections += [f"## A window of {window:,} tokens", _describe(table), table_rows(table.frame)]
+        print(f"{window:,}: done", file=sys.stderr)
+    plot(frames, PAGE.with_suffix(".png"))
+    every = [each for family in load_families(paths).values() for each in family]
+    found = {product: find_agreement(every, logs) for product, logs in LOGS.items()}
+    said = "\n".join(f"{i}. {each}" for i, each in enumerate(conclude(frames[MAIN]), 1))
+    parts = [
+        "<!-- Generated by evals/products.py; do not edit. -->", "# Products", INTRO,
+        f"## In a window of {MAIN:,} tokens", said,
+        f"![Cost against held far recall]({PAGE.stem}.png)", *sections,
+        "## The baselines beside the products", AGREEMENT, agreement_table(found),
+        "Sessions with another number of compactions:", exceptions_table(found),
+        "## Bundled recordings",
+        f"The same in a window of {SAMPLE_WINDOW:,} tokens over the bundled recordings of a coding "
+        "agent. A test makes this table anew.", sample_table(),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _describe(table: ProductTable) -> str:
+    first = table.frame.iloc[0]
+    counts = [
+        pluralize(int(first[name]), name[:-1]) for name in ("recordings", "clusters", "requests")
+    ]
+    return f"{counts[0]} in {counts[1]} with {counts[2]}."
+
+
+if __name__ == "__main__":
+    print_or_write(write_page, PAGE, __doc__)
