@@ -49,6 +49,34 @@ model. If this parameter is not set, or if the column says *no*, the strategy ca
     )
 
 
+def settings_page() -> str:
+    """Return the page of the settings of products: where a user sets each parameter of a baseline."""
+    intro = """# Settings of products
+
+The strategies of products have settings of their own. This page says for each parameter of a
+[baseline](strategies.md#baselines) where a user of the product sets it, and what to write there for the
+default. A parameter without a place cannot be set: it is fixed in the product's code or on its server,
+or it is a device of ctxlab. `ctxlab strategies NAME` prints the same for one baseline, also as JSON.
+Baselines without parameters are not listed."""
+    parts = [intro]
+    for known in list_strategies():
+        settings = [(p, p.setting) for p in known.parameters if p.setting is not None]
+        rows = [
+            [
+                f"`{parameter.name}`",
+                f"`{parameter.default}`",
+                setting.place or setting.kind or "",
+                f"`{' '.join(parameter.written.split())}`" if parameter.written else "",
+                setting.note,
+            ]
+            for parameter, setting in settings
+        ]
+        if rows:
+            heads = ["parameter", "default", "place", "what to write", "note"]
+            parts += [f"## {known.name}", f"{known.source}.", markdown_table(heads, rows)]
+    return page(*parts)
+
+
 def formats_page() -> str:
     """Return the page of all formats: what they are, what is read, and what is not."""
     about = [
@@ -199,6 +227,7 @@ def page(*parts: str) -> str:
 
 PAGES = {
     "strategies.md": strategies_page,
+    "settings.md": settings_page,
     "formats.md": formats_page,
     "metrics.md": metrics_page,
 }

@@ -128,6 +128,18 @@ def test_it_says_what_it_imitates_where_that_can_be_read_and_what_it_does(name: 
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_it_says_for_each_parameter_where_the_product_sets_it(name: str) -> None:
+    baseline = BASELINES[name]
+    named = [each.parameter for each in baseline.settings]
+    assert sorted(named) == sorted(baseline.parameters)
+    for setting in baseline.settings:
+        default = baseline.parameters[setting.parameter]
+        assert bool(setting.write(default)) == (setting.kind is not None)
+        assert setting.kind is None or setting.name
+        assert setting.kind is not None or setting.note
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_it_is_written_by_its_name_and_is_a_value(name: str) -> None:
     strategy = parse_strategy(name)
     assert repr(strategy) == f"{name}()"
