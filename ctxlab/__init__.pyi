@@ -29,6 +29,7 @@ from .evaluation.refetch import find_refetches as find_refetches
 from .evaluation.replay import Replay as Replay
 from .evaluation.replay import replay as replay
 from .evaluation.results import Results as Results
+from .evaluation.sent import SentRequest as SentRequest
 from .evaluation.survival import SurvivalResults as SurvivalResults
 from .evaluation.survival import measure_survival as measure_survival
 from .evaluation.tuning import TuningResults as TuningResults

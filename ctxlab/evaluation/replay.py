@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ctxlab.context.context import Budget
-from ctxlab.context.history import Form
+from ctxlab.context.context import Budget, Context
+from ctxlab.context.history import Entry, Form
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.grid import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS
 from ctxlab.evaluation.metrics.compactions import find_compactions
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
+from ctxlab.evaluation.sent import SentRequest
 from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
@@ -151,6 +152,74 @@ class Replay:
                 block[block != verbatim] = _STATE_CODES[entry.form.value]
         states[np.arange(messages)[None, :] >= positions[:, None]] = _STATE_CODES["absent"]
         return states
+
+    def sent(self, request: int) -> SentRequest:
+        """Return the messages of one request, with what each stands for.
+
+        The recording is replayed once more up to this request, because a replay keeps no messages.
+
+        Parameters
+        ----------
+        request : int
+            Number of the request, from 0. A negative number counts from the end.
+
+        Returns
+        -------
+        SentRequest
+            Messages of the request, as a table, and with a method ``diff``.
+
+        Raises
+        ------
+        IndexError
+            If the recording has no such request.
+        """
+        number = self._number(request)
+        kept: list[tuple[Entry, ...]] = []
+
+        def observe(sent: Context) -> None:
+            if len(kept) <= number:
+                kept.append(tuple(sent.entries) if len(kept) == number else ())
+
+        seeded = self.trace.seeded_strategy or self.trace.strategy
+        replay_trace(self.prepared, seeded, self.trace.budget, {"sent": observe})
+        return self._make_sent(repr(self.trace.strategy), number, kept[number])
+
+    def diff(self, request: int, other: Replay | None = None) -> pd.DataFrame:
+        """Compare one request with that of the full history, or of another strategy.
+
+        Parameters
+        ----------
+        request : int
+            Number of the request, from 0. A negative number counts from the end.
+        other : Replay, optional
+            Replay of the same recording through another strategy. None compares with the full history.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per message that differs; see ``SentRequest.diff``.
+
+        Raises
+        ------
+        IndexError
+            If the recording has no such request.
+        """
+        number = self._number(request)
+        if other is not None:
+            return self.sent(number).diff(other.sent(number))
+        whole = tuple(self.prepared.history.entries[: self.prepared.request_positions[number]])
+        return self.sent(number).diff(self._make_sent("full()", number, whole))
+
+    def _number(self, request: int) -> int:
+        count = len(self.prepared.request_positions)
+        if not -count <= request < count:
+            raise IndexError(f"Expected a request from 0 to {count - 1}, got {request}")
+        return request % count
+
+    def _make_sent(self, strategy: str, number: int, entries: tuple[Entry, ...]) -> SentRequest:
+        tokens = sum(each.tokens for each in entries) + self.trace.budget.fixed
+        position = self.prepared.request_positions[number]
+        return SentRequest(strategy, number, position, entries, tokens)
 
     def __repr__(self) -> str:
         """Return a string with the recording's id, the strategy and the number of requests."""

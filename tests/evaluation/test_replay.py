@@ -99,3 +99,33 @@ def test_a_budget_is_given_in_any_way_that_a_limit_is(budget: Budget | float) ->
 def test_a_recording_without_requests_can_be_looked_at() -> None:
     shown = replay(Recording("short", TALK[:1]), "full", 0.5)
     assert (len(shown.requests), len(shown.needs), shown.states.shape) == (0, 0, (0, 1))
+
+
+@given(messages=conversations(), strategy=strategies(), limit=limits())
+def test_a_sent_request_and_its_difference_account_for_every_message_and_token(
+    messages: tuple[Message, ...], strategy: Strategy, limit: int, counter: TokenCounter
+) -> None:
+    prepared = prepare_messages(messages, counter)
+    trace, requests = run(prepared, strategy, limit)
+    replayed = Replay(prepared, trace)
+    for number, request in list(enumerate(requests))[-2:]:
+        sent, changed = replayed.sent(number), replayed.diff(number)
+        assert sent.messages == list(request.messages)
+        assert (
+            sent.tokens == trace.tokens[number] == sent.table["tokens"].sum() + trace.budget.fixed
+        )
+        whole = sum(e.tokens for e in prepared.history.entries[: request.position])
+        saved = changed["other_tokens"].sum() - changed["tokens"].sum()
+        assert saved == whole + trace.budget.fixed - sent.tokens
+        assert changed.empty == (sent.messages == list(messages[: request.position]))
+        assert replayed.diff(number, replayed).empty
+
+
+def test_a_difference_says_what_became_of_each_message() -> None:
+    replayed = replay(Recording("r", TALK), "observation_mask(keep=0)", 10_000, "gpt-4o")
+    (row,) = replayed.diff(-1).to_dict("records")
+    assert (row["first"], row["last"], row["form"], row["other_form"]) == (2, 2, "stub", "verbatim")
+    assert row["tokens"] < row["other_tokens"]
+    assert row["other_text"] == RESULT.content
+    with pytest.raises(IndexError, match="Expected a request from 0 to 1, got 2"):
+        replayed.sent(2)
