@@ -254,6 +254,7 @@ JUDGING = {
         "claude_code.v2_1_32",
         "cline",
         "codex",
+        "codex.local",
         "gemini_cli",
         "goose",
         "letta",
