@@ -59,6 +59,7 @@ BREAKS: dict[str, tuple[frozenset[str], str]] = {
             "orphaned_result starts_with_user unanswered_call",
             "takes and leaves single messages as they fit",
         ),
+        ("openai.truncation_auto", "starts_with_user", TASKLESS),
         ("pydantic_ai.sliding", "starts_with_user", TASKLESS),
         ("semantic_kernel.truncation", "starts_with_user", TASKLESS),
         ("semantic_kernel.summarization", "starts_with_user", "its summary is the assistant's"),
@@ -258,6 +259,7 @@ JUDGING = {
         "gemini_cli",
         "goose",
         "letta",
+        "openai.compact",
     ),
     *("complexity_trap.summary", "complexity_trap.hybrid", "opencode", "roo"),
 }
