@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.history import Form
+from ctxlab.context.history import Entry, Form
 from ctxlab.context.stored_results import READ_RESULT_TOOL, message_number
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
@@ -59,20 +60,55 @@ class offload(BaseStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Replace the long tool results that were appended since the last request."""
-        positions, done = tool_result_positions(context), context.strategy_state.get(self, 0)
-        stop = bisect_left(positions, context.history_length)
-        for position in positions[done:stop]:
-            index = context.find_index(position)
-            if index is None:
-                continue
-            entry = context.entries[index]
-            if entry.tokens > self.tokens and entry.message.role == "tool":
-                number = message_number(context.history, position)
-                pointer = _Pointer(number, entry.tokens, self.preview)
-                context.rewrite(index, pointer.replace, Form.POINTER)
-        if stop > done:
-            context.strategy_state[self] = stop
-        return context
+        half = self.preview // 2
+        return offload_results(context, self, self._is_long, head=half, tail=half)
+
+    def _is_long(self, entry: Entry, _: ToolCall | None) -> bool:
+        return entry.tokens > self.tokens
+
+
+def offload_results(
+    context: Context,
+    strategy: BaseStrategy,
+    is_long: Callable[[Entry, ToolCall | None], bool],
+    head: int,
+    tail: int,
+) -> Context:
+    """Replace the long tool results of a context by previews, from which they can be read.
+
+    Each result is examined once, at the first request that contains it.
+
+    Parameters
+    ----------
+    context : Context
+        Context to edit.
+    strategy : BaseStrategy
+        Strategy that makes the edit. The number of examined results is stored in
+        ``context.strategy_state`` with the strategy as its key.
+    is_long : callable
+        Function that takes the entry of a result and its tool call, which is None if it is unknown,
+        and returns True if the result is to be replaced.
+    head, tail : int
+        Maximum number of characters that a preview shows of the beginning and of the end.
+
+    Returns
+    -------
+    Context
+        The same context, edited in place.
+    """
+    positions, done = tool_result_positions(context), context.strategy_state.get(strategy, 0)
+    stop = bisect_left(positions, context.history_length)
+    for position in positions[done:stop]:
+        index = context.find_index(position)
+        if index is None:
+            continue
+        entry, call = context.entries[index], context.history.calls_by_result.get(position)
+        if entry.message.role == "tool" and is_long(entry, call):
+            number = message_number(context.history, position)
+            context.rewrite(index, _Pointer(number, entry.tokens, head, tail).replace, Form.POINTER)
+    if stop > done:
+        context.strategy_state[strategy] = stop
+    return context
 
 
 @dataclass(frozen=True)
@@ -81,14 +117,15 @@ class _Pointer:
 
     number: int
     tokens: int
-    preview: int
+    head: int
+    tail: int
 
     def replace(self, message: Message, call: ToolCall | None) -> Message | None:
         """Replace the content of a tool result; None if it cannot be read back or is short."""
         text = message.text
         if not is_text_only(message) or (call is not None and call.name == _TOOL_NAME):
             return None
-        head, tail = _beginning(text, self.preview // 2), _end(text, self.preview // 2)
+        head, tail = _beginning(text, self.head), _end(text, self.tail)
         all_lines = text.count("\n") + (not text.endswith("\n"))
         shown = head.count("\n") + tail.count("\n") + (not tail.endswith("\n") and tail != "")
         this = f"number={self.number}"

@@ -9,6 +9,7 @@ ACTING: dict[str, str] = {
     "langchain.summarization": "trigger=('tokens', 4000)",
     "pydantic_ai.summarization": "trigger=('tokens', 4000), keep=('messages', 10)",
     "llama_index.memory": "token_limit=5000, token_flush_size=500",
+    "openai.compact": "trigger=4500",
     "openai_agents.tool_output_trimmer": "max_output_chars=50, preview_chars=20",
     "roo": "max_tokens=500",
     "vercel.prune_messages": "tool_calls='before-last-6-messages'",

@@ -10,7 +10,12 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
-from ctxlab.strategies.baselines.common.compaction import fresh_start, prompt_tokens, window_tokens
+from ctxlab.strategies.baselines.common.compaction import (
+    fresh_start,
+    prompt_tokens,
+    threshold_tokens,
+)
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 from ctxlab.strategies.helpers.text import with_text
 
 _CLEARED_TEXT = "[tool result cleared]"
@@ -26,6 +31,11 @@ class clear_tool_uses(BaseStrategy):
     therefore causes an older one to be cleared, which invalidates the prompt cache. With ``sticky``,
     the API is assumed to remember what it cleared instead, and to clear again only when the edited
     request exceeds ``trigger``.
+
+    Sources contradict each other. The documentation says that each clearing invalidates the cached
+    prefix and that later requests can read the new one, which a boundary that moves with each request
+    does not allow. Pull request 1147 of hermes-agent says that the API looks up the cache before it
+    clears, so that nothing is invalidated; ctxlab cannot represent this.
 
     Examples
     --------
@@ -56,8 +66,8 @@ class clear_tool_uses(BaseStrategy):
     def __call__(self, context: Context, /) -> Context:
         """Clear all but the newest tool results if the unedited request exceeds ``trigger`` tokens."""
         looked, done, saving, cleared = context.strategy_state.get(self, (0, 0, 0, 0))
-        limit = self.trigger if self.trigger > 1 else self.trigger * window_tokens(context)
-        if prompt_tokens(context) + (0 if self.sticky else cleared) <= limit:
+        size = prompt_tokens(context) + (0 if self.sticky else cleared)
+        if size <= threshold_tokens(context, self.trigger):
             return context
         results = tool_result_positions(context)
         upto = max(looked, bisect_left(results, context.history_length) - self.keep)
@@ -104,24 +114,49 @@ def _clear_text(message: Message, _: ToolCall | None) -> Message:
     return with_text(message, _CLEARED_TEXT)
 
 
+def _edit_setting(edit: str, parameter: str, value: str, note: str = "") -> Setting:
+    """Return the setting of a parameter of an edit in the body of a request."""
+    place = f"{edit} in context_management.edits"
+    return Setting(parameter, "json", place, parameter, value, note)
+
+
+_CLEARING = "clear_tool_uses_20250919"
+_TOKENS_VALUE = '{"type": "input_tokens", "value": {value}}'
+_USES_VALUE = '{"type": "tool_uses", "value": {value}}'
+
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "anthropic.clear_tool_uses",
         clear_tool_uses(),
-        "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented",
-        "https://docs.claude.com/en/docs/build-with-claude/context-editing",
+        "Claude API, clear_tool_uses_20250919 (beta context-management-2025-06-27), as documented "
+        "on 2026-11-26",
+        "https://platform.claude.com/docs/en/build-with-claude/context-editing",
         "Above 100,000 input tokens, the oldest tool results are cleared and the newest 3 are kept. "
         "The placeholder that the server inserts is not documented. It is also not documented "
         "whether the server remembers which results it cleared; ctxlab computes each request from "
-        "the whole conversation, unless sticky=True. ctxlab never sends thinking blocks.",
+        "the whole conversation, unless sticky=True. ctxlab never sends thinking blocks, so "
+        "clear_thinking_20251015 has no baseline.",
+        settings=(
+            _edit_setting(_CLEARING, "trigger", _TOKENS_VALUE, "or a number of tool uses"),
+            _edit_setting(_CLEARING, "keep", _USES_VALUE),
+            _edit_setting(_CLEARING, "clear_at_least", _TOKENS_VALUE),
+            _edit_setting(_CLEARING, "exclude_tools", "{json}"),
+            _edit_setting(_CLEARING, "clear_tool_inputs", "{json}", "or names of tools"),
+            *unavailable("sticky", note="not documented"),
+        ),
     ),
     Baseline(
         "anthropic.compaction",
         fresh_start(trigger=150_000),
-        "Claude API, compact_20260112 (beta compact-2026-01-12), as documented",
+        "Claude API, compact_20260112 (beta compact-2026-01-12), as documented on 2026-11-26",
         "https://platform.claude.com/docs/en/build-with-claude/compaction-threshold",
         "At 150,000 input tokens, one summary replaces everything except the system prompt. The API "
         "rejects a trigger below 50,000 tokens and returns the summary as a block of an assistant "
         "message. ctxlab accepts any trigger and inserts the summary as a user message.",
+        settings=(
+            _edit_setting("compact_20260112", "trigger", _TOKENS_VALUE, "50,000 tokens or more"),
+            *unavailable("summary_tokens", "model", note="of ctxlab"),
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Baseline of Codex CLI, which keeps user messages and summarises everything else."""
+"""Baselines of Codex CLI, which keeps user messages and summarises everything else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 from ctxlab.strategies.helpers.text import with_text
 
 
@@ -31,8 +32,8 @@ class user_messages(compaction.CompactingStrategy):
     """
 
     trigger: float = 0.9
-    "share of the context window at which compaction starts"
-    user_tokens: int = 20_000
+    "share of the context window at which compaction starts; a value above 1 is a number of tokens"
+    user_tokens: int = 64_000
     "maximum tokens of the kept user messages, at four bytes per token; the oldest is cut to fit"
     summary_tokens: int = compaction.MAX_SUMMARY_TOKENS
     "maximum number of tokens of the summary, limited to a tenth of the context window"
@@ -41,7 +42,7 @@ class user_messages(compaction.CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Replace the conversation by its newest user messages and a summary."""
-        if not self.should_compact(context, self.trigger * compaction.window_tokens(context)):
+        if not self.should_compact(context, compaction.threshold_tokens(context, self.trigger)):
             return context
         entries, start, stop = context.entries, compaction.body_start(context), len(context.entries)
         while stop > start and compaction.is_user_message(entries[stop - 1]):
@@ -98,16 +99,44 @@ class user_messages(compaction.CompactingStrategy):
         context.replace(index, shorter, Form.TRUNCATED)
 
 
+_SETTINGS = (
+    Setting(
+        "trigger",
+        "toml",
+        "~/.codex/config.toml",
+        "model_auto_compact_token_limit",
+        note="a number of tokens; the limit is 0.9 of the window, also if the setting is higher",
+    ),
+    *unavailable("user_tokens", note="fixed in the source"),
+    *unavailable("summary_tokens", "model", note="of ctxlab"),
+)
+_SOURCE_URL = "https://github.com/openai/codex/blob/"
+
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "codex",
         user_messages(),
-        "Codex CLI, local compaction at e06dd0e; the 90 % from a description of openai_models.rs",
-        "https://github.com/openai/codex/blob/e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
+        "Codex CLI with a model of OpenAI, remote compaction v2 (default since 0.146) at 009bd87; "
+        "threshold of 0.154.0",
+        _SOURCE_URL
+        + "009bd870cd794c4c867576d306717b6a5ca70857/codex-rs/core/src/compact_remote_v2.rs",
         "At 0.9 of the window, the conversation is replaced by its newest user messages, up to "
-        "20,000 tokens, and a summary. Not implemented: with OpenAI's own models, Codex compacts on "
-        "a server by an unpublished method; if a request for a summary overflows, Codex repeats it "
-        "without the oldest item. In a window of 32,000 tokens, 20,000 tokens of user messages "
-        "leave so little room that compaction happens at every other request.",
+        "64,000 tokens, and an encrypted item of the server. What this item contains is not "
+        "published; ctxlab writes a summary in its place. Not implemented: tool outputs are cut "
+        "when they are stored, and an experimental mode lets the model start a new window. In a "
+        "window of 64,000 tokens or less, the user messages may leave so little room that "
+        "compaction happens at every other request.",
+        settings=_SETTINGS,
+    ),
+    Baseline(
+        "codex.local",
+        user_messages(user_tokens=20_000),
+        "Codex CLI with a model of another provider, local compaction at e06dd0e; threshold of 0.154.0",
+        _SOURCE_URL + "e06dd0e5d5694c24968bf49b62466cdedae04aaa/codex-rs/core/src/compact.rs",
+        "At 0.9 of the window, the conversation is replaced by its newest user messages, up to "
+        "20,000 tokens, and a summary that the model writes. Not implemented: if a request for a "
+        "summary overflows, Codex repeats it without the oldest item.",
+        settings=_SETTINGS,
     ),
 )

@@ -1,4 +1,4 @@
-"""Tests of the Codex CLI baseline."""
+"""Tests of the Codex CLI baselines, by the source code of its compaction."""
 
 from __future__ import annotations
 
@@ -52,3 +52,12 @@ def test_the_next_summary_extends_the_first_and_is_the_only_one() -> None:
     sent = last("codex", task(40), 800)
     assert sum("Summary of" in m.text for m in sent) == 1
     assert "step 0" in next(m.text for m in sent if "Summary of" in m.text)
+
+
+def test_a_server_keeps_64_000_tokens_of_the_users_words_and_a_local_compaction_20_000() -> None:
+    messages = [Message("user", "word " * 70_000), *steps(9)]
+    size = played("full", messages, 10**6)[0].tokens[-1]
+    for name, tokens in (("codex", 64_000), ("codex.local", 20_000)):
+        sent = last(f"{name}(trigger={size})", messages, 10**6)
+        assert firsts(sent[1:]) == ["Summary of"]
+        assert 4 * tokens <= len(sent[0].text) < 4 * tokens + 50

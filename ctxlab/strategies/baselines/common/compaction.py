@@ -37,6 +37,24 @@ def window_tokens(context: Context) -> int:
     return context.available + context.budget.reserve + context.budget.overhead
 
 
+def threshold_tokens(context: Context, trigger: float) -> float:
+    """Return the size of a request at which a strategy starts.
+
+    Parameters
+    ----------
+    context : Context
+        Context with the token budget.
+    trigger : float
+        Up to 1, a share of the context window; above 1, a number of tokens.
+
+    Returns
+    -------
+    float
+        Number of tokens.
+    """
+    return trigger if trigger > 1 else trigger * window_tokens(context)
+
+
 def prompt_tokens(context: Context) -> int:
     """Return the size of the next request, including the tool definitions.
 
@@ -290,8 +308,11 @@ class fresh_start(CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Replace everything except the system prompt by one summary when the window is nearly full."""
-        limit = self.trigger * window_tokens(context) if self.trigger <= 1 else self.trigger
         start, stop = body_start(context), len(context.entries)
-        if start < stop and self.should_compact(context, limit):
+        if start < stop and self.should_compact(context, self._find_limit(context)):
             self.compact(context, start, stop)
         return context
+
+    def _find_limit(self, context: Context) -> float:
+        """Return the number of tokens at which compaction starts."""
+        return threshold_tokens(context, self.trigger)
