@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +65,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "aider",
         chat_summary(),
-        "aider, ChatSummary at 041f3a4; the budget from a description of models.py",
+        "aider 0.86.2 (PyPI aider-chat), ChatSummary at 041f3a4",
         "https://github.com/Aider-AI/aider/blob/041f3a4a381670449011e3cfbf4d18900452855b/aider/history.py",
         "When the user writes a new message, earlier turns may take a sixteenth of the window. If "
         "they take more, their newest messages stay, up to half of that size, and the other "
@@ -72,5 +73,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "separately; in recordings of other agents, the tool results of earlier turns are "
         "summarised too. Not implemented: if the result is still too large, aider summarises it "
         "again, up to three times.",
+        settings=(
+            Setting(
+                "max_chat_history_tokens", "yaml", ".aider.conf.yml", "max-chat-history-tokens"
+            ),
+            *unavailable("model", note="of ctxlab; aider: weak-model"),
+        ),
     ),
 )

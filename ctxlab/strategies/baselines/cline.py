@@ -12,6 +12,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 
 INPUT_SHARE = 0.9
 "Share of the context window that is used as the input limit of models without a stated limit."
@@ -218,7 +219,7 @@ class earlier_turns(compaction.CompactingStrategy):
     "minimum tokens of the newest messages that are kept, limited by ``target_ratio``"
     target_ratio: float = 0.7
     "maximum of ``preserve_recent_tokens``, as a share of the tokens at which compaction starts"
-    summary_tokens: int = 4_096
+    summary_tokens: int = 8_192
     "maximum number of tokens of the summary, limited to a tenth of the context window"
     model: str | None = None
     "name of the model that writes the summary; None: make an extractive summary without a model"
@@ -232,10 +233,8 @@ class earlier_turns(compaction.CompactingStrategy):
             return context
         cut = context.index_at_or_after(context.history.user_positions[newest])
         room = min(self.preserve_recent_tokens, self.target_ratio * trigger)
-        index = len(context.entries)
-        while index > start and room > 0:
-            index -= 1
-            room -= context.entries[index].tokens
+        entries = context.entries
+        index = compaction.start_of_recent(entries, room, start, len(entries))
         for stop in range(min(cut, index), start, -1):
             if compaction.is_user_message(context.entries[stop]) and context.is_safe_cut(stop):
                 self.compact(context, start, stop)
@@ -243,25 +242,39 @@ class earlier_turns(compaction.CompactingStrategy):
         return context
 
 
-_URL = "https://github.com/cline/cline/tree/main/sdk/packages/core/src/extensions/context"
-_VERSION_PREFIX = "Cline SDK, its description of compaction and compaction-shared.ts at 03297ec; "
+_URL = "https://unpkg.com/@cline/core@0.0.86/dist/extensions/context/compaction-shared.d.ts"
+_VERSION = "Cline SDK 0.0.86 (npm @cline/core) and compaction-shared.ts at 03297ec; "
+_PLACE = "@cline/core"
+_CONFIG = "createAgent.compaction"
+_FIXED = "fixed in the source"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "cline",
         earlier_turns(),
-        _VERSION_PREFIX + "strategy agentic, its default",
+        _VERSION + "strategy agentic, its default",
         _URL,
         "At 0.81 of the window, a summary replaces everything before the last user message, except "
         "the newest 20,000 tokens. If there is only one user message, nothing is summarised. Cline "
         "then truncates texts until the request fits; this is not implemented. Cline estimates "
         "tokens as characters / 3; ctxlab counts them. Cline appends lists of files to its "
         "summary; in ctxlab only the summary itself may name files.",
+        settings=(
+            Setting(
+                "preserve_recent_tokens",
+                "typescript",
+                _PLACE,
+                _CONFIG,
+                "{ enabled: true, preserveRecentTokens: {json} }",
+            ),
+            *unavailable("threshold_ratio", "target_ratio", note=_FIXED),
+            *unavailable("summary_tokens", "model", note="of ctxlab; Cline: compaction.summarizer"),
+        ),
     ),
     Baseline(
         "cline.basic",
         user_digest(),
-        _VERSION_PREFIX + "strategy basic",
+        _VERSION + "strategy basic",
         _URL,
         "Works without a model. It keeps all user messages, the agent's newest messages, and a "
         "digest of the agent's other messages. Cline appends the digest to the user message; in "
@@ -269,5 +282,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "the input limit, Cline's value for conversations of five turns or more. In ctxlab the "
         "digest lists up to 50 files and 50 commands. All user messages stay, so a long "
         "conversation eventually exceeds any window.",
+        settings=unavailable("threshold_ratio", "target_ratio", note=_FIXED),
     ),
 )

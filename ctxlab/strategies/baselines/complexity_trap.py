@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.compaction import MAX_SUMMARY_TOKENS, allowed_summary_tokens
-from ctxlab.strategies.baselines.swe_agent import last_observations
+from ctxlab.strategies.baselines.settings import Setting, unavailable
+from ctxlab.strategies.baselines.swe_agent import last_observations, masking_settings
 from ctxlab.strategies.summaries.fold import fold_into_summary
 
 _REPOSITORY_URL = "https://github.com/Recursive-Safeguarding/the-complexity-trap/blob"
@@ -65,6 +66,22 @@ class turn_summary(BaselineStrategy):
         return self.summarize_every + self.keep_last_m_turns
 
 
+_PLACE = "the configuration of the run"
+_PROCESSORS = "agent.history_processors"
+_SUMMARY = "type: summarize_every_n_turns, enable_static_checkpointing: true"
+_SUMMARY_SETTINGS = (
+    Setting("summarize_every", "yaml", _PLACE, _PROCESSORS, f"[{{{_SUMMARY}, n: {{value}}}}]"),
+    Setting(
+        "keep_last_m_turns",
+        "yaml",
+        _PLACE,
+        _PROCESSORS,
+        f"[{{{_SUMMARY}, n: 21, keep_last_m_turns: {{value}}}}]",
+        "n must be given too",
+    ),
+    *unavailable("summary_tokens", "model", note="of ctxlab"),
+)
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "complexity_trap.masking",
@@ -73,6 +90,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _SOURCE_URL,
         "Masks all tool results except the newest 10, like SWE-agent's LastNObservations. In the "
         "paper, 10 was the best value for SWE-agent; it may not suit other agents.",
+        settings=masking_settings(_PLACE),
     ),
     Baseline(
         "complexity_trap.summary",
@@ -84,6 +102,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "limited length. In the paper, a turn is one call with one result, and other messages "
         "between turns are dropped. ctxlab summarises these messages too and keeps calls with "
         "their results.",
+        settings=_SUMMARY_SETTINGS,
     ),
     Baseline(
         "complexity_trap.hybrid",
@@ -92,5 +111,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _SOURCE_URL,
         "Adds the oldest turns to a summary, 21 at a time, and masks all tool results except the "
         "newest 10. The paper's second setting is summarize_every=43.",
+        settings=(*_SUMMARY_SETTINGS, *masking_settings(_PLACE)),
     ),
 )

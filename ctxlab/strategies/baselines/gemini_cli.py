@@ -1,4 +1,4 @@
-"""Baseline of Gemini CLI, which summarises 70 % of a conversation that fills half of the window."""
+"""Baseline of Gemini CLI, which summarises 70 % at half of the window, and masks old tool results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 from ctxlab.strategies.helpers.text import with_text
 
+_EXEMPT_TOOLS = ("activate_skill", "ask_user", "enter_plan_mode", "exit_plan_mode")
+_EDGE_CHARS = 250
 _ACKNOWLEDGMENT = "Thank you, I have this context now."
 
 
@@ -132,18 +136,100 @@ class older_share(compaction.CompactingStrategy):
         return with_text(message, f"{text[:begin]}\n\n[{gone} characters left out]\n\n{end}")
 
 
+@dataclass(frozen=True, repr=False)
+class mask_old_outputs(BaseStrategy):
+    """Masks the tool results before the newest ones, many at a time.
+
+    A masked result keeps its first and its last 250 characters. Results without a reply are neither
+    counted nor masked. Sizes are estimated at four characters per token.
+
+    Examples
+    --------
+    >>> from ctxlab import build_messages
+    >>> call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    >>> step = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    >>> step += [{"role": "tool", "content": "a line of text " * 99, "tool_call_id": "c"}]
+    >>> talk = [{"role": "user", "content": "Fix it"}, *6 * step]
+    >>> mask = mask_old_outputs(protection_tokens=800, min_prunable_tokens=900)
+    >>> [len(m["content"]) for m in build_messages(None, talk, strategy=mask)[2::2]]
+    [530, 530, 530, 1485, 1485, 1485]
+    """
+
+    protection_tokens: int = 50_000
+    "tokens of the newest tool results that are not masked"
+    min_prunable_tokens: int = 30_000
+    "the other results are masked once they have at least this number of tokens"
+
+    def __call__(self, context: Context, /) -> Context:
+        """Mask the tool results before the newest ones, once they are large enough."""
+        results = tool_result_positions(context)
+        seen, done = context.strategy_state.get(self, (0, 0))
+        answered = context.history_length
+        while answered and context.history[answered - 1].role != "assistant":
+            answered -= 1
+        stop = bisect_left(results, answered)
+        if stop <= seen:
+            return context
+        kept, prunable, going = 0, 0, list[int]()
+        for number in range(stop - 1, done - 1, -1):
+            index = context.find_index(results[number])
+            if index is None or context.entries[index].form is Form.SUMMARY:
+                done = number + 1
+                break
+            tokens = self._maskable_tokens(context, results[number], index)
+            kept += tokens
+            if kept > self.protection_tokens and tokens:
+                prunable += tokens
+                going.append(index)
+        if going and prunable >= self.min_prunable_tokens:
+            for index in going:
+                context.rewrite(index, _mask, Form.STUB)
+            done = bisect_left(results, context.entries[going[0]].stop)
+        context.strategy_state[self] = stop, done
+        return context
+
+    def _maskable_tokens(self, context: Context, position: int, index: int) -> int:
+        """Return the estimated tokens of a result; 0 for a tool whose results are never masked."""
+        call = context.history.calls_by_result.get(position)
+        if call is not None and call.name in _EXEMPT_TOOLS:
+            return 0
+        return len(context.entries[index].message.text) // 4
+
+
+def _mask(message: Message, _: ToolCall | None) -> Message | None:
+    """Keep the beginning and the end of a tool result; None if this would not make it shorter."""
+    text = message.text
+    note = f"\n[{len(text)} characters are masked]\n"
+    short = text[:_EDGE_CHARS] + note + text[-_EDGE_CHARS:]
+    return with_text(message, short) if len(short) < len(text) else None
+
+
+_FILE = "~/.gemini/settings.json"
+_MASKING = "contextManagement.tools.outputMasking"
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "gemini_cli",
-        older_share(),
-        "Gemini CLI, chatCompressionService at 02b2885",
-        "https://github.com/google-gemini/gemini-cli/blob/02b2885cb824fecd2f9ed666aa6c7e397fc26384/packages/core/src/services/chatCompressionService.ts",
+        older_share() | mask_old_outputs(),
+        "Gemini CLI 0.61.0 (npm @google/gemini-cli-core)",
+        "https://unpkg.com/@google/gemini-cli-core@0.61.0/dist/src/context/chatCompressionService.js",
         "At half of the window, the older 70 % of the characters are replaced by a summary and an "
         "acknowledgement of the assistant. The share varies, because the cut is at a user message: "
         "if the agent has just finished, everything except the new message may be summarised. If "
         "there is a single user message, nothing is summarised, so a long turn overflows. A summary "
         "that is not shorter than the messages is discarded; from then on, only tool results are "
-        "shortened. Not implemented: the second call, in which the model checks its summary, and "
-        "the file with the full text of a shortened result.",
+        "shortened. Before each request, tool results before the newest 50,000 tokens of them are "
+        "masked, once they have 30,000 tokens (since 0.30 at the latest). Google may change the numbers "
+        "by flags from its server. Not implemented: the second call, in which the model checks its "
+        "summary; the files with the full text of a shortened or masked result; and contextManagement, "
+        "which is off by default.",
+        settings=(
+            Setting("compression_threshold", "json", _FILE, "model.compressionThreshold"),
+            Setting("tool_chars", "json", _FILE, "tools.truncateToolOutputThreshold"),
+            Setting("protection_tokens", "json", _FILE, f"{_MASKING}.protectionThresholdTokens"),
+            Setting("min_prunable_tokens", "json", _FILE, f"{_MASKING}.minPrunableThresholdTokens"),
+            *unavailable("preserve", "tool_tokens", note="fixed in the source"),
+            *unavailable("summary_tokens", "model", note="of ctxlab"),
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Baseline of Letta, which summarises the oldest messages, and more of them until the rest fits."""
+"""Baselines of Letta, which summarises the oldest messages, and more of them until the rest fits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import accumulate
 from ctxlab.context.context import Context
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,7 +29,10 @@ class evict_share(compaction.CompactingStrategy):
     """
 
     trigger: float = 1.0
-    "share of the window at which compaction starts; Letta uses 0.9 for GPT-5"
+    "share of the window at which compaction starts, if ``headroom`` is None"
+    headroom: int | None = None
+    """compaction starts when fewer than this number of tokens of the window are free, limited to a fifth
+    of the window"""
     sliding_window_percentage: float = 0.30
     """share of the messages to summarise, increased by 0.1 before each attempt; the remaining
     messages may take ``1 - sliding_window_percentage`` of the window"""
@@ -40,7 +44,10 @@ class evict_share(compaction.CompactingStrategy):
 
     def __call__(self, context: Context, /) -> Context:
         """Summarise as many of the oldest messages as needed to make the rest small enough."""
-        limit = self.trigger * compaction.window_tokens(context)
+        size = compaction.window_tokens(context)
+        limit = self.trigger * size
+        if self.headroom is not None:
+            limit = size - min(self.headroom, size // 5)
         start = compaction.body_start(context)
         if not self.should_compact(context, limit) or start == len(context.entries):
             return context
@@ -71,15 +78,54 @@ class evict_share(compaction.CompactingStrategy):
         return start + cut - 1
 
 
+_AGENT = "PATCH /v1/agents/{agent_id}"
+_SETTINGS = (
+    Setting(
+        "sliding_window_percentage",
+        "json",
+        _AGENT,
+        "compaction_settings.sliding_window_percentage",
+    ),
+    Setting("clip_chars", "json", _AGENT, "compaction_settings.clip_chars"),
+    *unavailable("trigger", "headroom", note="fixed in the source"),
+    *unavailable("model", note="of ctxlab; Letta: compaction_settings.model"),
+)
+_WORKINGS = (
+    "the oldest 40 % or more of the messages are replaced by a summary, so that the other messages "
+    "take less than 70 % of the window. Letta increases the configured share of 30 % before the first "
+    "attempt, so 30 % is never tried. Not implemented: Letta's memory blocks, and its search of the "
+    "replaced messages."
+)
+_SERVER_URL = "https://github.com/letta-ai/letta/blob"
+_SOURCE = "letta/services/summarizer/summarizer_sliding_window.py"
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "letta",
+        evict_share(headroom=16_384),
+        "Letta 0.34.12 (PyPI; Letta Code with its local backend)",
+        "https://pypi.org/project/letta/0.34.12/",
+        f"When fewer than 16,384 tokens, or a fifth of a small window, are free, {_WORKINGS} Letta "
+        "does not count the system prompt as a message, so its cut may differ by one message. The "
+        "thresholds of Letta's cloud service are not published.",
+        settings=_SETTINGS,
+    ),
+    Baseline(
+        "letta.v0_16_8",
+        evict_share(trigger=0.9),
+        "Letta 0.16.6 to 0.16.8 (PyPI; the server)",
+        "https://pypi.org/project/letta/0.16.8/",
+        f"At 0.9 of the window, for all models, {_WORKINGS}",
+        settings=_SETTINGS,
+        superseded_by="letta",
+    ),
+    Baseline(
+        "letta.v0_16_4",
         evict_share(),
-        "Letta, summarizer at 63d3146 (sliding window) and 1a4b119 (compact)",
-        "https://github.com/letta-ai/letta/blob/63d3146fdca2815b21a0f4f21675740a7a797a36/letta/services/summarizer/summarizer_sliding_window.py",
-        "When the window is full, the oldest 40 % or more of the messages are replaced by a "
-        "summary, so that the other messages take less than 70 % of the window. Letta increases the "
-        "configured share of 30 % before the first attempt, so 30 % is never tried. Not "
-        "implemented: Letta's memory blocks, and its search of the replaced messages.",
+        "Letta 0.16.4, summarizer at 63d3146 (sliding window) and 1a4b119 (compact)",
+        f"{_SERVER_URL}/63d3146fdca2815b21a0f4f21675740a7a797a36/{_SOURCE}",
+        f"When the window is full, {_WORKINGS}",
+        settings=_SETTINGS,
+        superseded_by="letta",
     ),
 )

@@ -11,6 +11,7 @@ from ctxlab.messages.types import CLEARED_RESULT_TEXT, Message, ToolCall
 from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 from ctxlab.strategies.helpers.text import with_text
 
 _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear."
@@ -115,6 +116,8 @@ def _clear_text(message: Message, _: ToolCall | None) -> Message:
     return with_text(message, CLEARED_RESULT_TEXT)
 
 
+_FILE = "opencode.json"
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "opencode",
@@ -125,6 +128,16 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "reserved together, a summary replaces everything except the newest 2,000 to 15,000 tokens, "
         "and a message tells the model to continue. Messages after the reply are not counted. Clearing "
         "old tool outputs (prune=True) is off by default. In opencode the summary is the reply to a "
-        "separate message; in ctxlab it is a user message.",
+        "separate message; in ctxlab it is a user message. Not implemented: if an answer overflows, the "
+        "last user message is sent again; and mode suffix, which summarises in a cached request.",
+        settings=(
+            Setting("output", "environment", "", "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX"),
+            Setting("reserved", "json", _FILE, "compaction.reserved"),
+            Setting("preserve_recent_tokens", "json", _FILE, "compaction.preserve_recent_tokens"),
+            Setting("prune", "json", _FILE, "compaction.prune"),
+            *unavailable("prune_protect", "prune_minimum", note="fixed in the source"),
+            *unavailable("summary_tokens", note="of ctxlab"),
+            *unavailable("model", note="of ctxlab; opencode: agent.compaction.model"),
+        ),
     ),
 )

@@ -10,6 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
+from ctxlab.strategies.baselines.settings import Setting, unavailable
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,5 +89,28 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "limit is lower. In a window of less than 9,100 tokens, no room is left for the prompt, so "
         "every request is summarised. Until the end of 2025, Roo also kept the first message and "
         "the last 3. Not implemented: Roo's outlines of files that were read.",
+        settings=(
+            Setting(
+                "auto_condense_context",
+                "dialog",
+                "Settings > Context",
+                "Automatically trigger intelligent context condensing",
+            ),
+            Setting(
+                "auto_condense_context_percent",
+                "dialog",
+                "Settings > Context",
+                "Threshold to trigger intelligent context condensing",
+                "{value} %",
+            ),
+            Setting(
+                "max_tokens",
+                "dialog",
+                "Settings > Providers",
+                "Max Output Tokens",
+                note="shown for some models only",
+            ),
+            *unavailable("summary_tokens", "model", note="of ctxlab"),
+        ),
     ),
 )

@@ -10,6 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.settings import Setting
 from ctxlab.strategies.controls import full
 from ctxlab.strategies.helpers.text import with_text
 
@@ -84,22 +85,46 @@ def elide_observation(message: Message, _: ToolCall | None) -> Message:
     return with_text(message, said)
 
 
+def masking_settings(place: str) -> tuple[Setting, ...]:
+    """Return the settings of ``last_observations`` in a configuration file of SWE-agent.
+
+    Parameters
+    ----------
+    place : str
+        Name of the file.
+
+    Returns
+    -------
+    tuple of Setting
+        Settings for ``n`` and ``polling``.
+    """
+    name, kind = "agent.history_processors", "type: last_n_observations"
+    polling = f"[{{{kind}, n: 5, polling: {{value}}}}]"
+    return (
+        Setting("n", "yaml", place, name, f"[{{{kind}, n: {{value}}}}]"),
+        Setting("polling", "yaml", place, name, polling, "n must be given too"),
+    )
+
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "swe_agent.last_5",
         last_observations(),
-        "SWE-agent at 318f909 (LastNObservations of the paper's configuration)",
-        "https://github.com/SWE-agent/SWE-agent/blob/318f9091d5f5522e2a3013b46623358e46157f7a/sweagent/agent/history_processors.py",
+        "SWE-agent at 669b8f9 (LastNObservations of the paper's configuration)",
+        "https://github.com/SWE-agent/SWE-agent/blob/669b8f9cbd1e8a368a33d0b1d29eb0987006c9b6/sweagent/agent/history_processors.py",
         "Each observation (tool result) except the last 5 is replaced by a note with its number of "
         "lines. As in SWE-agent, the task counts as the first observation, but it is never "
         "replaced. Not implemented: SWE-agent's tags to "
         "keep or remove single observations, because recordings do not contain them.",
+        settings=masking_settings("the configuration of the run"),
     ),
     Baseline(
         "mini_swe_agent",
         full(),
-        "mini-swe-agent at 02e25f7",
-        "https://github.com/SWE-agent/mini-swe-agent/blob/02e25f74a6ef039a274543cc90867fffbdf01f59/src/minisweagent/agents/default.py",
-        "Sends all messages in each request until the provider rejects a request as too long.",
+        "mini-swe-agent 2.4.6 (PyPI)",
+        "https://pypi.org/project/mini-swe-agent/2.4.6/",
+        "Sends all messages in each request until the provider rejects a request as too long. "
+        "The template of an observation cuts output of more than 10,000 characters before it becomes a "
+        "message, so recordings already contain the shortened text.",
     ),
 )

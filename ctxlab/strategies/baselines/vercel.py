@@ -10,6 +10,7 @@ from ctxlab.context.history import Form
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.settings import Setting
 
 _TOOL_CALLS_PATTERN = re.compile(r"none|all|before-last-message|before-last-(\d+)-messages")
 
@@ -109,11 +110,15 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "vercel.prune_messages",
         prune_messages(),
-        "Vercel AI SDK, pruneMessages at 03754de",
-        "https://github.com/vercel/ai/blob/03754de2bf4e89523b019998d8f35b0d370da2ed/packages/ai/src/generate-text/prune-messages.ts",
+        "Vercel AI SDK 7.0.173 (npm ai)",
+        "https://unpkg.com/ai@7.0.173/src/generate-text/prune-messages.ts",
         "By default, only empty messages are dropped. If tool_calls is set, tool calls before the "
         "last messages are dropped with their results. The texts of messages are kept, so requests "
         "keep growing. Not implemented: selecting tools, and pruning reasoning, which ctxlab never "
         "sends.",
+        settings=(
+            Setting("tool_calls", "typescript", "ai", "pruneMessages.toolCalls"),
+            Setting("empty_messages", "typescript", "ai", "pruneMessages.emptyMessages"),
+        ),
     ),
 )

@@ -63,3 +63,18 @@ def test_old_large_results_keep_a_fifth_of_their_beginning() -> None:
 def test_all_or_nothing_cannot_be_preserved(share: int) -> None:
     with pytest.raises(SpecError, match="between 0 and 1"):
         parse_strategy(f"gemini_cli(preserve={share})")
+
+
+def test_results_before_the_protected_ones_are_masked_once_they_are_large_enough() -> None:
+    # A result has about 480 tokens; the newest is not answered yet, so it is not counted.
+    spec = "gemini_cli(protection_tokens=1000, min_prunable_tokens=900)"
+    for number, masked in ((4, 0), (5, 2), (6, 2), (7, 4)):
+        sent = last(spec, task(number, lines=128), 10**6)
+        texts = [m.text for m in sent if m.role == "tool"]
+        assert ["masked" in text for text in texts] == [True] * masked + [False] * (number - masked)
+
+
+def test_questions_to_the_user_are_never_masked() -> None:
+    messages = [*task(0), *steps(6, lines=128, tool="ask_user")]
+    sent = last("gemini_cli(protection_tokens=500, min_prunable_tokens=500)", messages, 10**6)
+    assert sent == messages

@@ -36,3 +36,21 @@ def test_what_the_user_has_just_said_is_not_counted_yet() -> None:
     long = Message("user", "word " * 150)
     messages = [*said(7), long]
     assert len(last("goose", messages, 800)) == len(messages)
+
+
+def test_the_ten_oldest_calls_of_earlier_turns_are_summarised_one_by_one() -> None:
+    # The cutoff of a small window is ten calls: 21 calls of earlier turns are one too many.
+    for number, summaries in ((20, 0), (21, 10)):
+        messages = [*task(number), Message("user", "And now?")]
+        sent = last("goose", messages, 50_000)
+        assert sum(m.role == "user" for m in sent) == 2 + summaries
+        assert sum(m.role == "tool" for m in sent) == number - summaries
+
+
+def test_calls_of_the_current_turn_are_neither_counted_nor_summarised() -> None:
+    assert len(last("goose", task(40), 10**5)) == 82
+
+
+def test_summaries_of_calls_can_be_turned_off() -> None:
+    messages = [*task(30), Message("user", "And now?")]
+    assert last("goose(tool_pair_summarization=False)", messages, 10**5) == messages

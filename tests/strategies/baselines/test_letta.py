@@ -7,9 +7,10 @@ from small_talk import firsts, last, played, said, task
 from ctxlab.messages.types import Message
 
 
-def test_it_waits_for_the_whole_window_unless_told_otherwise() -> None:
+def test_each_version_waits_for_its_own_share_of_the_window() -> None:
     whole, _ = played("full", task(30), 1000)
-    for spec, share in (("letta", 1000), ("letta(trigger=0.9)", 900)):
+    # In a large window, the newest version leaves 16,384 tokens free; in this one a fifth.
+    for spec, share in (("letta.v0_16_4", 1000), ("letta.v0_16_8", 900), ("letta", 800)):
         trace, _ = played(spec, task(30), 1000)
         first = next(turn for turn, event in trace.context.events if event == "summary")
         assert whole.tokens[first] >= share > whole.tokens[first - 1]
@@ -17,7 +18,7 @@ def test_it_waits_for_the_whole_window_unless_told_otherwise() -> None:
 
 def test_at_least_forty_percent_go_and_an_answer_begins_what_stays() -> None:
     messages = [Message("system", "Be brief."), *said(12), Message("user", "next")]
-    trace, sent = played("letta", messages, 850)
+    trace, sent = played("letta.v0_16_4", messages, 850)
     after = next(s.messages for s in sent if len(s.messages) > 1 and "Summary" in s.texts[1])
     assert after[2].role == "assistant"
     kept = len(after) - 2
@@ -28,7 +29,7 @@ def test_at_least_forty_percent_go_and_an_answer_begins_what_stays() -> None:
 def test_what_stays_takes_less_than_the_rest_of_the_window() -> None:
     # The newest half of the messages holds nearly all tokens, so that 40 % are not enough.
     messages = [*said(10, words=2), *said(5, words=90), Message("user", "next")]
-    spec = "letta(sliding_window_percentage=0.5)"
+    spec = "letta.v0_16_4(sliding_window_percentage=0.5)"
     trace, sent = played(spec, messages, 560)
     turns = [turn for turn, event in trace.context.events if event == "summary"]
     for turn in turns:

@@ -135,6 +135,32 @@ def newest_that_fit(entries: Sequence[Entry], room: float, lowest: int = 0) -> i
     return start
 
 
+def start_of_recent(entries: Sequence[Entry], tokens: float, lowest: int, stop: int) -> int:
+    """Return the largest index from which the entries before ``stop`` have at least ``tokens`` tokens.
+
+    Parameters
+    ----------
+    entries : sequence of Entry
+        Entries of a context.
+    tokens : float
+        Minimum total tokens of the entries from the returned index to ``stop``.
+    lowest : int
+        Smallest index to return, even if the entries from it have fewer tokens.
+    stop : int
+        Index after the last entry that is counted.
+
+    Returns
+    -------
+    int
+        Index of the oldest entry that is needed to reach the size.
+    """
+    index = stop
+    while index > lowest and tokens > 0:
+        index -= 1
+        tokens -= entries[index].tokens
+    return index
+
+
 def drop_between(context: Context, kept: Sequence[int]) -> None:
     """Drop the entries that lie between kept entries.
 
