@@ -13,6 +13,7 @@ goes on where it stopped.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,6 @@ from ctxlab.cli.render.leaderboard import short_strategy
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.products import CONSTRAINTS, ProductTable, compare_products, exceeds_window
 from ctxlab.messages.types import Recording
-from ctxlab.strategies.baselines import BASELINES
 from ctxlab.tokens.counter import TokenCounter
 
 PAGE = Path(__file__).parents[1] / "docs" / "products.md"
@@ -84,27 +84,44 @@ exceed the window."""
 
 
 class Logs(NamedTuple):
-    """Sessions of a product with recorded compactions."""
+    """Sessions of some versions of a product, whose logs contain its compactions."""
 
-    mark: str
-    "key of ``Recording.meta`` that the logs of the product have"
+    product: str
+    "name and versions"
+    baseline: str
+    "baseline that reproduces these versions"
     version: str
-    "key of ``Recording.meta`` with the version of the product"
+    "key of ``Recording.meta`` with the version, which only logs of this product have"
     window: int
-    "context window in which the product ran"
-    baselines: tuple[str, ...]
-    "baselines to replay"
+    "context window in which the sessions ran"
+    since: str = ""
+    "first version; empty for any"
+    before: str = ""
+    "version after the last one; empty for any"
+
+    def has(self, recording: Recording) -> bool:
+        """Return whether a recording is such a session, and no bill exceeds the window."""
+        version = str(recording.meta.get(self.version, ""))
+        if not version or (self.version == "version" and "sessionId" not in recording.meta):
+            return False
+        if self.since and _version(version) < _version(self.since):
+            return False
+        if self.before and _version(version) >= _version(self.before):
+            return False
+        bills = [m.usage.input + m.usage.cache_read + m.usage.cache_write
+                 for m in recording.messages if m.usage]  # fmt: skip
+        return bool(recording.request_positions) and max(bills, default=0) <= self.window
 
 
-LOGS = {
-    "Claude Code": Logs(
-        "sessionId", "version", 200_000, tuple(n for n in BASELINES if n.startswith("claude_code"))
-    ),
-    "Codex": Logs(
-        "cli_version", "cli_version", 258_400,
-        tuple(n for n in BASELINES if n.partition(".")[0] == "codex"),
-    ),
-}  # fmt: skip
+def _version(text: str) -> list[int]:
+    return [int(each) for each in re.findall(r"\d+", text)[:3]]
+
+
+LOGS = (
+    Logs("Claude Code before 2.1.25", "claude_code.v2_1_20", "version", 200_000, before="2.1.25"),
+    Logs("Claude Code since 2.1.25", "claude_code", "version", 200_000, since="2.1.25"),
+    Logs("Codex", "codex", "cli_version", 258_400),
+)
 """products whose logs contain their compactions. Codex reports a window of 258,400 tokens, 95 % of
 272,000"""
 
@@ -227,98 +244,75 @@ def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
 class Agreement(NamedTuple):
     """Compactions of a baseline beside the recorded ones."""
 
-    recordings: pd.DataFrame
-    "one row per recording: ``version``, ``recorded`` and ``replayed`` numbers of compactions"
+    sessions: pd.DataFrame
+    "one row per session: ``version``, ``recorded`` and ``replayed`` numbers of compactions"
     pairs: pd.DataFrame
     "one row per pair: ``distance`` in requests, and ``before`` and ``after`` of both, in tokens"
 
 
-def find_agreement(recordings: Sequence[Recording], logs: Logs) -> dict[str, Agreement]:
-    """Replay the baselines of a product over its own logs, and pair their compactions."""
-    chosen = [each for each in recordings if logs.mark in each.meta and _fits(each, logs.window)]
-    if not chosen:
-        return {}
+def find_agreement(recordings: Sequence[Recording], logs: Logs) -> Agreement:
+    """Replay the baseline of a product over its own logs, and pair the compactions of both."""
+    chosen = list(filter(logs.has, recordings))
     results = ctxlab.evaluate(
-        chosen, ["recorded", *logs.baselines], logs.window, fixed_in_limit=True, metrics="usage"
+        chosen, ["recorded", logs.baseline], logs.window, fixed_in_limit=True, metrics="usage"
     )
-    unlogged = {
-        each["recording"]: max(each["unlogged"] or 0, 0) for each in results.manifest["recordings"]
-    }
-    names = [each["recording"] for each in results.manifest["recordings"]]
-    rows = results.compactions
-    rows = rows.assign(unlogged=rows["recording"].map(unlogged).astype(float))
-    found: dict[str, Agreement] = {}
-    for baseline in logs.baselines:
-        about, pairs = [], []
-        for name, recording in zip(names, chosen, strict=True):
-            mine = rows[rows["recording"] == name]
-            automatic = {c.position for c in recording.compactions if _is_automatic(c)}
-            own = mine[mine["strategy"] == "recorded()"]
-            own = own[own["position"].map(lambda at, a=automatic: any(0 <= at - p <= 2 for p in a))]
-            other = mine[mine["strategy"] == f"{baseline}()"]
-            other = other[other["kind"] != "clear"]
-            about.append((name, recording.meta.get(logs.version), len(own), len(other)))
-            for a, b in zip(own.to_dict("records"), other.to_dict("records"), strict=False):
-                pairs.append((
-                    name, b["request"] - a["request"],
-                    *(each[f"tokens_{end}"] + a["unlogged"] for end in ("before", "after")
-                      for each in (a, b)),
-                ))  # fmt: skip
-        columns = ["recording", "distance", "before", "before_replayed", "after", "after_replayed"]
-        found[baseline] = Agreement(
-            pd.DataFrame(about, columns=["recording", "version", "recorded", "replayed"]),
-            pd.DataFrame(pairs, columns=columns),
-        )
-    return found
+    described, rows = results.manifest["recordings"], results.compactions
+    sessions, pairs = [], []
+    for about, recording in zip(described, chosen, strict=True):
+        name, unlogged = about["recording"], max(about["unlogged"] or 0, 0)
+        mine = rows[rows["recording"] == name]
+        automatic = [c.position for c in recording.compactions if _is_automatic(c)]
+        own = mine[mine["strategy"] == "recorded()"]
+        # A compaction counts at the next request, which may follow a message of the user.
+        own = own[[any(0 <= at - p <= 2 for p in automatic) for at in own["position"]]]
+        other = mine[(mine["strategy"] == f"{logs.baseline}()") & (mine["kind"] == "summary")]
+        sessions.append((name, recording.meta[logs.version], len(own), len(other)))
+        for a, b in zip(own.to_dict("records"), other.to_dict("records"), strict=False):
+            sizes = (s[f"tokens_{end}"] + unlogged for end in ("before", "after") for s in (a, b))
+            pairs.append((b["request"] - a["request"], *sizes))
+    columns = ["distance", "before", "before_replayed", "after", "after_replayed"]
+    return Agreement(
+        pd.DataFrame(sessions, columns=["session", "version", "recorded", "replayed"]),
+        pd.DataFrame(pairs, columns=columns),
+    )
 
 
 def _is_automatic(compaction: ctxlab.Compaction) -> bool:
     return compaction.kind == "summary" and compaction.trigger in (None, "auto")
 
 
-def _fits(recording: Recording, window: int) -> bool:
-    """Return whether a session has requests, and no bill exceeds the window."""
-    bills = [
-        m.usage.input + m.usage.cache_read + m.usage.cache_write
-        for m in recording.messages
-        if m.usage
-    ]
-    return bool(recording.request_positions) and max(bills, default=0) <= window
-
-
-def agreement_table(found: Mapping[str, Mapping[str, Agreement]]) -> str:
-    """Return the table of the agreement, one row per baseline."""
-    heads = ["product", "baseline", "sessions", "recorded", "replayed", "same number", "distance",
-             "tokens before: recorded", "replayed", "tokens after: recorded", "replayed"]  # fmt: skip
+def agreement_table(found: Mapping[Logs, Agreement]) -> str:
+    """Return the table of the agreement, one row per product."""
+    heads = ["product", "baseline", "sessions", "compactions: recorded", "replayed", "same number",
+             "distance", "tokens before: recorded", "replayed", "tokens after: recorded",
+             "replayed"]  # fmt: skip
     rows = []
-    for product, baselines in found.items():
-        for name, (sessions, pairs) in baselines.items():
-            same = (sessions["recorded"] == sessions["replayed"]).mean()
-            rows.append([
-                product, f"`{name}`", str(len(sessions)),
-                *(f"{sessions[each].sum()}" for each in ("recorded", "replayed")), f"{same:.0%}",
-                *(_quartiles(pairs[each]) for each in (
-                    "distance", "before", "before_replayed", "after", "after_replayed")),
-            ])  # fmt: skip
+    for logs, (sessions, pairs) in found.items():
+        same = (sessions["recorded"] == sessions["replayed"]).mean()
+        counts = [f"{sessions[each].sum()}" for each in ("recorded", "replayed")]
+        values = [_quartiles(pairs[each]) for each in pairs]
+        rows.append([logs.product, f"`{logs.baseline}`", f"{len(sessions)}", *counts, f"{same:.0%}",
+                     *values])  # fmt: skip
     return markdown_table(heads, rows)
 
 
-def _quartiles(values: pd.Series) -> str:
+def _quartiles(values: pd.Series[Any]) -> str:
     if values.empty:
         return ""
     low, middle, high = values.quantile([0.25, 0.5, 0.75])
     return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
 
 
-def exceptions_table(found: Mapping[str, Mapping[str, Agreement]]) -> str:
-    """Return the sessions in which the newest baseline compacts more or less often than the product."""
+def exceptions_table(found: Mapping[Logs, Agreement]) -> str:
+    """Return the sessions in which a baseline compacts more or less often than its product."""
     rows = []
-    for product, baselines in found.items():
-        name = next(each for each in baselines if not BASELINES[each].superseded_by)
-        sessions = baselines[name].recordings
+    for logs, (sessions, _) in found.items():
         other = sessions[sessions["recorded"] != sessions["replayed"]].astype(str)
-        rows += [[product, f"`{row[0][:13]}`", *row[1:]] for row in other.itertuples(index=False)]
-    return markdown_table(["product", "session", "version", "recorded", "replayed"], rows)
+        rows += [
+            [f"`{logs.baseline}`", f"`{row[0][:13]}`", *row[1:]]
+            for row in other.itertuples(index=False)
+        ]
+    return markdown_table(["baseline", "session", "version", "recorded", "replayed"], rows)
 
 
 def sample_table() -> str:
@@ -346,7 +340,7 @@ def write_page(paths: Sequence[str]) -> str:
         print(f"{window:,}: done", file=sys.stderr)
     plot(frames, PAGE.with_suffix(".png"))
     every = [each for family in load_families(paths).values() for each in family]
-    found = {product: find_agreement(every, logs) for product, logs in LOGS.items()}
+    found = {logs: find_agreement(every, logs) for logs in LOGS if any(map(logs.has, every))}
     said = "\n".join(f"{i}. {each}" for i, each in enumerate(conclude(frames[MAIN]), 1))
     parts = [
         "<!-- Generated by evals/products.py; do not edit. -->", "# Products", INTRO,

@@ -37,20 +37,23 @@ def compacted(number: int, position: int, trigger: str) -> Recording:
 def test_recorded_compactions_agree_with_themselves_and_manual_ones_do_not_count(
     script: ModuleType,
 ) -> None:
-    logs = script.LOGS["Claude Code"]._replace(baselines=("recorded", "full"))
+    logs = script.LOGS[1]._replace(baseline="recorded")
     sessions = [compacted(0, 9, "auto"), compacted(1, 13, "auto"), a_recording(2)]
     found = script.find_agreement(sessions, logs)
-    assert found["recorded"].recordings["recorded"].tolist() == [1, 1]
-    assert found["recorded"].recordings["replayed"].tolist() == [1, 1]
-    pairs = found["recorded"].pairs
-    assert pairs["distance"].tolist() == [0, 0]
-    assert (pairs["after"] == pairs["after_replayed"]).all()
-    assert (pairs["after"] < pairs["before"]).all()
-    assert found["full"].recordings["replayed"].tolist() == [0, 0]
-    (manual,) = script.find_agreement([compacted(0, 9, "manual")], logs)[
-        "recorded"
-    ].recordings.values
-    assert manual[2:].tolist() == [0, 1]
+    assert found.sessions["recorded"].tolist() == [1, 1]
+    assert found.sessions["replayed"].tolist() == [1, 1]
+    assert found.pairs["distance"].tolist() == [0, 0]
+    assert (found.pairs["after"] == found.pairs["after_replayed"]).all()
+    assert (found.pairs["after"] < found.pairs["before"]).all()
+    manual = script.find_agreement([compacted(0, 9, "manual")], logs).sessions
+    assert manual[["recorded", "replayed"]].to_numpy().tolist() == [[0, 1]]
+
+
+def test_a_session_belongs_to_the_baseline_of_its_version(script: ModuleType) -> None:
+    session = compacted(0, 9, "auto")
+    older = replace(session, meta={**session.meta, "version": "2.1.7"})
+    assert [logs.has(session) for logs in script.LOGS] == [False, True, False]
+    assert [logs.has(older) for logs in script.LOGS] == [True, False, False]
 
 
 def test_the_conclusions_leave_out_what_overflows_and_what_is_no_product(

@@ -304,26 +304,28 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Claude Code 2.1.310, as documented on 2026-11-26 and described in users' threads",
         "https://code.claude.com/docs/en/context-window",
         "One summary replaces the whole conversation when fewer than 33,000 tokens of the window are "
-        "free, and from 200,000 tokens on also after about 54 idle minutes (since 2.1.299; ctxlab makes "
-        "it at the next request). Up to five files are then read again, the last edited first; a file "
-        "of more than 5,000 tokens is only named. After 60 idle minutes, all but the 5 newest tool "
-        "results are cleared; users report that the server decides for which accounts. Outputs of more "
-        "than 30,000 characters (Grep 20,000, other tools 50,000, files never) are stored, and 2,000 "
-        "characters are shown. In windows below 200,000 tokens, which the models of Claude Code do not "
-        "have, ctxlab scales the sizes of compaction and files. Not implemented: instructions, skills "
-        "and plans, which are read again too, and edits of the server's cache.",
+        "free (in recorded sessions since 2.1.25), and from 200,000 tokens on also after about 54 idle "
+        "minutes (since 2.1.299; ctxlab makes it at the next request). Up to five files are then read "
+        "again, the last edited first; a file of more than 5,000 tokens is only named. After 60 idle "
+        "minutes, all but the 5 newest tool results are cleared; users report that the server decides "
+        "for which accounts. Outputs of more than 30,000 characters (Grep 20,000, other tools 50,000, "
+        "files never) are stored, and 2,000 characters are shown. In windows below 200,000 tokens, "
+        "which the models of Claude Code do not have, ctxlab scales the sizes of compaction and files. "
+        "Not implemented: instructions, skills and plans, which are read again too, and edits of the "
+        "server's cache.",
         settings=_SETTINGS,
     ),
     Baseline(
-        "claude_code.v2_1_32",
+        "claude_code.v2_1_20",
         fresh_start(trigger=0.775),
-        "Claude Code 2.1.5 to 2.1.32, from recorded sessions and the documentation",
+        "Claude Code 2.1.5 to 2.1.20, from recorded sessions",
         "https://code.claude.com/docs/en/context-window",
-        "One summary replaces the whole conversation, even during a turn. In recorded sessions, "
-        "Claude Code compacted automatically at 155,144 to 171,646 of 200,000 tokens and kept no "
-        "message. The exact threshold is not documented; ctxlab uses 0.775 of the window. Not "
-        "implemented: Claude Code also clears older tool results before the compaction, and reads "
-        "recent files again after it. If the clearing was logged, recorded() repeats it.",
+        "One summary replaces the whole conversation, even during a turn. In recorded sessions of "
+        "these versions, Claude Code compacted automatically from 155,031 of 200,000 tokens on and "
+        "kept no message; later versions compact from 167,000 tokens on. The threshold is not "
+        "documented. Not implemented: Claude Code also clears older tool results before the "
+        "compaction, and reads recent files again after it. If the clearing was logged, recorded() "
+        "repeats it.",
         settings=(_PERCENT_SETTING, *unavailable("summary_tokens", "model", note="of ctxlab")),
         superseded_by="claude_code",
     ),

@@ -46,7 +46,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "openai.truncation_auto",
         drop_oldest(),
         "OpenAI Responses API, truncation='auto', as documented in openai 3.57.0",
-        "https://platform.openai.com/docs/api-reference/responses/create",
+        "https://pypi.org/project/openai/3.57.0/",
         "If the input exceeds the window, the oldest items of the conversation are dropped. Earlier "
         "versions of the documentation said that items are dropped in the middle. The default is "
         "'disabled', which rejects the request. It is not documented whether calls are dropped "
@@ -61,7 +61,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "When the input reaches compact_threshold, the server adds an encrypted item that stands for "
         "everything before it except the instructions. What this item contains, and how large it is, "
         "is not published; ctxlab writes a summary in its place, which says nothing about the quality "
-        "of the server's. There is no default threshold; 200,000 tokens is the example of the guide.",
+        "of the server's. No default threshold is documented; ctxlab uses 200,000 tokens.",
         settings=(
             Setting(
                 "trigger",

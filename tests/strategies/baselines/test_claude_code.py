@@ -26,7 +26,7 @@ def compacted_at(spec: str, messages: list[Message], limit: int) -> tuple[int, i
         ("claude_code", 1000, 835),
         ("claude_code(trigger=0.5)", 1000, 450),
         ("claude_code(trigger=0.95)", 1000, 835),
-        ("claude_code.v2_1_32", 1000, 775),
+        ("claude_code.v2_1_20", 1000, 775),
     ],
 )
 def test_it_compacts_at_a_number_of_free_tokens_or_earlier_at_a_percentage(
@@ -37,7 +37,7 @@ def test_it_compacts_at_a_number_of_free_tokens_or_earlier_at_a_percentage(
 
 
 def test_the_older_version_leaves_only_a_summary() -> None:
-    trace, sent = played("claude_code.v2_1_32", task(18), 1000)
+    trace, sent = played("claude_code.v2_1_20", task(18), 1000)
     first = next(turn for turn, event in trace.context.events if event == "summary")
     assert firsts(sent[first].messages) == ["Be brief.", "Summary of"]
     assert max(trace.tokens) < 775
