@@ -266,15 +266,30 @@ def find_agreement(recordings: Sequence[Recording], logs: Logs) -> Agreement:
         # A compaction counts at the next request, which may follow a message of the user.
         own = own[[any(0 <= at - p <= 2 for p in automatic) for at in own["position"]]]
         other = mine[(mine["strategy"] == f"{logs.baseline}()") & (mine["kind"] == "summary")]
-        sessions.append((name, recording.meta[logs.version], len(own), len(other)))
+        cause = _explain(recording) if len(own) != len(other) else ""
+        sessions.append((name, recording.meta[logs.version], len(own), len(other), cause))
         for a, b in zip(own.to_dict("records"), other.to_dict("records"), strict=False):
             sizes = (s[f"tokens_{end}"] + unlogged for end in ("before", "after") for s in (a, b))
             pairs.append((b["request"] - a["request"], *sizes))
     columns = ["distance", "before", "before_replayed", "after", "after_replayed"]
     return Agreement(
-        pd.DataFrame(sessions, columns=["session", "version", "recorded", "replayed"]),
+        pd.DataFrame(sessions, columns=["session", "version", "recorded", "replayed", "cause"]),
         pd.DataFrame(pairs, columns=columns),
     )
+
+
+def _explain(recording: Recording) -> str:
+    """Return what may be the cause of another number of compactions."""
+    prepared = PreparedRecording(recording, TokenCounter(recording.model or MODEL))
+    causes = {
+        "the log begins in the middle of a session": "starts_after" in recording.meta,
+        "a user compacted": any(c.trigger == "manual" for c in recording.compactions),
+        "tool results were cleared": any(c.kind == "clear" for c in recording.compactions),
+        "the context shrank without an entry in the log": bool(
+            prepared.bills and prepared.bills.unsaid
+        ),
+    }
+    return "; ".join(text for text, applies in causes.items() if applies)
 
 
 def _is_automatic(compaction: ctxlab.Compaction) -> bool:
@@ -284,15 +299,18 @@ def _is_automatic(compaction: ctxlab.Compaction) -> bool:
 def agreement_table(found: Mapping[Logs, Agreement]) -> str:
     """Return the table of the agreement, one row per product."""
     heads = ["product", "baseline", "sessions", "compactions: recorded", "replayed", "same number",
-             "distance", "tokens before: recorded", "replayed", "tokens after: recorded",
-             "replayed"]  # fmt: skip
+             "of those with any", "distance", "tokens before: recorded", "replayed",
+             "tokens after: recorded", "replayed"]  # fmt: skip
     rows = []
     for logs, (sessions, pairs) in found.items():
-        same = (sessions["recorded"] == sessions["replayed"]).mean()
+        same = sessions["recorded"] == sessions["replayed"]
+        some = sessions[["recorded", "replayed"]].any(axis=1)
         counts = [f"{sessions[each].sum()}" for each in ("recorded", "replayed")]
         values = [_quartiles(pairs[each]) for each in pairs]
-        rows.append([logs.product, f"`{logs.baseline}`", f"{len(sessions)}", *counts, f"{same:.0%}",
-                     *values])  # fmt: skip
+        rows.append([
+            logs.product, f"`{logs.baseline}`", f"{len(sessions)}", *counts, f"{same.mean():.0%}",
+            f"{same[some].sum()} of {some.sum()}", *values,
+        ])  # fmt: skip
     return markdown_table(heads, rows)
 
 
@@ -312,7 +330,9 @@ def exceptions_table(found: Mapping[Logs, Agreement]) -> str:
             [f"`{logs.baseline}`", f"`{row[0][:13]}`", *row[1:]]
             for row in other.itertuples(index=False)
         ]
-    return markdown_table(["baseline", "session", "version", "recorded", "replayed"], rows)
+    return markdown_table(
+        ["baseline", "session", "version", "recorded", "replayed", "possible cause"], rows
+    )
 
 
 def sample_table() -> str:
