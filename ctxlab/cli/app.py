@@ -34,6 +34,7 @@ from ctxlab.cli.commands import (
     products,
     serve,
     sessions,
+    show,
     strategies,
     tune,
 )
@@ -58,6 +59,7 @@ app.command("next-action", short_help="Predict recorded tool calls.")(next_actio
 app.command("probe", short_help="Ask a model about recordings.")(probe.command)
 app.command("chat", short_help="Chat with an agent about a folder.")(chat.command)
 app.command("describe", short_help="Summarize what recordings contain.")(describe.command)
+app.command("show", short_help="Show what a request contains.")(show.command)
 app.command("convert", short_help="Write recordings in another format.")(convert.command)
 app.command("calibrate", short_help="Fit token counts to a provider's bills.")(calibrate.command)
 app.command("strategies", short_help="List the strategies.")(strategies.command)

@@ -81,8 +81,9 @@ class SentRequest:
         pandas.DataFrame
             One row per message that is not the same in both requests. ``first`` and ``last`` are the
             positions of the recorded messages that it stands for. ``form`` is its form in this request,
-            ``other_form`` in the other one: a form of ``ctxlab.Form``, ``covered`` if another message,
-            such as a summary, stands for it, or ``dropped``. ``tokens``, ``other_tokens``, ``text`` and
+            ``other_form`` in the other one: a form of ``ctxlab.Form``; ``covered`` if another message,
+            such as a summary, stands for it; ``dropped``; or ``absent`` if it is a summary or another
+            message that only one request has. ``tokens``, ``other_tokens``, ``text`` and
             ``other_text`` are what each request has in its place. The differences of the tokens add up
             to the difference of the requests.
 
@@ -157,5 +158,7 @@ def _form(entry: Entry | None, span: tuple[int, int], entries: Sequence[Entry]) 
     if entry is not None:
         return entry.form.value
     start, stop = span
-    covered = any(each.start <= start and stop <= each.stop for each in entries if start < stop)
+    if stop - start != 1:
+        return "absent"
+    covered = any(each.start <= start and stop <= each.stop for each in entries)
     return "covered" if covered else "dropped"
