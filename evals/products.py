@@ -29,7 +29,7 @@ from page_script import print_or_write
 import ctxlab
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
-from ctxlab.cli.render.leaderboard import short_strategy
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.products import CONSTRAINTS, ProductTable, compare_products, exceeds_window
 from ctxlab.messages.types import Recording

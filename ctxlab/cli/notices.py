@@ -61,7 +61,7 @@ def note_run(results: Results, model: str | None) -> None:
         Model that the user chose for all recordings. None means that the tokens of each recording
         were counted and priced for the model that the recording names.
     """
-    from ctxlab.cli.render.format import format_count
+    from ctxlab._utils.numbers import format_count
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
     from ctxlab.tokens.model_choice import explain_models
 
@@ -117,7 +117,7 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
     reserve : int
         Number of tokens that the run kept free for the reply.
     """
-    from ctxlab.cli.render.format import format_count
+    from ctxlab._utils.numbers import format_count
 
     known = [recording["unlogged"] for recording in recordings if recording["unlogged"] is not None]
     middle = median(known) if known else 0

@@ -705,10 +705,11 @@ class Results:
         return leaderboard_verdict(self.leaderboard(), self.headline_sums, min_recall)
 
     def _repr_html_(self) -> str:
-        shown = self.leaderboard()
+        from ctxlab.evaluation.html import board_html
+
         bound = "Off-policy replay. Recall is availability, an upper bound on what is used."
-        note = f"{self.verdict()} {bound} {self.model_note}"
-        return f"{shown.to_html(index=False, float_format=lambda v: f'{v:,.3g}')}<p>{note}</p>"
+        notes = [self.verdict(), f"{bound} {self.model_note}"]
+        return board_html(self.leaderboard(), self.scores, notes)
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any], scores: Iterable[Score]) -> None:

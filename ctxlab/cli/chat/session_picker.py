@@ -105,8 +105,9 @@ def session_choices_table(sessions: Sequence[Session]) -> Text:
     Text
         Table, and a line with the number of older sessions.
     """
-    from ctxlab.cli.render.table import Column, Table
+    from ctxlab.cli.render.table import Table
     from ctxlab.cli.session_lookup import short_ids
+    from ctxlab.evaluation.columns import Column
 
     ids = short_ids(session.id for session in sessions)
     shown = sessions[:MAX_LISTED]

@@ -26,7 +26,7 @@ def _describe() -> None:
 @app.command("info", short_help="Show the folder and the size.")
 def info() -> None:
     """Show the folder of the stored token counts, their number, their size and the maximum size."""
-    from ctxlab.cli.render.format import format_bytes
+    from ctxlab._utils.numbers import format_bytes
     from ctxlab.tokens.count_cache import find_count_cache
 
     cache = find_count_cache()
@@ -46,7 +46,7 @@ def info() -> None:
 @app.command("clear", short_help="Delete the token counts.")
 def clear() -> None:
     """Delete the stored token counts. The next replays count their texts again."""
-    from ctxlab.cli.render.format import format_bytes
+    from ctxlab._utils.numbers import format_bytes
     from ctxlab.tokens.count_cache import find_count_cache
 
     cache = find_count_cache()

@@ -36,9 +36,11 @@ def command(
     ctxlab calibrate ~/.claude/projects --where 'model=claude-opus*'
     ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   only the Gemini recordings in logs/
     """
+    from ctxlab._utils.numbers import format_count
     from ctxlab._utils.progress import track
-    from ctxlab.cli.render.format import format_count, to_json_array
-    from ctxlab.cli.render.table import Column, Table
+    from ctxlab.cli.render.format import to_json_array
+    from ctxlab.cli.render.table import Table
+    from ctxlab.evaluation.columns import Column
     from ctxlab.tokens.calibration import calibrate
 
     spec = options.spec(on_error="skip")

@@ -48,8 +48,9 @@ def _describe() -> None:
 @app.command("list", short_help="List the data sets.")
 def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
     """List the data sets with their sizes, licenses and, if they are downloaded, local paths."""
-    from ctxlab.cli.render.format import format_bytes
-    from ctxlab.cli.render.table import Column, Table
+    from ctxlab._utils.numbers import format_bytes
+    from ctxlab.cli.render.table import Table
+    from ctxlab.evaluation.columns import Column
     from ctxlab.formats.io.datasets import data_dirs, datasets, local_dataset_dir
 
     known = list(datasets().values())
@@ -73,7 +74,7 @@ def list_datasets(data_dir: Path | None = _DATA_DIR) -> None:
 @app.command("info", short_help="Describe a data set.")
 def info(name: str = _NAME, data_dir: Path | None = _DATA_DIR) -> None:
     """Print the content, license, citation, files and usage of a data set."""
-    from ctxlab.cli.render.format import format_bytes
+    from ctxlab._utils.numbers import format_bytes
     from ctxlab.formats.io.datasets import find_dataset, local_dataset_dir
 
     dataset = find_dataset(name)
@@ -122,7 +123,7 @@ def fetch(
     To download from a mirror, set CTXLAB_MIRROR=https://a.server/folder. In every URL,
     this address then replaces the scheme and the host.
     """
-    from ctxlab.cli.render.format import format_bytes
+    from ctxlab._utils.numbers import format_bytes
     from ctxlab.formats.io import download
     from ctxlab.formats.io.datasets import data_dirs, find_dataset
 

@@ -7,7 +7,8 @@ from ctxlab.cli.output import print_result
 
 def formats() -> None:
     """List the formats of recordings, and whether ctxlab can only read a format or also write it."""
-    from ctxlab.cli.render.table import Table, text_columns
+    from ctxlab.cli.render.table import Table
+    from ctxlab.evaluation.columns import text_columns
     from ctxlab.formats import FORMATS
 
     access = {True: "read, write", False: "read"}
@@ -18,7 +19,8 @@ def formats() -> None:
 
 def metrics() -> None:
     """List the metrics: the values measured at each request, and the scores of the leaderboard."""
-    from ctxlab.cli.render.table import Table, text_columns
+    from ctxlab.cli.render.table import Table
+    from ctxlab.evaluation.columns import text_columns
     from ctxlab.evaluation.metrics import METRICS
 
     rows: list[tuple[int | str, str]] = []

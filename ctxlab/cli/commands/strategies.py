@@ -72,7 +72,8 @@ def _render_list(known: list[StrategyInfo]) -> list[Any]:
 def _render_strategy(known: StrategyInfo) -> list[Any]:
     from rich.text import Text
 
-    from ctxlab.cli.render.table import Table, text_columns
+    from ctxlab.cli.render.table import Table
+    from ctxlab.evaluation.columns import text_columns
 
     parts: list[Any] = [Text(known.signature, "bold"), Text()]
     if known.kind == "baseline":

@@ -146,7 +146,7 @@ def _saved_message(found: TuningResults, out: Path | None) -> str:
 
 def _note_run(found: TuningResults, spec: Spec) -> None:
     """Print how tokens were counted, how many billed tokens the logs lack, and the next command."""
-    from ctxlab.cli.render.leaderboard import short_strategy
+    from ctxlab.evaluation.columns import short_strategy
 
     note_run(found.results, spec.model)
     note_unlogged_tokens(found.results.manifest["recordings"], spec.reserve)

@@ -10,9 +10,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_count, format_share
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Column, Table, wrap_name
+from ctxlab.cli.render.table import Table, wrap_name
+from ctxlab.evaluation.columns import Column
 from ctxlab.evaluation.comparison.report import Configuration
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 
@@ -129,7 +131,7 @@ def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) ->
         for name, limit in pair
     )
     gaps = (a - b).abs().nlargest(_MAX_RECORDINGS)
-    write = show.format_share if row["unit"] == "share" else show.format_count
+    write = format_share if row["unit"] == "share" else format_count
     listed = [f"{one_line(str(i))}: a {write(a[i])}, b {write(b[i])}" for i in gaps.index[gaps > 0]]
     most = f"Recordings that differ most in {score} (a = {pair[0]}, b = {pair[1]})"
     if listed:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
+from ctxlab._utils.numbers import format_percent
 from ctxlab.agent.manager import CONTEXT_PARTS
-from ctxlab.cli.render.format import format_percent
 
 _COLORS = ("blue", "magenta", "yellow", "green", "cyan", "dim")
 _STYLES = dict(zip(CONTEXT_PARTS, _COLORS, strict=True))

@@ -10,10 +10,11 @@ from statistics import median
 from typing import TypeAlias
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_count, format_percent, to_sentence
 from ctxlab.cli.notices import suspect_warnings
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.format import format_count, format_percent, to_sentence
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
+from ctxlab.evaluation.columns import Column
 from ctxlab.evaluation.describe import RecordingDescription
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL
 from ctxlab.formats import LoadReport

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from ctxlab._utils.numbers import to_sentence
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
+from ctxlab.evaluation.columns import Column
 from ctxlab.formats import FileReport, LoadReport
 from ctxlab.formats.io.files import PathOrUrl
 
@@ -61,7 +63,7 @@ def unread_text(report: LoadReport, show_all: bool) -> str:
     ]
     rows: list[tuple[int | str, str]] = []
     for number, each in enumerate(examples):
-        advice = show.to_sentence(each.advice) if each.advice else ""
+        advice = to_sentence(each.advice) if each.advice else ""
         wrapped = textwrap.wrap(advice, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
         rows += [(number, ""), *((line, "dim") for line in wrapped)]
     table = Table(columns, rows, wrap=1, prose=True)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_share, format_signed_share
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import short_strategy
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
+from ctxlab.evaluation.columns import Column, format_values, short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 
 if TYPE_CHECKING:
@@ -67,17 +68,17 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
     yield Column("strategy", [short_strategy(row["strategy"]) for row in rows], left=True)
     yield Column("limit", [_format_limit(row["limit"]) for row in rows])
     head = "cost\n$" if in_usd else cost.replace("_", "\n")
-    yield Column(head, show.format_values(frame, cost, "usd" if in_usd else "count"))
+    yield Column(head, format_values(frame, cost, "usd" if in_usd else "count"))
     cells = [_format_interval(row, "cost_share", _format_percent_of_whole) for row in rows]
     what = "input cost" if in_usd else cost
     legend = f"vs full: {what} in percent of the {what} of full history on the same requests"
     yield Column("vs full\n% (95 %)", cells, legend, drop=2, left=True)
     legend = score.legend or f"{kept}: {score.meaning}"
     legend += " (availability: an upper bound)" if kept.startswith("recall") else ""
-    cells = show.format_values(frame, kept, "interval")
+    cells = format_values(frame, kept, "interval")
     yield Column(f"{_gain_name(kept)}\n(95 %)", cells, legend, left=True)
     if tuning.heldout_clusters:
-        cells = show.format_values(frame, f"tuned_{kept}", "share")
+        cells = format_values(frame, f"tuned_{kept}", "share")
         yield Column(
             "tuning\nset", cells, f"tuning set: {_gain_name(kept)} on the clusters used for tuning"
         )
@@ -88,7 +89,7 @@ def _columns(tuning: TuningResults, rows: list[dict[Any, Any]]) -> Iterator[Colu
             yield Column("held-out\nstatus", statuses, explained, drop=1, left=True)
     if frame[f"{kept}_optimism"].notna().any():
         spread = f"{kept}_optimism"
-        cells = [_format_interval(row, spread, show.format_signed_share) for row in rows]
+        cells = [_format_interval(row, spread, format_signed_share) for row in rows]
         yield Column("optimism (95 %)", cells, drop=3, left=True)
 
 
@@ -120,13 +121,13 @@ def _optimism_sentence(tuning: TuningResults) -> str:
     kept = tuning.results.manifest["tuning"]["objective"][1]
     row = tuning.optimism.loc[kept].to_dict()
     said = (
-        f"Over the whole frontier, {_gain_name(kept)} is {show.format_share(row['tuned'])} on the "
-        f"tuning set and {show.format_share(row['held_out'])} on the held-out set"
+        f"Over the whole frontier, {_gain_name(kept)} is {format_share(row['tuned'])} on the "
+        f"tuning set and {format_share(row['held_out'])} on the held-out set"
     )
     if math.isnan(row["optimism"]):
         return f"{said}; too few clusters for an interval of the difference (the optimism)."
     keys = ("optimism", "low", "high")
-    difference, low, high = (show.format_signed_share(row[key]) for key in keys)
+    difference, low, high = (format_signed_share(row[key]) for key in keys)
     return f"{said}; their difference (the optimism) is {difference} ({low} to {high})."
 
 

@@ -9,7 +9,8 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
+from ctxlab.evaluation.columns import Column
 from ctxlab.evaluation.gate.check import BaselineChange, BaselineUpdate, GateResults
 from ctxlab.evaluation.gate.findings import Finding, decimal_places, format_score_value, score_label
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,27 +9,23 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import to_sentence
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Column, Figure, Table, frame_columns, legend_of
-from ctxlab.evaluation.metrics import Score
+from ctxlab.cli.render.table import Table
+from ctxlab.evaluation.columns import (
+    Column,
+    describe_limit,
+    frame_columns,
+    legend_of,
+    places_by_limit,
+    score_columns,
+    short_strategy,
+    spread_figures,
+)
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
-from ctxlab.strategies.base import SEEDS
 
-_DROP_ORDER = (
-    *("question_overflow_rate", "question_tokens_mean", "answer_chance"),
-    *("evidence_pointer_rate", "invalid_rate", "cached_share", "recall", "pointer_rate"),
-    *("lost_rate", "tokens_peak", "survival_end"),
-)
-"scores whose columns are left out on a narrow terminal, starting with the last one"
-_PROBE_COLUMNS = (
-    *("question_tokens_mean", "question_overflow_rate"),
-    *("evidence_recall", "answer_containment", "answer_chance", "survival_end"),
-)
-"scores that are measured only for recordings with probes or canaries"
-_HIDE = {**dict.fromkeys(_PROBE_COLUMNS, "nan"), "strategy_usd": "zero"}
-_HIDE["evidence_pointer_rate"] = "empty"
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
@@ -69,10 +64,10 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
         Text to print; the last line is the recommendation.
     """
     board = results.leaderboard()
-    table = board_table(results, board, _score_columns(results, board))
+    table = board_table(results, board, score_columns(results.scores, board))
     parts = [table.render(*_notes(results, board, table.legend))]
     for title in dict.fromkeys(score.section for score in results.scores if score.section):
-        columns = _score_columns(results, board, title)
+        columns = score_columns(results.scores, board, title)
         below = board_table(results, board, columns)
         parts.append(show.render_to_text(Text(title, "bold")))
         parts.append(below.render(below.legend))
@@ -98,15 +93,15 @@ def leaderboard_markdown(results: Results) -> str:
         *(
             column
             for section in dict.fromkeys(score.section for score in results.scores)
-            for column in _score_columns(results, board, section)
+            for column in score_columns(results.scores, board, section)
         ),
-        *frame_columns(board, _spread_figures(results, board)),
+        *frame_columns(board, spread_figures(results.scores, board)),
     ]
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
     names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
     parts = []
-    for limit, rows in _places_by_limit(board).items():
+    for limit, rows in places_by_limit(board).items():
         places = [i for part in rows for i in part]
         cells = [[names[i], *(column.cells[i] for column in columns)] for i in places]
         parts += [f"Within {_describe_given(results, limit)}:", markdown_table(heads, cells)]
@@ -132,7 +127,7 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
     """
     names = Column("strategy", [short_strategy(name) for name in board["strategy"]], left=True)
     rows: list[tuple[int | str, str]] = []
-    for limit, (others, controls) in _places_by_limit(board).items():
+    for limit, (others, controls) in places_by_limit(board).items():
         rows += [("", "")] if rows else []
         rows.append((f"within {_describe_given(results, limit)}", "bold"))
         rows += [(i, "") for i in others]
@@ -141,93 +136,10 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
     return Table([names, *columns], rows)
 
 
-def _places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[int]]]:
-    """Return the row numbers of each limit, as one list for strategies and one for controls."""
-    places: dict[float, tuple[list[int], list[int]]] = {}
-    for i, (strategy, limit) in enumerate(zip(board["strategy"], board["limit"], strict=True)):
-        places.setdefault(limit, ([], []))[bool(control_name(strategy))].append(i)
-    return places
-
-
 def _describe_given(results: Results, limit: float) -> str:
     """Describe a limit as the user gave it. Data frames convert limits to floats; the spec does not."""
     given: dict[float, float] = {float(each): each for each in results.manifest["spec"]["limits"]}
     return describe_limit(given.get(limit, limit))
-
-
-def short_strategy(strategy: str) -> str:
-    """Remove empty parentheses from the text form of a strategy.
-
-    Parameters
-    ----------
-    strategy : str
-        Text form of a strategy.
-
-    Returns
-    -------
-    str
-        Shorter text form, which ctxlab also accepts as input.
-
-    Examples
-    --------
-    >>> short_strategy("tool_stubs(keep=3) | panic()")
-    'tool_stubs(keep=3) | panic'
-    """
-    return re.sub(r"(?<=\w)\(\)(?= \||$)", "", strategy)
-
-
-def describe_limit(limit: float) -> str:
-    """Describe a limit in words.
-
-    Parameters
-    ----------
-    limit : float
-        Number of tokens; a float of at most 1 is a share of each recording.
-
-    Returns
-    -------
-    str
-        Description of the limit.
-
-    Examples
-    --------
-    >>> describe_limit(8000), describe_limit(0.25)
-    ('8,000 tokens', '25 % of each recording')
-    """
-    if isinstance(limit, float) and limit <= 1:
-        return f"{limit * 100:.3g} % of each recording"
-    return f"{limit:,.0f} tokens"
-
-
-def _score_columns(results: Results, board: pd.DataFrame, section: str = "") -> list[Column]:
-    """Return the columns of a section's scores that have a heading and at least one value to show."""
-    scores = [s for s in results.scores if s.heading and s.section == section]
-    return frame_columns(board, map(_figure, scores))
-
-
-def _spread_figures(results: Results, board: pd.DataFrame) -> list[Figure]:
-    """Return columns with the spread of scores with intervals over the seeds of random controls."""
-    legend = (
-        f"sd: standard deviation over {SEEDS} seeds of a random control, whose row has the means"
-    )
-    found = []
-    for score in results.scores:
-        if f"{score.name}_sd" in board and "(95 %)" in score.heading:
-            head = f"{score.heading.removesuffix('(95 %)').strip()}\nsd"
-            found.append(Figure(head, f"{score.name}_sd", "share", legend, hide="nan"))
-            legend = ""
-    return found
-
-
-def _figure(score: Score) -> Figure:
-    """Return the print settings of a score's column, which depend on the score's unit and heading."""
-    drop = _DROP_ORDER.index(score.name) + 1 if score.name in _DROP_ORDER else 0
-    written: Any = {"USD": "usd", "per request": "percent"}.get(score.unit, "count")
-    if score.unit == "share":
-        head = score.heading
-        written = "interval" if "(95 %)" in head else "percent" if "%" in head else "share"
-    hide: Any = _HIDE.get(score.name, "")
-    return Figure(score.heading, score.name, written, score.legend, drop, hide)
 
 
 def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
@@ -280,7 +192,7 @@ def describe_counting(manifest: dict[str, Any], include_prices: bool) -> str:
     for name, note in manifest["tokens"].items():
         alike.setdefault(note.replace(name, _NAME_PLACEHOLDER, 1), []).append(name)
     sentences = (note.replace(_NAME_PLACEHOLDER, " and ".join(it)) for note, it in alike.items())
-    counted = list(map(show.to_sentence, sentences))
+    counted = list(map(to_sentence, sentences))
     prices = [_price_sentences(manifest["prices"])] if include_prices else []
     return " ".join([*counted, *prices])
 
@@ -295,7 +207,7 @@ def _fallback_sentence(strategy: str, counts: dict[str, Any]) -> str:
     reason, times = max(counts["reasons"].items(), key=lambda item: item[1])
     found = counts["fallbacks"]
     why = reason if times == found else f"{times:,} times: {reason}"
-    return show.to_sentence(
+    return to_sentence(
         f"{found:,} of {counts['written']:,} {what} of {short_strategy(strategy)} were made without the "
         f"model, in whole or in part ({why})"
     )

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.render import format as show
+from ctxlab._utils.numbers import format_count, format_percent, format_signed_share
 from ctxlab.cli.render.leaderboard import board_table
-from ctxlab.cli.render.table import Column, Figure, frame_columns
+from ctxlab.evaluation.columns import Column, Figure, frame_columns
 from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 
 _SAME_TOOL = "same tool: calls of the recorded tool; same call: same tool and same arguments"
@@ -76,8 +76,8 @@ def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:
     value, low, high = (row[name] for name in ("difference", "low", "high"))
     if value != value:
         return "–"
-    bounds = "too few" if low != low else " to ".join(map(show.format_signed_share, (low, high)))
-    return f"{show.format_signed_share(value)} ({bounds})"
+    bounds = "too few" if low != low else " to ".join(map(format_signed_share, (low, high)))
+    return f"{format_signed_share(value)} ({bounds})"
 
 
 def _notes(results: NextActionResults, board: pd.DataFrame, legend: str) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _notes(results: NextActionResults, board: pd.DataFrame, legend: str) -> Iter
         ("cut_rate", "replies were cut off at the maximum length of a reply (--max-tokens)"),
     ):  # fmt: skip
         if (most := board[column].max()) > 0:
-            yield f"Up to {show.format_percent(most)} % of a strategy's {words}."
+            yield f"Up to {format_percent(most)} % of a strategy's {words}."
 
 
 def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _missing_context_sentences(sampled: list[dict[str, Any]]) -> Iterator[str]:
         names, tokens = (mean(each[key] for each in derived) for key in keys)
         yield (
             f"{pluralize(len(derived), 'recording')} without tool definitions: tools are derived from "
-            f"the recorded calls (mean: {names:.1f} tools, {show.format_count(tokens)} tokens per "
+            f"the recorded calls (mean: {names:.1f} tools, {format_count(tokens)} tokens per "
             "request, in addition to the limit). Tools that were never called are missing, so the "
             "choice of a tool is easier than it was for the recorded agent."
         )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.cli.render import format as show
+from ctxlab._utils.numbers import format_percent, format_share_interval
 from ctxlab.cli.render.leaderboard import board_table
-from ctxlab.cli.render.table import Column, Figure, frame_columns
+from ctxlab.evaluation.columns import Column, Figure, frame_columns
 from ctxlab.evaluation.probing.judge import judge_key
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _judge_sentences(results: QAResults) -> Iterator[str]:
     for (one, other), each in results.judge_agreement().items():
         kappa = f"{each.kappa:.2f}"
         if each.kappa >= 0:
-            kappa = show.format_share_interval(each.kappa, each.low, each.high)
+            kappa = format_share_interval(each.kappa, each.low, each.high)
         yield (
-            f"{one} and {other} agree on {show.format_percent(each.agreement)} % of "
+            f"{one} and {other} agree on {format_percent(each.agreement)} % of "
             f"{each.replies:,} different replies; Cohen's kappa {kappa}, "
             "with its 95 % interval over clusters."
         )

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import to_sentence
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.leaderboard import (
-    board_table,
-    describe_counting,
+from ctxlab.cli.render.leaderboard import board_table, describe_counting
+from ctxlab.evaluation.columns import (
+    Figure,
     describe_limit,
+    frame_columns,
+    legend_of,
     short_strategy,
 )
-from ctxlab.cli.render.table import Figure, frame_columns, legend_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +111,7 @@ def products_markdown(table: ProductTable) -> str:
         rows = zip(names, *(each.cells for each in columns), strict=True)
         counts = f"{pluralize(int(frame['recordings'].iloc[0]), 'recording')} in "
         counts += pluralize(int(frame["clusters"].iloc[0]), "cluster")
-        parts += [f"**{show.to_sentence(describe_limit(float(str(limit))))}** {counts}."]
+        parts += [f"**{to_sentence(describe_limit(float(str(limit))))}** {counts}."]
         parts += [markdown_table(heads, list(rows))]
     return "\n\n".join([*parts, *_notes(table, legend)])
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
 from ctxlab.cli.render.transcript import strip_control_characters
+from ctxlab.evaluation.columns import Column
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,10 @@ from rich.text import Text
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
-from ctxlab.cli.render.table import Column, Table
+from ctxlab.cli.render.table import Table
 from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.errors import SpecError
+from ctxlab.evaluation.columns import Column
 from ctxlab.sessions.table_of_contents import iso_timestamp
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pandas as pd
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import board_table
-from ctxlab.cli.render.table import Column
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
+from ctxlab.evaluation.columns import Column, format_values
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.survival import SurvivalResults
@@ -89,7 +89,7 @@ def survival_text(survival: SurvivalResults, by: str) -> str:
 
 def _share_cells(frame: pd.DataFrame, name: str) -> list[str]:
     """Format the shares in a column; the interval of a share, if any, is on a second line."""
-    texts = show.format_values(frame, name, "interval")
+    texts = format_values(frame, name, "interval")
     return [text.replace(" (", "\n").removesuffix(")") for text in texts]
 
 

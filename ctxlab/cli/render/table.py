@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ctxlab.cli.render import format as show
+from ctxlab.evaluation.columns import Column, legend_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _MIN_WRAP_WIDTH = 12
 _STEPS = r"(?= \| )"
@@ -26,127 +27,6 @@ _BREAKS = r"(?<=,)|(?<=\()(?!\))|(?<=[^\s|])(?=[ /])"
 "positions of line breaks within a strategy: after a comma or ``(``, and before a space or slash"
 _WORDS = r"(?<=[_=-])"
 "positions of line breaks within a name: after an underscore, an equals sign or a hyphen"
-
-
-@dataclass(frozen=True)
-class Column:
-    """Column of a table: heading, cells and layout."""
-
-    head: str
-    "heading of one or two lines"
-    cells: Sequence[str]
-    "one cell per row; a cell may have several lines"
-    legend: str = ""
-    "explanation of the heading, for the legend below the table; empty if none is needed"
-    drop: int = 0
-    "if the table is too wide, the column with the highest number is left out first; 0: never"
-    left: bool = False
-    "True to align the cells left, False to align them right"
-    style: str = ""
-    "style of the heading and all cells, in the notation of the library rich"
-    narrow: Sequence[str] = ()
-    "the same cells with shorter lines, tried before the column is left out; empty if there are none"
-
-    @property
-    def width(self) -> int:
-        """Width of the widest line of the heading and the cells, in terminal columns."""
-        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
-
-
-_Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
-
-
-class Figure(NamedTuple):
-    """Print settings of one column of a data frame."""
-
-    head: str
-    "heading of one or two lines"
-    name: str
-    "name of the column in the data frame; an interval also uses ``NAME_low`` and ``NAME_high``"
-    format: _Format
-    "format of the values"
-    legend: str = ""
-    "explanation of the heading, for the legend below the table; empty if none is needed"
-    drop: int = 0
-    "order in which columns are left out; see ``Column.drop``"
-    hide: Literal["", "nan", "zero", "empty"] = ""
-    "leave the column out if all values are nan (``nan``), 0 (``zero``), or nan or 0 (``empty``)"
-
-    def column(self, frame: pd.DataFrame) -> Column:
-        """Create the printed column from a data frame.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Data frame with the values.
-
-        Returns
-        -------
-        Column
-            Column with one formatted value per row.
-        """
-        cells = show.format_values(frame, self.name, self.format)
-        return Column(self.head, cells, self.legend, self.drop, self.format == "interval")
-
-    def is_shown(self, frame: pd.DataFrame) -> bool:
-        """Check if the column should be shown with the values of a data frame.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Data frame with the values.
-
-        Returns
-        -------
-        bool
-            False if ``hide`` is set and all values are of the kind that ``hide`` names, such as nan.
-            True otherwise.
-        """
-        values = frame[self.name]
-        match self.hide:
-            case "nan":
-                return bool(values.notna().any())
-            case "zero":
-                return bool((values != 0).any())
-            case "empty":
-                return bool(values.fillna(0).any())
-        return True
-
-
-def text_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Column]:
-    """Create left-aligned columns from rows of strings.
-
-    Parameters
-    ----------
-    heads : sequence of str
-        Headings of the columns.
-    rows : iterable of sequence of str
-        Rows, each with one cell per heading.
-
-    Returns
-    -------
-    list of Column
-        One column per heading.
-    """
-    return [Column(head, cells, left=True) for head, *cells in zip(heads, *rows, strict=True)]
-
-
-def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column]:
-    """Create printed columns from a data frame; columns without values to show are left out.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Data frame with the values.
-    figures : iterable of Figure
-        Columns to create, in display order.
-
-    Returns
-    -------
-    list of Column
-        Columns for which ``Figure.is_shown`` is True.
-    """
-    return [figure.column(frame) for figure in figures if figure.is_shown(frame)]
 
 
 @dataclass
@@ -269,23 +149,6 @@ class Table:
         """
         said = [Text(note, "dim") for note in (*notes, self.hidden_note) if note]
         return show.render_to_text(self.text, *([Text(), *said] if said else []))
-
-
-def legend_of(columns: Iterable[Column]) -> str:
-    """Join the legends of columns to one sentence.
-
-    Parameters
-    ----------
-    columns : iterable of Column
-        Columns to explain.
-
-    Returns
-    -------
-    str
-        Sentence with each legend once; empty if no column has a legend.
-    """
-    words = "; ".join(dict.fromkeys(column.legend for column in columns if column.legend))
-    return show.to_sentence(words) if words else ""
 
 
 def wrap_name(name: str, width: int) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from running import NAMELESS, Run, a_recording
 
-from ctxlab.cli.render.leaderboard import short_strategy
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.formats import write

@@ -11,7 +11,7 @@ import pytest
 from running import Run, on_a_terminal
 from trips import trips
 
-from ctxlab.cli.render import format as show
+from ctxlab._utils.numbers import format_share, format_usd
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
@@ -159,7 +159,7 @@ def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
     rows = json.loads(run("tune", trails, *FEW, "--json").out)
     for row in rows:
         shares = (row[f"tuned_{HEADLINE_SCORE}"], row[HEADLINE_SCORE])
-        for figure in (show.format_usd(row["cost_usd"]), *map(show.format_share, shares)):
+        for figure in (format_usd(row["cost_usd"]), *map(format_share, shares)):
             assert any(f" {figure}" in line for line in lines)
     assert f"tuning set: {HEADLINE_LABEL}" in words
     assert ("vs full:" in words.lower()) == ("% (95 %)" in words)
