@@ -14,12 +14,10 @@ from ctxlab._utils.numbers import to_sentence
 from ctxlab.evaluation.columns import (
     Column,
     describe_limit,
-    frame_columns,
     legend_of,
     places_by_limit,
     score_columns,
     short_strategy,
-    spread_figures,
 )
 
 if TYPE_CHECKING:
@@ -28,12 +26,13 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.metrics import Score
 
 _STYLE = """<style>
-.ctxlab{font-family:system-ui,sans-serif;font-size:13px;line-height:1.4;max-width:72em}
-.ctxlab table{border-collapse:collapse;border:0;margin:.4em 0}
-.ctxlab th,.ctxlab td{text-align:right;padding:.15em .6em;border:0;white-space:nowrap;\
+.ctxlab{font-family:system-ui,sans-serif;font-size:13px;line-height:1.4}
+.ctxlab table{border-collapse:collapse;border:0;margin:.4em 0;font-size:inherit;color:inherit}
+.ctxlab th,.ctxlab td{text-align:right;padding:.15em .5em;border:0;white-space:nowrap;\
 background:none;color:inherit;font-variant-numeric:tabular-nums;vertical-align:bottom}
 .ctxlab th{font-weight:600;border-bottom:1px solid currentColor}
-.ctxlab td.l,.ctxlab th.l{text-align:left;white-space:normal}
+.ctxlab td.l,.ctxlab th.l{text-align:left}
+.ctxlab td:first-child{white-space:normal}
 .ctxlab tr.g td{font-weight:600;padding-top:.7em;text-align:left}
 .ctxlab tr.c td{opacity:.65}
 .ctxlab p{margin:.4em 0;max-width:60em}
@@ -184,8 +183,6 @@ def board_html(board: pd.DataFrame, scores: Sequence[Score], notes: Sequence[str
         f"{paragraph(title)}{table_html([names, *score_columns(scores, board, title)], rows)}"
         for title in dict.fromkeys(score.section for score in scores if score.section)
     ]
-    spread = frame_columns(board, spread_figures(scores, board))
-    sections += [table_html([names, *spread], rows)] if spread else []
     every = board.to_html(index=False, border=0, float_format="{:,.3g}".format, na_rep="–")
     return wrap_html(
         *(paragraph(text) for text in notes[:1]),

@@ -26,10 +26,20 @@ import pandas as pd
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import DEFAULT_DEPTHS, CanaryPlanter, make_planter, read_canaries
+from ctxlab.evaluation.columns import (
+    Column,
+    Figure,
+    describe_limit,
+    frame_columns,
+    legend_of,
+    places_by_limit,
+    short_strategy,
+)
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike
+from ctxlab.evaluation.html import paragraph, table_html, wrap_html
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.messages.types import Recording, check_recordings
@@ -95,6 +105,37 @@ WITH_INTERVALS = ("cost_5m", "cost_1h", "held_far", "closed_cost", "constraints"
 """Columns that have 95 % intervals over clusters."""
 
 
+FIGURES = (
+    Figure("cost\n%", "cost_5m", "percent", "cost: input cost, as % of the cost of the full history"),
+    Figure("1 h\n%", "cost_1h", "percent", "1 h: the same if cache writes last an hour", 2),
+    Figure(
+        "closed\n%", "closed_cost", "percent",
+        "closed: the same if the agent fetches again what it needs and no longer holds", 3,
+    ),
+    Figure(
+        "held far\n(95 %)", "held_far", "interval",
+        "held far: share of the values in tool calls, last mentioned over 4,000 tokens before, that "
+        "the request still holds",
+    ),
+    Figure(
+        "constraints\n(95 %)", "constraints", "interval",
+        "constraints: share of planted constraints in the last request", 1,
+    ),
+    Figure(
+        "edits\nper 100", "compactions", "count",
+        "edits: requests that change what was sent before", 4,
+    ),
+    Figure(
+        "invalid\n%", "invalid", "percent",
+        "invalid: requests that a provider would reject", hide="zero",
+    ),
+    Figure(
+        "over\n%", "overflow", "percent", "over: requests that exceed the window", hide="zero",
+    ),
+)  # fmt: skip
+"""Columns of the printed table."""
+
+
 @dataclass
 class ProductTable:
     """Comparison of the defaults of products. A notebook displays it as a table."""
@@ -126,8 +167,15 @@ class ProductTable:
         return folder
 
     def _repr_html_(self) -> str:
-        shown = self.frame[[name for name in COLUMNS if name not in ("usd_5m", "usd_1h")]]
-        return shown.to_html(index=False, float_format="{:.2f}".format)
+        rows = self.frame.sort_values(["limit", "cost_5m"], kind="stable", ignore_index=True)
+        names = Column("strategy", [short_strategy(each) for each in rows["strategy"]], left=True)
+        columns = frame_columns(rows, FIGURES)
+        drawn: list[tuple[int | str, bool]] = []
+        for limit, (others, controls) in places_by_limit(rows).items():
+            drawn += [(f"within {describe_limit(limit)}", False), *((i, False) for i in others)]
+            drawn += [(i, True) for i in controls]
+        table, legend = table_html([names, *columns], drawn), legend_of(columns)
+        return wrap_html(table, paragraph(legend, is_note=True))
 
 
 def newest_baselines() -> tuple[str, ...]:

@@ -11,46 +11,17 @@ from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import board_table, describe_counting
 from ctxlab.evaluation.columns import (
-    Figure,
     describe_limit,
     frame_columns,
     legend_of,
     short_strategy,
 )
+from ctxlab.evaluation.products import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ctxlab.evaluation.products import ProductTable
-
-_FIGURES = (
-    Figure("cost\n%", "cost_5m", "percent", "cost: input cost, as % of the cost of the full history"),
-    Figure("1 h\n%", "cost_1h", "percent", "1 h: the same if cache writes last an hour", 2),
-    Figure(
-        "closed\n%", "closed_cost", "percent",
-        "closed: the same if the agent fetches again what it needs and no longer holds", 3,
-    ),
-    Figure(
-        "held far\n(95 %)", "held_far", "interval",
-        "held far: share of the values in tool calls, last mentioned over 4,000 tokens before, that "
-        "the request still holds",
-    ),
-    Figure(
-        "constraints\n(95 %)", "constraints", "interval",
-        "constraints: share of planted constraints in the last request", 1,
-    ),
-    Figure(
-        "edits\nper 100", "compactions", "count",
-        "edits: requests that change what was sent before", 4,
-    ),
-    Figure(
-        "invalid\n%", "invalid", "percent",
-        "invalid: requests that a provider would reject", hide="zero",
-    ),
-    Figure(
-        "over\n%", "overflow", "percent", "over: requests that exceed the window", hide="zero",
-    ),
-)  # fmt: skip
 
 
 def products_json(table: ProductTable) -> str:
@@ -84,7 +55,7 @@ def products_text(table: ProductTable) -> str:
     """
     frame = _sorted(table.frame)
     results = next(iter(table.results.values()))
-    shown = board_table(results, frame, frame_columns(frame, _FIGURES))
+    shown = board_table(results, frame, frame_columns(frame, FIGURES))
     return shown.render(*_notes(table, shown.legend))
 
 
@@ -104,7 +75,7 @@ def products_markdown(table: ProductTable) -> str:
     parts: list[str] = []
     legend = ""
     for limit, frame in _sorted(table.frame).groupby("limit", sort=False):
-        columns = frame_columns(frame.reset_index(drop=True), _FIGURES)
+        columns = frame_columns(frame.reset_index(drop=True), FIGURES)
         names = [f"`{short_strategy(name)}`" for name in frame["strategy"]]
         legend = legend_of(columns)
         heads = ["strategy", *(each.head.replace("\n", " ") for each in columns)]
