@@ -184,7 +184,7 @@ class TokenCounter:
             header = message.role if message.name is None else f"{message.role}:{message.name}"
             if isinstance(content, tuple):
                 shown = [part for part in content if is_image_part(part)]
-                images = sum(count_image_tokens(part, self.family) for part in shown)
+                images = sum(count_image_tokens(part, self.model) for part in shown)
                 body = "\n".join(map(_part_text, content))
             else:
                 body = content or ""

@@ -48,7 +48,7 @@ def one_pass(messages: list[Message], tools: tuple[dict[str, object], ...], mode
         )
     )
     parts = [p for m in messages if isinstance(m.content, tuple) for p in m.content]
-    return tokens + sum(count_image_tokens(p, counter.family) for p in parts if p == IMAGE)
+    return tokens + sum(count_image_tokens(p, counter.model) for p in parts if p == IMAGE)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -150,7 +150,7 @@ def test_a_picture_adds_what_its_provider_bills() -> None:
         plain, with_picture = Message("user", (text,)), Message("user", (text, IMAGE, IMAGE))
         more = counter.count_message(with_picture) - counter.count_message(plain)
         blanks = counter.count_text("look\n\n") - counter.count_text("look")
-        assert more == 2 * count_image_tokens(IMAGE, counter.family) + blanks
+        assert more == 2 * count_image_tokens(IMAGE, counter.model) + blanks
 
 
 def test_a_part_of_unknown_kind_counts_as_its_json(counter: TokenCounter) -> None:
