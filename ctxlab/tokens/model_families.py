@@ -1,4 +1,4 @@
-"""Published data of model families, as of the end of 2026: windows, prices, caches, images.
+"""Published data of model families, as of the end of 2026: windows, prices, caches, images, reasoning.
 
 This module contains only data, which the other modules of this package read. Each table has one row per
 family of models. A row begins with a regular expression that is searched in the name of the model,
@@ -162,3 +162,40 @@ in November 2026:
   stay up to 6 % below it. "Understand and count tokens": Gemini 2 bills 258 tokens per 768 px crop.
 - The last row is OpenAI's rule for GPT-4o and GPT-4.1. It is applied to all other models, whose
   developers bill images in many ways."""
+
+REASONING_RULES: tuple[tuple[str, Literal["keep", "current_turn", "clear"]], ...] = (
+    (NEW_CLAUDE, "keep"),
+    (r"claude.*((opus-4-[56]|sonnet-4-[6-9])(?!\d)|mythos)", "keep"),
+    ("claude|anthropic", "current_turn"),
+    (r"gpt-([6-9]|5-[6-9](?!\d))", "keep"),
+    (r"\bo1\b|\bo[13]-mini|o1-preview", "clear"),
+    (r"gpt-5|codex|\bo[34]\b|\bo4-mini", "current_turn"),
+    ("gemini", "clear"),
+    ("deepseek-(v[4-9]|flash)", "keep"),
+    ("deepseek-v3-2", "current_turn"),
+)
+"""What a provider counts of the hidden reasoning that a client sends back. Rows with: pattern, and
+
+- ``keep``: all of it.
+- ``current_turn``: that of the replies since the last message of the user, so of a loop of tool calls.
+  The provider drops that of earlier turns.
+- ``clear``: none of it. This is also assumed for models that are in no row.
+
+Sources, read in November 2026:
+
+- Anthropic, "Extended thinking" and "Context windows": thinking must be sent back unchanged within a
+  turn. Claude Opus 4.5 and models numbered 4.6 and higher keep that of earlier turns and bill it as
+  input; Sonnet 4.5, Haiku 4.5 and earlier models drop it.
+- OpenAI, "Reasoning models" and the cookbook "Better performance from reasoning models": reasoning items
+  are used within a turn from o3 and o4-mini on, if the client sends them back in the Responses API, and
+  ignored by o1 and o3-mini. From GPT-5.6 on, ``reasoning.context`` chooses between the current turn and
+  all turns, and by default all turns are kept. The Chat Completions API drops all reasoning.
+- Google, "Thought signatures": the client sends back signatures and not thoughts. Signatures count as
+  input, but their number of tokens is not published.
+- DeepSeek, "Thinking mode": V4 requires the reasoning of all turns with tool calls. V3.2 requires it
+  within a turn; earlier models reject it.
+
+The bills of recorded sessions agree, of Claude Code with Opus 4.5 and later models and with Sonnet 4.5,
+and of Codex with GPT-5, 5.1 and 5.3 to 5.6. A bill of Codex grows by exactly the reasoning of each
+reply. With the models of ``current_turn``, it falls by that of the whole turn at the next message of the
+user."""
