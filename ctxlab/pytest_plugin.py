@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
 
 _MARKER_HELP = (
-    "ctxlab_budget(data, strategy, limit, *, model, reserve, cache_ttl, fixed, max_SCORE, "
-    "min_SCORE, baseline, margin_SCORE, name): replay recordings and fail if a score violates a bound"
+    "ctxlab_budget(data, strategy, limit, *, model, reserve, cache_ttl, fixed, reasoning, "
+    "max_SCORE, min_SCORE, baseline, margin_SCORE, name): replay recordings and fail if a score "
+    "violates a bound"
 )
 _UPDATE_OPTION = "--ctxlab-update"
 
@@ -77,9 +78,9 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
     """Return a function that replays recordings through a strategy.
 
     ``ctxlab_replay(data, strategy, limit, model="", *, reserve=0, cache_ttl="recorded",
-    fixed="recorded")`` returns ``ReplayScores``; the options have the meaning of ``ctxlab.evaluate``.
-    ``data`` is a path to recordings, a ``Recording``, a list of paths or a list of recordings. A second
-    call with the same arguments returns the scores of the first call.
+    fixed="recorded", reasoning="recorded")`` returns ``ReplayScores``; the options have the meaning of
+    ``ctxlab.evaluate``. ``data`` is a path to recordings, a ``Recording``, a list of paths or a list of
+    recordings. A second call with the same arguments returns the scores of the first call.
 
     Parameters
     ----------
@@ -101,8 +102,10 @@ def ctxlab_replay(pytestconfig: pytest.Config) -> Callable[..., ReplayScores]:
         reserve: int = 0,
         cache_ttl: str = "recorded",
         fixed: int | str = "recorded",
+        reasoning: str = "recorded",
     ) -> ReplayScores:
         options = {"reserve": reserve, "cache_ttl": cache_ttl, "fixed": fixed}
+        options["reasoning"] = reasoning
         return _replay_once(pytestconfig, data, strategy, limit, model, options)
 
     return replay
@@ -246,6 +249,7 @@ def _check_budget(
     reserve: int = 0,
     cache_ttl: str = "recorded",
     fixed: int | str = "recorded",
+    reasoning: str = "recorded",
     baseline: Any = None,
     name: str = "",
     **bounds: Any,
@@ -270,6 +274,7 @@ def _check_budget(
         raise SpecError(f"several markers have name={name!r}; give each marker a different name")
     names.add(name)
     options = {"reserve": reserve, "cache_ttl": cache_ttl, "fixed": fixed}
+    options["reasoning"] = reasoning
     results = _replay_once(item.config, data, strategy, limit, model, options).results
     ((chosen, _),) = results.configurations
     of = " / ".join(filter(None, (item.nodeid, name)))
@@ -299,7 +304,7 @@ def _bounds_table(bounds: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for key, value in bounds.items():
         kind, _, score = key.partition("_")
         if kind not in table or not score:
-            known = ("model", "reserve", "cache_ttl", "fixed", "baseline", "name")
+            known = ("model", "reserve", "cache_ttl", "fixed", "reasoning", "baseline", "name")
             raise UnknownName("key", key, (*known, *(f"{each}_SCORE" for each in BOUND_KINDS)))
         table[kind][score] = value
     if not bounds:

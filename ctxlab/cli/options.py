@@ -251,6 +251,14 @@ class Options:
         "Count the tokens of --fixed in the limits, as a context window does. Coding agents send 25,000 "
         "to 50,000 of them.",
     )
+    reasoning: str | None = option(
+        "--reasoning auto|keep|current_turn|clear|recorded",
+        "Hidden reasoning of earlier replies that requests contain: keep (of all replies), current_turn "
+        "(of those since the last message of the user), clear (none), or auto: by the rule of each "
+        "model's provider. It then counts towards the limit. recorded: token counts do not contain it, "
+        "and the cost follows the bills. Default: recorded.",
+        autocompletion=complete_from(lambda: ("auto", "keep", "current_turn", "clear", "recorded")),
+    )
     min_recall: float | None = option(
         "--min-recall SHARE",
         "Minimum recall of a recommended strategy, as a share of the recall of full history. The "

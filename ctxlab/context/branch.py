@@ -77,6 +77,7 @@ class Branch(Context):
         self._sent = trunk._sent
         if self._sent is None:
             self._sent = [*trunk.entries[: trunk._prefix_length], *chain(*trunk._replaced)]
+        self.drop_earlier_reasoning()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Branch:
         """Return an independent copy of the branch. The entries are shared and not copied.
@@ -111,7 +112,7 @@ class Branch(Context):
         """
         if self.entries and self.entries[-1].stop > position:
             raise EditError(f"message {position} is out of order; add messages in ascending order")
-        entry = entry or self.history.entries[position]
+        entry = entry or self.verbatim_entry(position)
         self.entries.append(entry)
         self.tokens += entry.tokens
         self.positions.append(position)

@@ -228,6 +228,7 @@ class Context(Ledger):
         self._prefix_tokens = 0
         self._replaced: tuple[list[Entry], ...] = ()  # the other entries of the previous request
         self._sent: list[Entry] | None = None  # previous request; None unless a fork was sent
+        self._turn_start = 0  # earlier messages contain no hidden reasoning
         # Summaries that cover the position of a message that was hidden from their strategy and is
         # still present; see ``ctxlab.context.hidden_entries``.
         self._covering: tuple[Entry, ...] = ()
@@ -501,6 +502,41 @@ class Context(Ledger):
         self.tokens += history.tokens_before[length] - history.tokens_before[old]
         self.dropped_at += [NEVER] * (length - old)
         self.history_length = length
+        if history.reasoning == "current_turn":
+            self.drop_earlier_reasoning()
+
+    def drop_earlier_reasoning(self) -> None:
+        """Leave out the hidden reasoning of earlier turns, as the provider does.
+
+        The messages stay verbatim. It is called for each message of the user if ``history.reasoning``
+        is ``current_turn``, and does nothing otherwise.
+        """
+        old, self._turn_start = self._turn_start, self.history.turn_start(self.history_length)
+        for position in range(old, self._turn_start):
+            entry = self.history.entries[position]
+            bare = self.history.entry_without_reasoning(position)
+            index = None if bare is entry else self.find_index(position)
+            if index is not None and self.entries[index] is entry:
+                self._invalidate_from(index)
+                self.entries[index] = bare
+                self.tokens += bare.tokens - entry.tokens
+
+    def verbatim_entry(self, position: int) -> Entry:
+        """Return the entry by which a context contains a message of the history verbatim.
+
+        Parameters
+        ----------
+        position : int
+            Position in the history.
+
+        Returns
+        -------
+        Entry
+            Entry of the message, without hidden reasoning that the provider no longer counts.
+        """
+        if position < self._turn_start:
+            return self.history.entry_without_reasoning(position)
+        return self.history.entries[position]
 
     def replace(self, index: int, message: Message, form: Form = Form.REWRITTEN) -> None:
         """Replace one message, for example by a shortened message or a stub.

@@ -41,7 +41,7 @@ class ExtendedHistory(History):
     """
 
     def __init__(self, recorded: History) -> None:
-        super().__init__(recorded.counter, model=recorded.model)
+        super().__init__(recorded.counter, model=recorded.model, reasoning=recorded.reasoning)
         self.client = recorded.client
         self._parent: History = recorded
         self.recorded_positions: list[int] = []

@@ -18,6 +18,7 @@ from ctxlab.messages.types import Compaction, Message, ToolCall
 from ctxlab.messages.validation import UnitTracker
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.models import Model, find_model_without_warning
+from ctxlab.tokens.reasoning import ReasoningRule
 
 Rewrite: TypeAlias = Callable[[Message, ToolCall | None], Message | None]
 """Function that takes a message and returns a new message, or None to keep the message.
@@ -183,17 +184,28 @@ class History(Sequence[Message]):
     model : Model, optional
         Model with the prices, cache rules and context window that strategies use. By default, the
         model of the counter.
+    reasoning : {"keep", "current_turn", "clear"}, default "clear"
+        Hidden reasoning that the tokens of messages include; see ``ctxlab.tokens.reasoning``.
     """
 
     def __init__(
-        self, counter: TokenCounter, messages: Iterable[Message] = (), model: Model | None = None
+        self,
+        counter: TokenCounter,
+        messages: Iterable[Message] = (),
+        model: Model | None = None,
+        reasoning: ReasoningRule = "clear",
     ) -> None:
         self.counter = counter
         self._model = model
+        self.reasoning = reasoning
+        "hidden reasoning that the tokens of messages include"
         self.entries: list[Entry] = []
         "verbatim entry of each message"
         self.tokens_before: list[int] = [0]
         "number of tokens of all messages before position ``i``, for each ``i`` up to the length"
+        self.reasoning_before: list[int] = [0]
+        "number of these tokens that are hidden reasoning"
+        self._without_reasoning: dict[int, Entry] = {}
         self.result_positions: list[int] = []
         "positions of the tool results, ascending"
         self.user_positions: list[int] = []
@@ -240,10 +252,14 @@ class History(Sequence[Message]):
             Number of tokens of the message, if it is known. None counts them.
         """
         position = len(self.entries)
+        hidden = 0
+        if self.reasoning != "clear" and message.role == "assistant":
+            hidden = self.counter.estimate_reasoning(message)
         if tokens is None:
-            tokens = self.counter.count_message(message)
+            tokens = self.counter.count_message(message) + hidden
         self.entries.append(Entry(message, tokens, Form.VERBATIM, position, position + 1))
         self.tokens_before.append(self.tokens_before[-1] + tokens)
+        self.reasoning_before.append(self.reasoning_before[-1] + hidden)
         self._units.add(message)
         if message.role == "tool":
             self.result_positions.append(position)
@@ -252,6 +268,63 @@ class History(Sequence[Message]):
         if self._head_open:
             self._head_open = message.role == "system"
             self.head_length += message.role in ("system", "user")
+
+    def turn_start(self, length: int) -> int:
+        """Return the position before which a request contains no hidden reasoning.
+
+        Parameters
+        ----------
+        length : int
+            Number of messages before the request.
+
+        Returns
+        -------
+        int
+            Position of the last message of the user if ``reasoning`` is ``current_turn``, otherwise 0.
+        """
+        if self.reasoning != "current_turn":
+            return 0
+        number = bisect_left(self.user_positions, length)
+        return self.user_positions[number - 1] if number else 0
+
+    def full_tokens(self, length: int) -> int:
+        """Return the number of tokens of a request that contains all of the first messages.
+
+        Parameters
+        ----------
+        length : int
+            Number of messages.
+
+        Returns
+        -------
+        int
+            Number of tokens of the messages, without hidden reasoning that the provider drops.
+        """
+        return self.tokens_before[length] - self.reasoning_before[self.turn_start(length)]
+
+    def entry_without_reasoning(self, position: int) -> Entry:
+        """Return the entry of a message, without its hidden reasoning.
+
+        Parameters
+        ----------
+        position : int
+            Position of the message.
+
+        Returns
+        -------
+        Entry
+            Verbatim entry. The one in ``entries`` if its tokens include no hidden reasoning.
+        """
+        entry, before = self.entries[position], self.reasoning_before
+        if not (hidden := before[position + 1] - before[position]):
+            return entry
+        known = self._without_reasoning.get(position)
+        if known is None:
+            # Without its reasoning and its bill, the message differs from the one that was sent before.
+            bare = entry.message.replace(reasoning=None, usage=None)
+            known = Entry(bare, entry.tokens - hidden, entry.form, entry.start, entry.stop)
+            self._without_reasoning[position] = known
+        return known
 
     def get_rewrite_cache(self, function: Rewrite) -> RewriteCache:
         """Return the cache with the results of a rewrite function; create it on first use.
@@ -296,6 +369,8 @@ class History(Sequence[Message]):
         """
         other = copy(self)
         other.entries, other.tokens_before = self.entries[:length], self.tokens_before[: length + 1]
+        other.reasoning_before = self.reasoning_before[: length + 1]
+        other._without_reasoning = {}
         other.result_positions = self.result_positions[: bisect_left(self.result_positions, length)]
         other.user_positions = self.user_positions[: bisect_left(self.user_positions, length)]
         other.head_length = min(self.head_length, length)

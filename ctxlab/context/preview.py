@@ -82,6 +82,7 @@ def preview_question(
     preview.history_length += 1
     preview.events, preview.model_calls = [], []
     preview.is_fork, preview.is_persistent = True, False
+    preview.drop_earlier_reasoning()
     preview.strategy_state = copy_strategy_state(context, preview)
     return preview
 

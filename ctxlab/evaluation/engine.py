@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -38,7 +39,7 @@ from ctxlab.tokens.cache_timeline import (
     build_cache_timeline,
 )
 from ctxlab.tokens.counter import TokenCounter
-from ctxlab.tokens.models import Model, rules_provider
+from ctxlab.tokens.models import Model, find_model_without_warning, rules_provider
 from ctxlab.tokens.profiles import profile_key
 from ctxlab.tokens.tool_schemas import render_tools
 
@@ -88,7 +89,7 @@ class PreparedRecording:
         Model whose prices and cache rules apply, and whose provider decides which requests are
         valid. None takes the model of ``counter``.
     costs : CostSettings, optional
-        Assumptions about the prompt cache and the unlogged tokens, for the cost of requests.
+        Assumptions about the prompt cache, the unlogged tokens and the hidden reasoning of requests.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class PreparedRecording:
         self.costs = costs
         self.recording = recording
         self.counter = counter
-        self.history = History(counter, recording.messages, model)
-        self.model = self.history.model
+        self.model = model or find_model_without_warning(counter.model)
+        rule = costs.reasoning_rule(self.model.name)
+        self.history = History(counter, recording.messages, self.model, rule)
         self.provider = rules_provider(self.model.name)
         "provider whose rules a valid request must follow"
         self.history.client = client
@@ -243,10 +245,11 @@ class PreparedRecording:
         """
         return self.needs.passage(position, text)
 
-    @property
+    @cached_property
     def longest_request_tokens(self) -> int:
         """Number of tokens of the longest request if the full history is sent."""
-        return self.history.tokens_before[self.last_request] + self.fixed_tokens
+        requests = map(self.history.full_tokens, self.request_positions)
+        return max(requests, default=0) + self.fixed_tokens
 
     @property
     def description(self) -> dict[str, Any]:
@@ -261,7 +264,7 @@ class PreparedRecording:
             "counted_as": self.counter.model,
             "messages": len(recording.messages),
             "requests": len(self.request_positions),
-            "tokens": self.history.tokens_before[-1] + self.fixed_tokens,
+            "tokens": self.history.full_tokens(len(self.history)) + self.fixed_tokens,
             "valid": self.valid,
             "skipped": dict(recording.skipped),
             "warning": missing_calls_warning(recording),
@@ -270,7 +273,9 @@ class PreparedRecording:
     @cached_property
     def bills(self) -> BilledSession | None:
         """Token counts compared with the provider's bills; None if the recording has no usage data."""
-        counts = [entry.tokens for entry in self.history.entries]
+        both = zip(self.history.tokens_before, self.history.reasoning_before, strict=True)
+        visible = [tokens - hidden for tokens, hidden in both]
+        counts = [after - before for before, after in pairwise(visible)]
         return compare_counts_with_bills(self.recording, counts, self.counter)
 
     @property
@@ -299,9 +304,11 @@ class PreparedRecording:
         """Tokens of the hidden reasoning that the cost of requests includes, by message position.
 
         They are included where the bills contain them, which is where the bills reveal the unlogged
-        tokens; see ``CostSettings.fixed``.
+        tokens; see ``CostSettings.fixed``. It is empty if the tokens of messages include the reasoning,
+        or if no reasoning is to be counted; see ``CostSettings.reasoning``.
         """
-        if self.costs.fixed != "recorded" or self.unlogged_tokens is None:
+        follow_bills = self.costs.reasoning == self.costs.fixed == "recorded"
+        if not follow_bills or self.unlogged_tokens is None:
             return {}
         found = enumerate(map(self.counter.count_reasoning, self.recording.messages))
         return {place: tokens for place, tokens in found if tokens}

@@ -40,6 +40,7 @@ from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.profiles import TokenProfile
+from ctxlab.tokens.reasoning import ReasoningMode
 
 
 def evaluate(
@@ -52,6 +53,7 @@ def evaluate(
     cache_ttl: CacheTtl = "recorded",
     fixed: int | Literal["recorded"] = "recorded",
     fixed_in_limit: bool = False,
+    reasoning: ReasoningMode = "recorded",
     metrics: str | Metric | Iterable[str | Metric] = DEFAULT_METRICS,
     closed_loop: bool | ClosedLoopMetric = False,
     data: Sequence[str] = (),
@@ -92,6 +94,8 @@ def evaluate(
         Unlogged tokens per request that the cost includes; see the same class.
     fixed_in_limit : bool, default False
         Count the unlogged tokens in the limit, as a context window does; see the same class.
+    reasoning : {"recorded", "auto", "keep", "current_turn", "clear"}, default "recorded"
+        Hidden reasoning of earlier replies that requests contain; see the same class.
     metrics : str, Metric or iterable of them, optional
         Metrics to compute; all built-in metrics but ``closed_loop`` if left out.
     closed_loop : bool or ClosedLoopMetric, default False
@@ -147,7 +151,7 @@ def evaluate(
         raise SpecError("scheduler and share: expected a folder for the parts; pass folder")
     if not 1 <= share[0] <= share[1]:
         raise SpecError(f"share: expected a number from 1 to {share[1]}, got {share[0]}")
-    costs = CostSettings(cache_ttl, fixed, fixed_in_limit)
+    costs = CostSettings(cache_ttl, fixed, fixed_in_limit, reasoning)
     if closed_loop:
         loop = METRICS["closed_loop"] if closed_loop is True else closed_loop
         metrics = [*as_list(metrics), loop]

@@ -269,6 +269,7 @@ class ExperimentGrid:
                 "cache_ttl": self.costs.cache_ttl,
                 "fixed": self.costs.fixed,
                 "fixed_in_limit": self.costs.fixed_in_limit,
+                "reasoning": self.costs.reasoning,
                 "metrics": list(self.metric_names),
                 **self._closed_loop_settings,
             },

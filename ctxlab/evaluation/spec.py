@@ -11,6 +11,7 @@ experiment file with the most common keys::
     cache_ttl = "recorded"                      # lifetime of cache writes: recorded, 5m or 1h
     fixed = "recorded"                          # unlogged tokens per request to pay for, or a number
     fixed_in_limit = false                      # true: the limits include these tokens
+    reasoning = "recorded"                      # hidden reasoning: auto, keep, current_turn or clear
     where = ["messages>=50", "model=claude*"]   # conditions on recordings
     sample = 20                                 # number of recordings to draw; default: all
     metrics = ["usage", "validity", "cost", "recall"]
@@ -62,6 +63,7 @@ from ctxlab.strategies.registry import DEFAULT_LINEUP, METRIC_CONTROLS, parse_st
 from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
+from ctxlab.tokens.reasoning import ReasoningMode
 
 _LIST_KEYS = ("data", "where", "strategies", "limits", "metrics", "repeatable")
 "keys with a list as value; a file may give a single value instead"
@@ -115,6 +117,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     ``recorded`` estimates them from the bills of each recording"""
     fixed_in_limit: bool = False
     "True to count these tokens in the limits, as a context window does"
+    reasoning: ReasoningMode = "recorded"
+    """hidden reasoning of earlier replies that requests contain: ``keep``, ``current_turn``, ``clear``,
+    or ``auto``: by the rule of each model's provider. ``recorded`` does not count it"""
     metrics: tuple[str, ...] = DEFAULT_METRICS
     "names of the metrics to compute"
     closed_loop: bool = False
@@ -174,7 +179,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.reserve < 0:
             raise SpecError(f"reserve: expected at least 0 tokens, got {self.reserve}")
         CostSettings(
-            self.cache_ttl, self.fixed, self.fixed_in_limit
+            self.cache_ttl, self.fixed, self.fixed_in_limit, self.reasoning
         )  # raises SpecError if a value is invalid
         if not 0 <= self.min_recall <= 1:
             raise SpecError(f"min_recall: expected a share from 0 to 1, got {self.min_recall:g}")
@@ -405,6 +410,7 @@ def run_experiment(
         cache_ttl=spec.cache_ttl,
         fixed=spec.fixed,
         fixed_in_limit=spec.fixed_in_limit,
+        reasoning=spec.reasoning,
         metrics=spec.chosen_metrics,
         progress=progress,
         profile=spec.profiles,

@@ -143,8 +143,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     "for a tool message, the name of the tool; for other messages, the name of the speaker"
     reasoning: str | None = None
-    """hidden reasoning as recorded; it is neither sent nor counted, because chat requests do not
-    contain it"""
+    """hidden reasoning as recorded, which may be a summary; ``to_dict`` leaves it out, because chat
+    requests do not contain it, and token counts include it only in an evaluation that says so
+    (``ctxlab.tokens.reasoning``)"""
     usage: Usage | None = None
     "for an assistant message, the tokens that were billed for its request"
     time: float | None = None

@@ -195,10 +195,11 @@ class pinned(WrapperStrategy):
 
     def _run(self, context: Context, pins: Sequence[_Pin]) -> Context:
         """Run the wrapped strategy without the kept messages, and add the notes that are needed."""
-        verbatim, hidden, room = context.history.entries, [], 0
+        hidden: list[Entry] = []
+        room = 0
         for pin in pins:
             if pin.note is None:
-                hidden += verbatim[pin.start : pin.stop]
+                hidden += map(context.verbatim_entry, range(pin.start, pin.stop))
             elif (present := find_inserted(context, pin.note)) is not None:
                 hidden.append(present)
             else:
@@ -243,7 +244,7 @@ def _matching_lines(pattern: re.Pattern[str], text: str) -> Iterator[str]:
 def _is_verbatim(context: Context, position: int) -> bool:
     index = context.index_at_or_after(position)
     entries = context.entries
-    return index < len(entries) and entries[index] is context.history.entries[position]
+    return index < len(entries) and entries[index] is context.verbatim_entry(position)
 
 
 def _holds_head(sent: Context, pins: Sequence[_Pin]) -> bool:

@@ -18,6 +18,7 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.billing import billed_input_tokens
 from ctxlab.tokens.models import CachePolicy
+from ctxlab.tokens.reasoning import ReasoningMode, ReasoningRule, find_reasoning_rule
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -31,14 +32,14 @@ it. In practice it reads nearly everything, or only what other conversations lef
 
 @dataclass(frozen=True)
 class CostSettings:
-    """Assumptions about the prompt cache and the unlogged tokens of a replay.
+    """Assumptions about the prompt cache, the unlogged tokens and the hidden reasoning of a replay.
 
     Raises ``SpecError`` if a value is invalid; the message starts with the name of the field.
 
     Examples
     --------
     >>> CostSettings(cache_ttl="1h", fixed=25_000)
-    CostSettings(cache_ttl='1h', fixed=25000, fixed_in_limit=False)
+    CostSettings(cache_ttl='1h', fixed=25000, fixed_in_limit=False, reasoning='recorded')
     """
 
     cache_ttl: CacheTtl = "recorded"
@@ -50,6 +51,11 @@ class CostSettings:
     fixed_in_limit: bool = False
     """also count these tokens in the limit, as a context window does. They are 25,000 to 50,000 tokens
     of a coding agent, so a small limit has no room for them"""
+    reasoning: ReasoningMode = "recorded"
+    """hidden reasoning of earlier replies that requests contain: ``keep``, ``current_turn`` or
+    ``clear``, see ``ctxlab.tokens.reasoning``; ``auto``: by the rule of the model's provider. It counts
+    towards the limit and is priced. With ``recorded``, token counts do not include it, and the cost
+    includes the recorded text of all replies if ``fixed`` is ``recorded`` and the bills apply"""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -58,6 +64,30 @@ class CostSettings:
         is_count = type(self.fixed) is int and self.fixed >= 0
         if not is_count and self.fixed != "recorded":
             raise SpecError(f"fixed: expected recorded or 0 or more tokens, got {self.fixed!r}")
+        if self.reasoning not in (modes := get_args(ReasoningMode)):
+            raise SpecError(f"reasoning: expected {', '.join(modes)}, got {self.reasoning!r}")
+
+    def reasoning_rule(self, model: str) -> ReasoningRule:
+        """Return which hidden reasoning the token counts of requests to a model include.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model.
+
+        Returns
+        -------
+        {"keep", "current_turn", "clear"}
+            The rule; ``clear`` if ``reasoning`` is ``recorded``.
+
+        Examples
+        --------
+        >>> CostSettings(reasoning="auto").reasoning_rule("claude-opus-4-8")
+        'keep'
+        """
+        if self.reasoning == "auto":
+            return find_reasoning_rule(model)
+        return "clear" if self.reasoning == "recorded" else self.reasoning
 
 
 AS_RECORDED = CostSettings()

@@ -148,7 +148,7 @@ class TokenCounter:
         Parameters
         ----------
         message : Message
-            Message to count. Its hidden reasoning is not counted; see ``count_reasoning``.
+            Message to count. Its hidden reasoning is not counted; see ``estimate_reasoning``.
         by_line : bool, default False
             Count each line of the content on its own; see ``count_text``.
 
@@ -184,7 +184,7 @@ class TokenCounter:
             header = message.role if message.name is None else f"{message.role}:{message.name}"
             if isinstance(content, tuple):
                 shown = [part for part in content if is_image_part(part)]
-                images = sum(count_image_tokens(part, self.family) for part in shown)
+                images = sum(count_image_tokens(part, self.model) for part in shown)
                 body = "\n".join(map(_part_text, content))
             else:
                 body = content or ""
@@ -215,6 +215,39 @@ class TokenCounter:
         """
         said = message.reasoning
         return round(self._count_raw(said) * self.profile.reasoning) if said else 0
+
+    def estimate_reasoning(self, message: Message) -> int:
+        """Return the number of tokens that the hidden reasoning of a reply adds if it is sent back.
+
+        Logs often contain only a summary of the reasoning, or none. The number is therefore taken
+        from the bill of the reply, if it tells: the billed reasoning or, for Claude, the billed output
+        beyond the visible reply. Otherwise the recorded text is counted.
+
+        Parameters
+        ----------
+        message : Message
+            Reply with the reasoning or with its bill.
+
+        Returns
+        -------
+        int
+            Number of tokens; 0 if neither the bill nor a recorded text tells it.
+
+        Examples
+        --------
+        >>> from ctxlab.messages.types import Usage
+        >>> reply = Message("assistant", "Yes.", usage=Usage(output=400, reasoning=384))
+        >>> TokenCounter("gpt-5.5").estimate_reasoning(reply)
+        384
+        """
+        if message.usage and message.usage.reasoning:
+            return message.usage.reasoning
+        if message.usage and self.family == "anthropic":
+            hidden = message.usage.output - self.count_message(message)
+            # Some logs contain the output only of the beginning of a reply, so it may be too low.
+            if hidden > self._count_raw(message.reasoning or ""):
+                return hidden
+        return self.count_reasoning(message)
 
     def count_tools(self, tools: Sequence[Mapping[str, Any]]) -> int:
         """Return the number of tokens that tool definitions add to the prompt.

@@ -1,17 +1,7 @@
 """Count the tokens of images from their size, by the rules of each provider.
 
-The size is read from the header of the image. The rules follow the providers' guides. The rules in
-parentheses are not implemented, so counts for the models in parentheses are rough estimates:
-
-- OpenAI, "Images and vision": GPT-4o, GPT-4.1 and GPT-4.5 bill 85 tokens per image and 170 tokens
-  per tile of 512 px. (o1 and o3 bill 75 and 150 tokens. GPT-5 bills 70 and 140 tokens. GPT-4o-mini
-  bills 33 times as many tokens at a 17 times lower price. The other small models, and all models
-  since GPT-5.4, bill patches of 32 px. For 1024 by 1024 px, they bill 1,229 tokens instead of 765.)
-- Anthropic, "Vision": Claude 3 to 4.6 shrink the image to 1,568 px per side and bill width times
-  height / 750 tokens, about 1,600 at most. (Claude Opus 4.7 and later models allow 2,576 px and
-  bill up to 4,784 tokens.)
-- Google, "Understand and count tokens": Gemini 2 bills 258 tokens per tile of 768 px. (Gemini 3
-  bills up to 1,120 tokens for any size. For 1024 by 1024 px, the rule of Gemini 2 gives 1,032.)
+The size is read from the header of the image. The rules and their sources are in
+``ctxlab.tokens.model_families.IMAGE_RULES``.
 """
 
 from __future__ import annotations
@@ -21,8 +11,12 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
+
+from ctxlab.tokens.model_families import IMAGE_RULES
 
 _IMAGE_TYPES = frozenset({"image_url", "input_image", "image"})
 _UNKNOWN_SIZE = (1024, 1024)
@@ -75,7 +69,28 @@ def is_image_part(part: Mapping[str, Any]) -> bool:
     return part.get("type") in _IMAGE_TYPES
 
 
-def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
+def normalize_model_name(name: str) -> str:
+    """Return the name of a model in lower case, with dashes instead of dots between digits.
+
+    Parameters
+    ----------
+    name : str
+        Name of the model.
+
+    Returns
+    -------
+    str
+        The spelling in which the tables of model families are searched.
+
+    Examples
+    --------
+    >>> normalize_model_name("Claude-Opus-4.5")
+    'claude-opus-4-5'
+    """
+    return re.sub(r"(?<=\d)\.(?=\d)", "-", name.strip().lower())
+
+
+def count_image_tokens(part: Mapping[str, Any], model: str) -> int:
     """Return the number of tokens of an image in a message.
 
     The size is read from the header of the image data. An image without readable data (a web
@@ -85,9 +100,8 @@ def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
     ----------
     part : mapping
         Content part with the type ``image_url``, ``input_image`` or ``image``.
-    family : str
-        Family of the model, as returned by ``model_family``. Images for ``"other"`` are counted by
-        OpenAI's rule.
+    model : str
+        Name of the model, or of its family as returned by ``model_family``.
 
     Returns
     -------
@@ -96,35 +110,91 @@ def count_image_tokens(part: Mapping[str, Any], family: str) -> int:
 
     Examples
     --------
-    >>> count_image_tokens({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}, "openai")
-    765
+    >>> image = {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}
+    >>> count_image_tokens(image, "gpt-4o"), count_image_tokens(image, "gpt-6-sol")
+    (765, 1229)
     """
     image = part.get("image_url")
     where = image if isinstance(image, Mapping) else {"url": image, "detail": part.get("detail")}
     if isinstance(source := part.get("source"), Mapping):
         where = {"url": f"data:;base64,{source.get('data')}"}
     width, height = _read_size(where.get("url"))
-    return _COUNT_BY_FAMILY.get(family, _count_openai)(width, height, where.get("detail") == "low")
+    rule, parameters = _find_rule(model)
+    return _RULES[rule](width, height, str(where.get("detail")), parameters)
 
 
-def _count_openai(width: int, height: int, low: bool) -> int:
-    if low:
-        return 85
+@cache
+def _find_rule(model: str) -> tuple[str, Mapping[str, Any]]:
+    name = normalize_model_name(model)
+    return next(row[1:] for row in IMAGE_RULES if re.search(row[0], name))
+
+
+def _count_fitted_patches(
+    width: int, height: int, detail: str, parameters: Mapping[str, Any]
+) -> int:
+    """Count patches of 28 px of the largest image with the same shape within the two limits."""
+    short, long = sorted((width, height))
+    shape, most, budget = short / long, int(parameters["edge"]) // 28, int(parameters["tokens"])
+
+    def patches(edge: int) -> tuple[int, int]:
+        return math.ceil(edge / 28), math.ceil(max(round(edge * shape), 1) / 28)
+
+    def exceeds(edge: int) -> bool:
+        columns, rows = patches(edge)
+        return columns > most or columns * rows > budget
+
+    # The first edge from 2 on that exceeds a limit; the edge before it is the longest that fits.
+    edge = 1 + bisect_left(range(2, long + 1), True, key=exceeds)
+    columns, rows = patches(edge)
+    return columns * rows
+
+
+def _count_budgeted_patches(
+    width: int, height: int, detail: str, parameters: Mapping[str, Any]
+) -> int:
+    """Count patches of 32 px, times a factor, of an image that is shrunk to a number of patches."""
+    limits = {"low": (1 << 30, 512), **parameters}
+    budget, edge = map(int, limits.get(detail, limits["auto"]))
+    width, height = _shrink_to(width, height, edge)
+    if _count_tiles(width, height, 32) > budget:
+        shrink = math.sqrt(32**2 * budget / (width * height))
+        columns, rows = width * shrink / 32, height * shrink / 32
+        # The larger of the two losses keeps whole patches within the budget on both sides.
+        shrink *= min(math.floor(columns) / columns, math.floor(rows) / rows)
+        width, height = max(1, int(width * shrink)), max(1, int(height * shrink))
+    patches = min(_count_tiles(width, height, 32), budget)
+    return math.ceil(round(patches * float(parameters["factor"]), 6))
+
+
+def _count_with_tiles(width: int, height: int, detail: str, parameters: Mapping[str, Any]) -> int:
+    """Count tiles of 512 px of an image whose shorter side is shrunk to 768 px."""
+    base, tile = int(parameters["base"]), int(parameters["tile"])
+    if detail == "low":
+        return base
     width, height = _shrink_to(width, height, 2048)
     shrink = min(1.0, 768 / min(width, height))
-    return 85 + 170 * _count_tiles(round(width * shrink), round(height * shrink), 512)
+    return base + tile * _count_tiles(round(width * shrink), round(height * shrink), 512)
 
 
-def _count_anthropic(width: int, height: int, low: bool) -> int:
-    width, height = _shrink_to(width, height, 1568)
-    return max(1, min(1600, round(width * height / 750)))
+def _count_crops(width: int, height: int, detail: str, parameters: Mapping[str, Any]) -> int:
+    """Count crops; a small image is one crop."""
+    small = max(width, height) <= parameters["small"]
+    crops = 1 if small else _count_tiles(width, height, parameters["side"])
+    return int(parameters["tokens"]) * crops
 
 
-def _count_gemini(width: int, height: int, low: bool) -> int:
-    return 258 if max(width, height) <= 384 else 258 * _count_tiles(width, height, 768)
+def _count_by_level(width: int, height: int, detail: str, parameters: Mapping[str, Any]) -> int:
+    """Return the tokens of a level of detail, which are the same for images of any size."""
+    return int(parameters.get(detail, parameters["auto"]))
 
 
-_COUNT_BY_FAMILY = {"anthropic": _count_anthropic, "gemini": _count_gemini}
+_RULES: dict[str, Callable[[int, int, str, Mapping[str, Any]], int]] = {
+    "fitted_patches": _count_fitted_patches,
+    "budgeted_patches": _count_budgeted_patches,
+    "tiles": _count_with_tiles,
+    "crops": _count_crops,
+    "levels": _count_by_level,
+}
 
 
 def _shrink_to(width: int, height: int, longest: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""Published data of model families: context windows, prices and prompt caches, as of the end of 2026.
+"""Published data of model families, as of the end of 2026: windows, prices, caches, images, reasoning.
 
-This module contains only data, which ``ctxlab.tokens.models`` reads. Each table has one row per
+This module contains only data, which the other modules of this package read. Each table has one row per
 family of models. A row begins with a regular expression that is searched in the name of the model,
 in lower case and with dashes instead of dots between digits (``gpt-4-1``). The first matching row of
 a table applies.
@@ -8,10 +8,12 @@ a table applies.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 _Usd: TypeAlias = float | None
 _CacheKind: TypeAlias = Literal["none", "automatic", "explicit"]
+_ImageRule: TypeAlias = Literal["fitted_patches", "budgeted_patches", "tiles", "crops", "levels"]
 
 MODEL_FAMILIES: tuple[tuple[str, str, int, int, _Usd, _Usd, _Usd, _Usd], ...] = (
     # anthropic
@@ -103,3 +105,97 @@ and the name of the model, separated by a space. Sources:
 LONG_WRITE_FACTOR = 2.0
 """Price of a token that the cache keeps for the longer lifetime, divided by the input price, for models
 without a listed price. Source: Anthropic, "Prompt caching"."""
+
+NEW_CLAUDE = r"claude.*(opus-4-[7-9]|(opus|sonnet|haiku|fable|mythos)-[5-9])(?!\d)"
+"""Claude Opus 4.7 and all later models. They split text into more tokens, and see larger images."""
+
+IMAGE_RULES: tuple[tuple[str, _ImageRule, Mapping[str, Any]], ...] = (
+    # anthropic
+    (NEW_CLAUDE, "fitted_patches", {"tokens": 4784, "edge": 2576}),
+    ("claude|anthropic", "fitted_patches", {"tokens": 1568, "edge": 1568}),
+    # openai
+    (
+        r"gpt-([6-9]|5-[6-9](?!\d))",
+        "budgeted_patches",
+        {"factor": 1.2, "high": (2_500, 65_535), "auto": (30_000, 65_535)},
+    ),
+    (
+        r"gpt-5-5(?!\d)",
+        "budgeted_patches",
+        {"factor": 1.2, "high": (2_500, 2048), "auto": (10_000, 6000)},
+    ),
+    (
+        r"gpt-5-4(?!\d)",
+        "budgeted_patches",
+        {"factor": 1.2, "original": (10_000, 6000), "auto": (2_500, 2048)},
+    ),
+    (r"gpt-5-[23](?!\d)", "budgeted_patches", {"factor": 1.2, "auto": (6_144, 2048)}),
+    ("gpt-(5.*|4-1-)mini", "budgeted_patches", {"factor": 1.62, "auto": (6_144, 2048)}),
+    ("gpt-(5|4-1)-nano", "budgeted_patches", {"factor": 2.46, "auto": (6_144, 2048)}),
+    (r"\bo4-mini", "budgeted_patches", {"factor": 1.72, "auto": (6_144, 2048)}),
+    ("gpt-5", "tiles", {"base": 70, "tile": 140}),
+    ("gpt-4o-mini", "tiles", {"base": 2833, "tile": 5667}),
+    ("computer-use-preview", "tiles", {"base": 65, "tile": 129}),
+    (r"\bo[13]\b", "tiles", {"base": 75, "tile": 150}),
+    # google
+    (
+        "gemini-[3-9]",
+        "levels",
+        {"low": 280, "medium": 560, "auto": 1120, "ultra_high": 2240},
+    ),
+    ("gemini", "crops", {"tokens": 258, "small": 384, "side": 768}),
+    ("", "tiles", {"base": 85, "tile": 170}),
+)
+"""Rules for the tokens of images. Rows with: pattern, name of the rule in ``ctxlab.tokens.images``, and
+its parameters. ``auto`` holds for each level of detail that has no parameter of its own. Sources, read
+in November 2026:
+
+- Anthropic, "Vision": patches of 28 px after shrinking the image to the given numbers of tokens and
+  pixels.
+- OpenAI, "Images and vision" (the version of September 2026): patches of 32 px after shrinking the
+  image to a number of patches and of pixels, times a factor; or tiles of 512 px. From GPT-5.5 on,
+  ``auto`` equals ``original``; from GPT-5.6 on, images of more than 30,000 patches are rejected. The
+  page names no factor for GPT-5.2 to 5.6 and GPT-6; programs that reserve tokens by it use 1.2, and the
+  data set JOHNISKING/image-token-cost on Hugging Face measured 1.2 for GPT-5.5 and GPT-6. No factor is
+  published for codex-mini; that of GPT-5 mini is used.
+- Google, "Media resolution" of the Gemini API: Gemini 3 and 4 have a maximum per level. Measured images
+  stay up to 6 % below it. "Understand and count tokens": Gemini 2 bills 258 tokens per 768 px crop.
+- The last row is OpenAI's rule for GPT-4o and GPT-4.1. It is applied to all other models, whose
+  developers bill images in many ways."""
+
+REASONING_RULES: tuple[tuple[str, Literal["keep", "current_turn", "clear"]], ...] = (
+    (NEW_CLAUDE, "keep"),
+    (r"claude.*((opus-4-[56]|sonnet-4-[6-9])(?!\d)|mythos)", "keep"),
+    ("claude|anthropic", "current_turn"),
+    (r"gpt-([6-9]|5-[6-9](?!\d))", "keep"),
+    (r"\bo1\b|\bo[13]-mini|o1-preview", "clear"),
+    (r"gpt-5|codex|\bo[34]\b|\bo4-mini", "current_turn"),
+    ("gemini", "clear"),
+    ("deepseek-(v[4-9]|flash)", "keep"),
+    ("deepseek-v3-2", "current_turn"),
+)
+"""What a provider counts of the hidden reasoning that a client sends back. Rows with: pattern, and
+
+- ``keep``: all of it.
+- ``current_turn``: that of the replies since the last message of the user, so of a loop of tool calls.
+  The provider drops that of earlier turns.
+- ``clear``: none of it. This is also assumed for models that are in no row.
+
+Sources, read in November 2026:
+
+- Anthropic, "Extended thinking" and "Context windows": thinking must be sent back unchanged within a
+  turn. Claude Opus 4.5 and models numbered 4.6 and higher keep that of earlier turns and bill it as
+  input; Sonnet 4.5, Haiku 4.5 and earlier models drop it.
+- OpenAI, "Reasoning models" and the cookbook "Better performance from reasoning models": reasoning items
+  are used within a turn from o3 and o4-mini on, if the client sends them back in the Responses API, and
+  ignored by o1 and o3-mini. From GPT-5.6 on, ``reasoning.context`` chooses between the current turn and
+  all turns, and by default all turns are kept. The Chat Completions API drops all reasoning.
+- Google, "Thought signatures": the client sends back signatures and not thoughts. Signatures count as
+  input, but their number of tokens is not published.
+- DeepSeek, "Thinking mode": V4 requires the reasoning of all turns with tool calls. V3.2 requires it
+  within a turn; earlier models reject it.
+
+The bills of recorded sessions agree, of Claude Code with Opus 4.5 and later models and with Sonnet 4.5,
+and of Codex with GPT-5, 5.1 and 5.3 to 5.6. A bill of Codex grows by exactly the reasoning of each
+reply. With the models of ``current_turn``, it falls by that of the whole turn at the next message of the
+user."""

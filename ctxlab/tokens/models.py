@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from ctxlab.tokens.encodings import litellm_folder
-from ctxlab.tokens.images import model_family
+from ctxlab.tokens.images import model_family, normalize_model_name
 from ctxlab.tokens.model_families import (
     CACHE_RULES,
     LONG_PROMPT_PRICES,
@@ -279,7 +279,7 @@ def _load_price_table(folder: Path | None) -> _PriceTable:
         listed = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError):
         return {}
-    return {_normalize_name(name): (name, entry) for name, entry in reversed(listed.items())}
+    return {normalize_model_name(name): (name, entry) for name, entry in reversed(listed.items())}
 
 
 def _from_table(name: str, table: _PriceTable) -> Model | None:
@@ -358,7 +358,7 @@ def _build_listed_model(name: str, listed: str, entry: _ListedModel, steps: _Pri
 
 def _iter_name_variants(name: str) -> Iterator[str]:
     """Yield the spellings under which a model is looked up, starting with its full name."""
-    rest = _normalize_name(name)
+    rest = normalize_model_name(name)
     while True:
         parts = rest.split("/")
         tails = ["/".join(parts[start:]) for start in range(len(parts))]
@@ -370,15 +370,11 @@ def _iter_name_variants(name: str) -> Iterator[str]:
         rest = shorter
 
 
-def _normalize_name(name: str) -> str:
-    return re.sub(r"(?<=\d)\.(?=\d)", "-", name.strip().lower())
-
-
 # --- families and caches --------------------------------------------------------------------------
 
 
 def _from_family(name: str) -> Model | None:
-    spelling = _normalize_name(name)
+    spelling = normalize_model_name(name)
     for pattern, provider, limit, output, *per_million in MODEL_FAMILIES:
         if re.search(pattern, spelling):
             cache = CachePolicy()
@@ -421,7 +417,7 @@ def _build_cache_policy(provider: str, name: str, minimum: float | None = None) 
 
     ``minimum`` replaces the usual minimum number of tokens of a cached prefix.
     """
-    maker = f"{provider} {_normalize_name(name)}"
+    maker = f"{provider} {normalize_model_name(name)}"
     rule = next(rule for rule in CACHE_RULES if re.search(rule[0], maker))
     _, kind, usual, granularity, *lifetimes = rule
     return CachePolicy(kind, int(minimum or usual), granularity, *lifetimes)

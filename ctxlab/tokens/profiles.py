@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from ctxlab.errors import ReadError
-from ctxlab.tokens.images import model_family
+from ctxlab.tokens.images import model_family, normalize_model_name
+from ctxlab.tokens.model_families import NEW_CLAUDE
 
 _PROFILE_FOLDER = Path(".ctxlab") / "profiles"
 
@@ -160,8 +161,6 @@ summaries of the hidden reasoning, hence the large weight ``reasoning``. Fitted 
 repository, it differs from the bills of this repository by 10 to 12 % in three of four repositories. The
 fourth has most of the sessions, and the others are too few for a fit."""
 
-_NEW_CLAUDE = re.compile(r"claude.*(opus-4-[7-9]|(opus|sonnet|haiku|fable|mythos)-[5-9])(?!\d)")
-
 
 def profile_key(model: str) -> str:
     """Return the key under which the token profile of a model is stored.
@@ -188,7 +187,7 @@ def profile_key(model: str) -> str:
     'anthropic-4.7'
     """
     family = model_family(model)
-    if family == "anthropic" and _NEW_CLAUDE.search(model.lower().replace(".", "-")):
+    if family == "anthropic" and re.search(NEW_CLAUDE, normalize_model_name(model)):
         return "anthropic-4.7"
     return family if family != "other" else model.lower().rpartition("/")[2]
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rendering import CONTROL_TOKENS, render_message, render_request
 
-from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.types import Message, ToolCall, Usage
 from ctxlab.tokens.counter import (
     TokenCounter,
     count_tokens,
@@ -48,7 +48,7 @@ def one_pass(messages: list[Message], tools: tuple[dict[str, object], ...], mode
         )
     )
     parts = [p for m in messages if isinstance(m.content, tuple) for p in m.content]
-    return tokens + sum(count_image_tokens(p, counter.family) for p in parts if p == IMAGE)
+    return tokens + sum(count_image_tokens(p, counter.model) for p in parts if p == IMAGE)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -150,7 +150,7 @@ def test_a_picture_adds_what_its_provider_bills() -> None:
         plain, with_picture = Message("user", (text,)), Message("user", (text, IMAGE, IMAGE))
         more = counter.count_message(with_picture) - counter.count_message(plain)
         blanks = counter.count_text("look\n\n") - counter.count_text("look")
-        assert more == 2 * count_image_tokens(IMAGE, counter.family) + blanks
+        assert more == 2 * count_image_tokens(IMAGE, counter.model) + blanks
 
 
 def test_a_part_of_unknown_kind_counts_as_its_json(counter: TokenCounter) -> None:
@@ -174,3 +174,16 @@ def test_a_counter_travels_as_the_name_of_its_model(counter: TokenCounter) -> No
     blob = pickle.dumps(counter)
     assert len(blob) < 1000  # a vocabulary is megabytes
     assert pickle.loads(blob).count_text("hello world") == 2
+
+
+def test_hidden_reasoning_is_taken_from_the_bill_if_it_tells() -> None:
+    said = Message("assistant", "Done", reasoning="I had to think for a while about this")
+    gpt, claude = TokenCounter("gpt-5.5"), TokenCounter("claude-opus-4-8")
+    visible = claude.count_message(said)
+    billed = said.replace(usage=Usage(output=visible + 900))
+    started = said.replace(usage=Usage(output=1))  # only the beginning of the reply was billed
+    assert gpt.estimate_reasoning(said.replace(usage=Usage(output=950, reasoning=900))) == 900
+    assert gpt.estimate_reasoning(billed) == gpt.count_reasoning(said) == 9
+    assert claude.estimate_reasoning(billed) == 900
+    assert claude.estimate_reasoning(started) == claude.count_reasoning(said) > 9
+    assert claude.estimate_reasoning(started.replace(reasoning=None)) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import subprocess
 import sys
 from typing import Any
@@ -13,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ctxlab.tokens.images import count_image_tokens, model_family
+from ctxlab.tokens.images import _count_budgeted_patches, count_image_tokens, model_family
 
-FAMILIES = ("openai", "anthropic", "gemini", "other")
+FAMILIES = ("openai", "anthropic", "gemini", "other", "gpt-6-sol", "gemini-3-pro")
 
 
 def picture(width: int, height: int, kind: str = "PNG") -> str:
@@ -29,39 +30,83 @@ def part(url: Any, detail: str = "auto") -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
 
+CLAUDE_SIZES = ((200, 200), (1000, 1000), (1092, 1092), (1920, 1080), (2000, 1500), (3840, 2160))
+
+
 @pytest.mark.parametrize(
-    ("family", "width", "height", "tokens"),
+    ("model", "tokens"),
     [
-        ("openai", 1024, 1024, 765),  # the guide's own examples
-        ("openai", 2048, 4096, 1105),
-        ("openai", 512, 512, 255),
-        ("openai", 10, 10, 255),
-        ("anthropic", 200, 200, 53),  # the guide's own table says "~54"
-        ("anthropic", 1000, 1000, 1333),
-        ("anthropic", 1092, 1092, 1590),
-        ("anthropic", 4000, 3000, 1600),
-        ("anthropic", 8000, 10, 4),
-        ("gemini", 384, 384, 258),
-        ("gemini", 385, 100, 258),
-        ("gemini", 1024, 1024, 4 * 258),
-        ("other", 1024, 1024, 765),
-        ("never heard of", 1024, 1024, 765),
+        ("claude-sonnet-4-6", (64, 1296, 1521, 1560, 1564, 1560)),
+        ("claude-opus-4.8", (64, 1296, 1521, 2691, 3888, 4784)),
     ],
 )
-def test_a_size_counts_by_the_providers_rule(
-    family: str, width: int, height: int, tokens: int
+def test_images_of_claude_count_as_in_the_tables_of_its_guide(
+    model: str, tokens: tuple[int, ...]
 ) -> None:
-    assert count_image_tokens(part(picture(width, height)), family) == tokens
+    counts = [count_image_tokens(part(picture(*size)), model) for size in CLAUDE_SIZES]
+    assert tuple(counts) == tokens
 
 
-def test_low_detail_is_85_tokens_at_openai() -> None:
-    assert count_image_tokens(part(picture(3000, 3000), "low"), "openai") == 85
-    assert count_image_tokens(part("https://example.org/a.png", "low"), "openai") == 85
+def test_a_page_that_claude_shrinks_by_its_tokens_counts_as_in_its_guide() -> None:
+    page = 33 * 47  # of the guide's example, which is shrunk to 924 by 1307 pixels
+    assert count_image_tokens(part(picture(1075, 1520)), "claude-sonnet-4-6") == page
+    assert count_image_tokens(part(picture(1520, 1075)), "claude-sonnet-4-6") == page
+
+
+@pytest.mark.parametrize(("width", "height", "patches"), [(1024, 1024, 1024), (1800, 2400, 1452)])
+def test_patches_of_openai_count_as_in_the_examples_of_its_guide(
+    width: int, height: int, patches: int
+) -> None:
+    parameters = {"factor": 1, "auto": (1_536, 1 << 30)}
+    assert _count_budgeted_patches(width, height, "auto", parameters) == patches
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "height", "tokens"),
+    [
+        ("gpt-4o", 1024, 1024, 765),  # the guide's examples of tiles
+        ("gpt-4o", 2048, 4096, 1105),
+        ("gpt-5-2025-08-07", 1024, 1024, 630),
+        ("gpt-4o-mini", 1024, 1024, 25_501),
+        ("o3", 1024, 1024, 675),
+        ("gpt-5-mini", 1024, 1024, 1659),
+        ("gpt-5.4", 2560, 1440, 2765),
+        ("gpt-5.5", 4032, 3024, 11_868),  # measured, as are those of GPT-6
+        ("gpt-6-sol", 256, 256, 77),
+        ("gpt-6-sol", 2560, 1440, 4320),
+        ("gpt-6-sol", 4032, 3024, 14_364),
+        ("gemini-2.5-pro", 384, 384, 258),
+        ("gemini-2.5-pro", 1024, 1024, 4 * 258),
+        ("gemini-3.8-flash", 10, 4000, 1120),
+        ("never heard of", 1024, 1024, 765),
+        ("openai", 1024, 1024, 765),  # a family, as litellm counts
+    ],
+)
+def test_a_size_counts_by_the_rule_of_the_model(
+    model: str, width: int, height: int, tokens: int
+) -> None:
+    assert count_image_tokens(part(picture(width, height)), model) == tokens
+
+
+@pytest.mark.parametrize(
+    ("model", "detail", "tokens"),
+    [
+        ("gpt-4o", "low", 85),
+        ("gpt-6-sol", "low", 256 * 1.2),
+        ("gpt-6-sol", "high", 2500 * 1.2),
+        ("gpt-5.4", "original", 10_000 * 1.2),
+        ("gemini-3-pro", "low", 280),
+        ("gemini-3-pro", "ultra_high", 2240),
+    ],
+)
+def test_the_level_of_detail_bounds_the_tokens(model: str, detail: str, tokens: float) -> None:
+    count = count_image_tokens(part(picture(5000, 5000), detail), model)
+    assert 0.97 * tokens < count <= math.ceil(tokens)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
 def test_every_accepted_format_is_read(kind: str) -> None:
-    assert count_image_tokens(part(picture(300, 300, kind)), "anthropic") == 120
+    assert count_image_tokens(part(picture(300, 300, kind)), "anthropic") == 121
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -37,9 +37,8 @@ _MIN_RESAMPLES = 1000
 
 
 @with_options(
-    "limits model reserve cache_ttl fixed fixed_in_limit closed_loop max_refetches repeatable latency"
-    + READING
-    + " on_error out json no_cache no_progress",
+    "limits model reserve cache_ttl fixed fixed_in_limit reasoning closed_loop max_refetches "
+    "repeatable latency" + READING + " on_error out json no_cache no_progress",
     out="Save the replay as a run in this folder.",
 )
 def command(

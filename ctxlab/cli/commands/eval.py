@@ -21,8 +21,10 @@ from ctxlab.errors import RunIncomplete, SpecError
 
 
 @with_options(
-    "strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit metrics closed_loop "
-    "max_refetches repeatable latency calls" + READING + " on_error out json no_cache no_progress",
+    "strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit reasoning metrics "
+    "closed_loop max_refetches repeatable latency calls"
+    + READING
+    + " on_error out json no_cache no_progress",
     strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup evaluates the "
     "default lineup, baselines the default strategies of products, and metric_controls the controls "
     "of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, unless an "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @with_options(
-    "data strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit"
+    "data strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit reasoning"
     + READING
     + " on_error out json no_cache no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
@@ -92,6 +92,7 @@ def command(
             cache_ttl=spec.cache_ttl,
             fixed=spec.fixed,
             fixed_in_limit=spec.fixed_in_limit,
+            reasoning=spec.reasoning,
             data=spec.data,
             progress=options.progress,
             profile=spec.profiles,

@@ -27,6 +27,7 @@ from ctxlab.evaluation.gate.config import GateBudget
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.metrics.cost import CostMetric
 from ctxlab.evaluation.results import Results
+from ctxlab.tokens.cache_timeline import AS_RECORDED
 
 RecordingSums: TypeAlias = dict[str, dict[str, float | None]]
 """Sums by name of recording and name of column. If a score is a maximum, its column contains maxima
@@ -36,7 +37,7 @@ _SUM_DIGITS = 9
 """number of decimal places of a stored sum; further decimals may differ between versions of numpy and
 are never displayed"""
 _PRICED_COLUMNS = frozenset(column.name for column in CostMetric.columns)
-_COST_SETTINGS = ("cache_ttl", "fixed")
+_COST_SETTINGS = ("cache_ttl", "fixed", "reasoning")
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True):
@@ -73,7 +74,8 @@ class ExperimentBaseline(msgspec.Struct, frozen=True, omit_defaults=True):
     prices: dict[str, dict[str, Any]] | None = None
     "prices and cache rules of each model; None if no stored column depends on prices"
     costs: dict[str, str | int] | None = None
-    "settings of the cost, ``cache_ttl`` and ``fixed``; None if no stored column depends on prices"
+    """settings of the cost: ``cache_ttl``, ``fixed`` and ``reasoning``; None if no stored column depends
+    on prices"""
 
 
 class _BaselineFile(msgspec.Struct, frozen=True):
@@ -289,8 +291,9 @@ def describe_data_changes(current: ExperimentBaseline, baseline: ExperimentBasel
                 said.append(f"the prices of {name} have changed ({', '.join(keys)})")
     if baseline.costs:
         for name, value in (current.costs or {}).items():
-            if value != baseline.costs.get(name):
-                said.append(f"{name} is {value} and was {baseline.costs.get(name)}")
+            before = baseline.costs.get(name, getattr(AS_RECORDED, name))  # a setting may be new
+            if value != before:
+                said.append(f"{name} is {value} and was {before}")
     return "; ".join(said)
 
 

@@ -319,7 +319,7 @@ class _Changes(NamedTuple):
             np.array([getattr(trace, name) for trace in traces], dtype=np.int64)
             for name in ("tokens", "unchanged_prefix_tokens")
         )
-        recorded = np.array(prepared.history.tokens_before)[list(prepared.request_positions)]
+        recorded = np.array(list(map(prepared.history.full_tokens, prepared.request_positions)))
         before = tokens.copy()
         before[:, 1:] = tokens[:, :-1] + np.diff(recorded)
         compacted = find_compacted_requests(traces)

@@ -33,6 +33,7 @@ from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
 from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.profiles import TokenProfile
+from ctxlab.tokens.reasoning import ReasoningMode
 
 _REPORTED_CONTROLS = ("full", "random_drop()")
 
@@ -53,6 +54,7 @@ def tune(
     cache_ttl: CacheTtl = "recorded",
     fixed: int | Literal["recorded"] = "recorded",
     fixed_in_limit: bool = False,
+    reasoning: ReasoningMode = "recorded",
     data: Sequence[str] = (),
     workers: int | None = None,
     progress: bool | None = None,
@@ -98,6 +100,8 @@ def tune(
         Unlogged tokens per request that the cost includes; see the same class.
     fixed_in_limit : bool, default False
         Count the unlogged tokens in the limit, as a context window does; see the same class.
+    reasoning : {"recorded", "auto", "keep", "current_turn", "clear"}, default "recorded"
+        Hidden reasoning of earlier replies that requests contain; see the same class.
     data : sequence of str, optional
         Sources of the recordings, such as their paths, to store in the manifest.
     workers : int, optional
@@ -128,7 +132,7 @@ def tune(
         raise SpecError("no recording contains a model call to replay; use other recordings")
     grid = ExperimentGrid.from_arguments(
         *("full", limits, model, reserve, tuple(METRICS), profile),
-        costs=CostSettings(cache_ttl, fixed, fixed_in_limit),
+        costs=CostSettings(cache_ttl, fixed, fixed_in_limit, reasoning),
     )
     searched = parse_spaces(spaces)
     configurations = sample_configurations(searched, grid.limits, trials, seed)
@@ -149,6 +153,7 @@ def tune(
         cache_ttl=cache_ttl,
         fixed=fixed,
         fixed_in_limit=fixed_in_limit,
+        reasoning=reasoning,
         closed_loop=not {s.name for s in METRICS["closed_loop"].scores}.isdisjoint(objective),
         data=data,
         workers=workers,
