@@ -1,7 +1,7 @@
 """Tabulate what the defaults of products cost and forget: ``python evals/products.py PATH…``.
 
 A path is a folder of recordings, or a folder of such folders. The recordings of a folder are a family:
-one product in one repository. At most six of each family that are longer than a context window are
+one product in one repository. At most four of each family that are longer than a context window are
 replayed through the newest baseline of every product, beside full history, the recorded compactions,
 two strategies of ctxlab, and controls. Then the compactions that Claude Code and Codex recorded are
 compared with those of their baselines.
@@ -40,7 +40,7 @@ RUN = Path("runs") / "products"
 MODEL = "claude-opus-4-6"
 WINDOWS = (64_000, 200_000)
 MAIN = 200_000
-PER_FAMILY = 6
+PER_FAMILY = 4
 "maximum number of recordings of a family, which is one product in one repository"
 TOLERATED = 0.01
 "share of requests that may exceed the window or be invalid"
@@ -67,7 +67,7 @@ and counts are those of {MODEL}. Intervals are 95 % intervals over clusters.
 - *Constraints* is the share of {CONSTRAINTS} planted constraints that are still in the last request of
   a recording ([canaries](comparing.md#which-facts-survive-canaries)).
 - *Edits* are requests that change what the request before sent, per 100 requests. *Invalid* requests
-  would be rejected for their form, and *over* are those that exceed the window.
+  would be rejected for their form, unlike the full history; *over* are those that exceed the window.
 
 Rows in italics are no products. A replay is an open loop: the agent acts as recorded, whatever a
 product removed. **Summaries are extracted without a model.** A product's own summary costs a call and

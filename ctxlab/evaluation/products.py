@@ -5,10 +5,10 @@ the system prompt and the tools that no log contains (``fixed_in_limit``). Only 
 longer than the limit are replayed, because a product does nothing to shorter ones, and only those
 whose head leaves room for the conversation.
 
-Three evaluations are made of the same recordings: one with cache writes for 5 minutes, with recall and
-with the closed loop; one with cache writes for an hour; and one of copies in which constraints were
-planted (see ``ctxlab.evaluation.canaries``). Summaries are extracted without a model, so they cost
-nothing and lose what an extract loses. The replay is off-policy.
+Two evaluations are made: one of the recordings, with recall, the closed loop and both lifetimes of
+cache writes; and one of copies in which constraints were planted (see ``ctxlab.evaluation.canaries``).
+Summaries are extracted without a model, so they cost nothing and lose what an extract loses. The replay
+is off-policy.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.evaluation.html import paragraph, table_html, wrap_html
+from ctxlab.evaluation.metrics import Metric
+from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.messages.types import Recording, check_recordings
@@ -69,6 +71,8 @@ controls."""
 DEFAULT_WINDOWS: tuple[int, ...] = (200_000,)
 """Default limits: the context window for which most of these defaults were chosen."""
 
+_METRICS = ("usage", "validity", "cost", hour_cost, "recall")
+
 CONSTRAINTS = 10
 """Default number of constraints that are planted in a copy of each recording."""
 
@@ -95,7 +99,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
     ),
     "constraints": ("share", "planted constraints in view at the last request of each recording"),
     "compactions": ("per 100 requests", "requests that change what the previous request sent"),
-    "invalid": ("share", "requests that the provider would reject for their form"),
+    "invalid": (
+        "share",
+        "requests that the provider would reject for their form, but not the full history",
+    ),
     "overflow": ("share", "requests that exceed the limit"),
 }
 """Unit and meaning of each column of the table. Columns with intervals have two more, with the suffixes
@@ -127,7 +134,7 @@ FIGURES = (
     ),
     Figure(
         "invalid\n%", "invalid", "percent",
-        "invalid: requests that a provider would reject", hide="zero",
+        "invalid: requests that a provider would reject, but not the full history", hide="zero",
     ),
     Figure(
         "over\n%", "overflow", "percent", "over: requests that exceed the window", hide="zero",
@@ -143,7 +150,7 @@ class ProductTable:
     frame: pd.DataFrame
     "one row per strategy and limit; ``COLUMNS`` describes the columns"
     results: dict[tuple[float, str], Results]
-    """evaluations by limit and by ``5m``, ``1h`` or ``constraints``: all measurements of the table"""
+    """evaluations by limit and by ``recordings`` or ``constraints``: all measurements of the table"""
 
     def save(self, folder: str | Path) -> Path:
         """Save the table as ``products.parquet`` and ``products.csv``, beside its evaluations.
@@ -281,10 +288,9 @@ def compare_products(
     for limit in [limits] if isinstance(limits, int | float) else limits:
         longer = _choose_longer(every, limit, model, profile, workers)
         if folder is not None:
-            _check_recordings_of(_folder_of(Path(folder), limit, "5m"), longer)
-        runs: dict[str, tuple[list[Recording], tuple[str, ...], dict[str, Any]]] = {
-            "5m": (longer, ("usage", "validity", "cost", "recall"), {"closed_loop": closed_loop}),
-            "1h": (longer, ("cost",), {"cache_ttl": "1h"}),
+            _check_recordings_of(_folder_of(Path(folder), limit, "recordings"), longer)
+        runs: dict[str, tuple[list[Recording], Sequence[str | Metric], dict[str, Any]]] = {
+            "recordings": (longer, _METRICS, {"closed_loop": closed_loop}),
         }
         if planter and (planted := _plant(planter, longer)):
             runs["constraints"] = planted, ("canaries",), {}
@@ -292,7 +298,7 @@ def compare_products(
             place = None if folder is None else _folder_of(Path(folder), limit, name)
             results[limit, name] = evaluate(
                 data, chosen, limit,
-                **{"cache_ttl": "5m", **settings, **more}, metrics=metrics, folder=place,
+                cache_ttl="5m", metrics=metrics, folder=place, **settings, **more,
             )  # fmt: skip
         frames.append(_tabulate(limit, {name: results[limit, name] for name in runs}))
     return ProductTable(pd.concat(frames, ignore_index=True), results)
@@ -362,7 +368,7 @@ def _plant(planter: CanaryPlanter, recordings: Iterable[Recording]) -> list[Reco
 
 def _tabulate(limit: float, runs: dict[str, Results]) -> pd.DataFrame:
     """Return the rows of one limit."""
-    main, hour = runs["5m"], runs["1h"]
+    main = runs["recordings"]
     board = main.leaderboard().set_index("strategy")
     names = list(board.index)
     cells = [(float(limit), name) for name in names]
@@ -370,11 +376,8 @@ def _tabulate(limit: float, runs: dict[str, Results]) -> pd.DataFrame:
     def ratio(results: Results, top: str, bottom: str) -> _Columns:
         return _Columns(results.cluster_sums(top, cells), results.cluster_sums(bottom, cells))
 
-    def against_full(results: Results, column: str) -> _Columns:
-        sums, full = (
-            results.cluster_sums(column, cells),
-            results.cluster_sums("cost_usd", cells[:1]),
-        )
+    def against_full(column: str, whole: str = "cost_usd") -> _Columns:
+        sums, full = main.cluster_sums(column, cells), main.cluster_sums(whole, cells[:1])
         return _Columns(sums, np.broadcast_to(full, sums.shape))
 
     values: dict[str, Any] = {
@@ -385,19 +388,20 @@ def _tabulate(limit: float, runs: dict[str, Results]) -> pd.DataFrame:
         "recordings": main.recording_count,
         "clusters": main.cluster_count,
         "requests": board["requests"].to_numpy(),
-        **against_full(main, "cost_usd").named("cost_5m"),
-        **against_full(hour, "cost_usd").named("cost_1h"),
+        **against_full("cost_usd").named("cost_5m"),
+        **against_full("cost_usd_1h", "cost_usd_1h").named("cost_1h"),
         "usd_5m": board["cost_usd"].to_numpy(),
-        "usd_1h": hour.leaderboard()["cost_usd"].to_numpy(),
+        "usd_1h": board["cost_usd_1h"].to_numpy(),
         **ratio(main, "far_held", "far_arguments").named("held_far"),
     }
     if "closed_usd" in main.runs:
-        values |= against_full(main, "closed_usd").named("closed_cost")
+        values |= against_full("closed_usd").named("closed_cost")
     if "constraints" in runs:
         kept = ratio(runs["constraints"], "canaries_end_kept", "canaries_end")
         values |= kept.named("constraints")
     values |= _count_compactions(main, cells).named("compactions")
-    values |= {name: board[f"{name}_rate"].to_numpy() for name in ("invalid", "overflow")}
+    values["invalid"] = board["newly_invalid_rate"].to_numpy()
+    values["overflow"] = board["overflow_rate"].to_numpy()
     frame = pd.DataFrame(values)
     wanted = [
         column

@@ -57,7 +57,7 @@ def test_each_figure_is_that_of_an_evaluation_of_the_longer_recordings(table: Pr
         "held_far": board["recall_far_held"],
         "closed_cost": board["closed_usd"] / full,
         "constraints": kept["survival_end"],
-        "invalid": board["invalid_rate"],
+        "invalid": board["newly_invalid_rate"],
         "overflow": board["overflow_rate"],
     }
     pd.testing.assert_frame_equal(frame[list(expected)], pd.DataFrame(expected), check_dtype=False)

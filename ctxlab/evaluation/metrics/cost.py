@@ -29,7 +29,7 @@ from typing_extensions import override
 
 from ctxlab.evaluation.engine import PreparedRecording, Trace, distinct_replays
 from ctxlab.evaluation.metrics.base import Column, Figures, FloatArray, Metric, Score
-from ctxlab.tokens.cache_timeline import CacheTimeline
+from ctxlab.tokens.cache_timeline import CacheTimeline, build_cache_timeline
 from ctxlab.tokens.prices import Prices
 
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
@@ -134,16 +134,7 @@ class CostMetric(Metric):
     @override
     def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
         timeline, places = prepared.cache_timeline, prepared.request_positions
-        replays, order = distinct_replays(traces)
-        reasoning = [
-            sum_reasoning(trace, places, prepared.priced_reasoning_tokens) for trace in replays
-        ]
-        tokens = RequestTokens.of_traces(traces, np.array(reasoning)[order])
-        ledger = price_requests(prepared, tokens, timeline)
-        own = np.zeros_like(tokens.sent)
-        for row, trace in enumerate(traces):
-            for call in trace.context.model_calls:
-                own[row, call.request_index] += call.usd
+        ledger, own = _price(prepared, traces, timeline)
         cold = ~timeline.warm & (np.arange(len(places)) > 0) & (prepared.model.cache.kind != "none")
         output = np.broadcast_to(_output_tokens(prepared), own.shape)
         return {
@@ -156,7 +147,41 @@ class CostMetric(Metric):
         }
 
 
+class HourCostMetric(Metric):
+    """Input cost if every cache write lasts an hour, whatever ``CostSettings.cache_ttl`` says.
+
+    It is not registered. Pass ``hour_cost`` to ``evaluate``, to get both costs from one replay.
+    """
+
+    columns = (Column("cost_usd_1h", "cost_usd if every cache write lasts an hour", "USD"),)
+    scores = (Score.total("cost_usd_1h", "cost_usd if every cache write lasts an hour", "USD"),)
+
+    @override
+    def measure(self, prepared: PreparedRecording, traces: Sequence[Trace]) -> Figures:
+        timeline = build_cache_timeline(
+            prepared.recording, prepared.request_positions, prepared.model.cache, "1h"
+        )
+        ledger, own = _price(prepared, traces, timeline)
+        return {"cost_usd_1h": ledger["input_usd"] + own}
+
+
+def _price(
+    prepared: PreparedRecording, traces: Sequence[Trace], timeline: CacheTimeline
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Return the ledger of ``price_requests``, and the cost of the strategy's own calls."""
+    places, reasoning = prepared.request_positions, prepared.priced_reasoning_tokens
+    replays, order = distinct_replays(traces)
+    sums = np.array([sum_reasoning(trace, places, reasoning) for trace in replays])
+    tokens = RequestTokens.of_traces(traces, sums[order])
+    own = np.zeros_like(tokens.sent)
+    for row, trace in enumerate(traces):
+        for call in trace.context.model_calls:
+            own[row, call.request_index] += call.usd
+    return price_requests(prepared, tokens, timeline), own
+
+
 cost = CostMetric()
+hour_cost = HourCostMetric()
 
 _LEDGER = ("priced_tokens", "cached", "cache_write_5m", "cache_write_1h", "plain_input")
 
