@@ -5,8 +5,10 @@ from __future__ import annotations
 ACTING: dict[str, str] = {
     "anthropic.clear_tool_uses": "trigger=3000, clear_tool_inputs=True",
     "anthropic.compaction": "trigger=4500",
+    "deepagents.offload": "tool_tokens=100",
     "langchain.clear_tool_uses": "trigger=3000",
     "langchain.summarization": "trigger=('tokens', 4000)",
+    "pydantic_ai_harness.tiered": "target_tokens=2000, keep_messages=6",
     "pydantic_ai.summarization": "trigger=('tokens', 4000), keep=('messages', 10)",
     "llama_index.memory": "token_limit=5000, token_flush_size=500",
     "openai_agents.tool_output_trimmer": "max_output_chars=50, preview_chars=20",
