@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,9 +168,7 @@ class adk_compaction(_AdkStrategy):
         made: list[tuple[int, int, int]]
         made = context.strategy_state.setdefault((self, "made"), [])
         done = made[-1][1] if made else 0
-        first = max(0, bisect_left(turns, done + 1) - 1) if done else 0
-        if first + 1 < len(turns) and turns[first + 1] <= done:
-            first += 1
+        first = max(0, bisect_right(turns, done) - 1)  # the oldest turn with new messages
         if turn + 1 - first < self.compaction_interval:
             return
         begin = turns[max(0, first - self.overlap_size)]
