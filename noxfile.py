@@ -180,6 +180,13 @@ def fuzz(session: nox.Session) -> None:
 @nox.session(python="3.12")
 def peers(session: nox.Session) -> None:
     """Compare the requests of each baseline with those of its upstream package, by message."""
+    # openhands-sdk wants a litellm older than ctxlab's, and that one an openai older than that of
+    # openai-agents. It works with the newer ones, which uv can be told to install.
+    pins = [s for s in PROJECT["optional-dependencies"]["peers"] if s.startswith("litellm")]
+    newer = Path(session.create_tmp(), "newer.txt").resolve()
+    newer.write_text("\n".join([*pins, "openai>=3"]), encoding="utf-8")
+    session.install("uv>=0.5")
     # Do not install the extra `test`: it needs another version of mcp than these packages.
-    session.install(".[peers]")
+    chosen = ("--override", str(newer), ".[peers]", "openhands-sdk==1.58.2")
+    session.run_install("uv", "pip", "install", *chosen)
     session.run("python", "tests/peers", *session.posargs)

@@ -1,17 +1,22 @@
 """Compare baselines with their upstream packages: ``python tests/peers [NAME…] [--write]``.
 
 A table shows how many requests and messages are equal for each baseline whose upstream package is
-installed. ``--write`` writes the table to ``tests/peers/CONFORMANCE.md``. Real recordings are read from
+installed, and arguments of packages that the settings of baselines name, but that do not exist.
+``--write`` writes the table to ``tests/peers/CONFORMANCE.md``. Real recordings are read from
 ``CTXLAB_DATA`` or ``../shared/data``. If neither folder exists, the bundled recordings are used. The
-exit status is 1 if a request differs and the baseline is not listed in ``EXPLAINED``.
+exit status is 1 if an argument is missing, or if a request differs and the baseline is not listed in
+``EXPLAINED``.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
@@ -41,14 +46,15 @@ def main() -> int:
     chosen = [
         b for b in BASELINES.values() if b.package and (not asked.names or b.name in asked.names)
     ]
-    rows, differing = [], []
+    rows, differing, missing = [], [], []
     compared: set[str | None] = set()
     for baseline in chosen:
         installed = _version(baseline)
         if installed is None:
             print(f"{baseline.name}: {baseline.package} is not installed", file=sys.stderr)
             continue
-        for options in baseline.conformance_options or ("",):
+        missing += _missing_arguments(baseline)
+        for options in baseline.conformance_options:
             begun = perf_counter()
             found = compare(
                 baseline.name, options, recorded, client=ScriptedClient(lambda _: SUMMARY)
@@ -61,9 +67,25 @@ def main() -> int:
                 differing.append(baseline.name)
                 print(*(f"    {line}" for line in lines(found)), sep="\n", flush=True)
     print(f"\n{len(rows)} comparisons with {len(compared)} packages")
+    print(*missing, sep="\n", end="")
     if asked.write:
         _write(rows, len(compared))
-    return int(any(name not in EXPLAINED for name in differing))
+    return int(bool(missing) or any(name not in EXPLAINED for name in differing))
+
+
+def _missing_arguments(baseline: Baseline) -> Iterator[str]:
+    """Yield a line for each setting whose argument the package does not have."""
+    for setting in baseline.settings:
+        if setting.kind == "python":
+            function, _, argument = setting.name.rpartition(".")
+            name = function.partition(".")[0]
+            try:
+                called = eval(function, {name: getattr(import_module(setting.place), name)})
+                known = argument in inspect.signature(called).parameters
+            except (AttributeError, ImportError):
+                known = False
+            if not known:
+                yield f"{baseline.name}: {setting.place} has no {setting.name}"
 
 
 def _row(

@@ -40,6 +40,7 @@ TASKLESS = "the user's first message goes with what is old, and an assistant's b
 BREAKS: dict[str, tuple[frozenset[str], str]] = {
     name: (frozenset(rules.split()), reason)
     for name, rules, reason in (
+        ("adk.compaction", "starts_with_user", "its summary is the assistant's"),
         ("ag2.sliding_window", "starts_with_user", TASKLESS),
         ("ag2.token_budget", "starts_with_user", TASKLESS),
         ("agent_framework.context_window", "starts_with_user", TASKLESS),

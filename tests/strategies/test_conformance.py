@@ -29,9 +29,7 @@ def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
     try:
         installed = version(str(baseline.package))
     except PackageNotFoundError:
-        pytest.skip(
-            f"{baseline.package} is not installed: run pip install '.[peers]' in a clone of ctxlab"
-        )
+        pytest.skip(f"{baseline.package} is not installed: run nox -s peers in a clone of ctxlab")
     if installed not in baseline.product_version:
         pytest.skip(f"{baseline.product_version} is imitated, and {installed} is installed")
     recorded = recordings(Path("no such folder"))[:2]
@@ -45,3 +43,10 @@ def test_a_baseline_sends_what_the_package_sends(baseline: Baseline) -> None:
 def test_every_peer_has_a_baseline_that_says_under_which_settings_they_are_compared() -> None:
     assert {baseline.name for baseline in COMPARED} == set(PEERS)
     assert all(baseline.conformance_options for baseline in COMPARED)
+
+
+def test_the_settings_of_a_package_cover_every_parameter() -> None:
+    for baseline in COMPARED:
+        settings = [setting.parameter for setting in baseline.settings]
+        assert sorted(settings) == sorted(baseline.parameters), baseline.name
+        assert all(s.kind == "python" or s.note for s in baseline.settings), baseline.name

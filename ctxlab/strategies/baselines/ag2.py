@@ -17,6 +17,7 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.parts import Part, split_parts
+from ctxlab.strategies.baselines.settings import arguments
 from ctxlab.strategies.helpers.message_blocks import block_end, block_start, system_prompt_end
 
 _BlockCosts = Callable[[int, int], Sequence[int]]
@@ -232,6 +233,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "has no default size; 40 is ctxlab's choice. A live stream also contains usage events, "
         "which are not counted.",
         ("", "max_events=12", "max_events=4", "max_events=1"),
+        settings=arguments("ag2.policies", "SlidingWindowPolicy", "max_events"),
     ),
     Baseline(
         "ag2.token_budget",
@@ -248,5 +250,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "max_tokens=100",
             "max_tokens=500, chars_per_token=2",
         ),
+        settings=arguments("ag2.policies", "TokenBudgetPolicy", "max_tokens", "chars_per_token"),
     ),
 )

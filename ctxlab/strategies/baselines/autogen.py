@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ctxlab.context.context import Context
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.settings import arguments
 from ctxlab.strategies.helpers import message_blocks
 
 
@@ -213,6 +214,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "at the start are dropped, and the task is dropped like other old messages. AutoGen has no "
         "default size; 40 is ctxlab's choice.",
         ("buffer_size=40", "buffer_size=10", "buffer_size=3", "buffer_size=1"),
+        settings=arguments(
+            "autogen_core.model_context", "BufferedChatCompletionContext", "buffer_size"
+        ),
     ),
     Baseline(
         "autogen.head_and_tail",
@@ -223,6 +227,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "messages. Tool calls and their results stay together. AutoGen has no default sizes; 10 "
         "and 30 are ctxlab's choice.",
         ("", "head_size=2, tail_size=8", "head_size=1, tail_size=3", "head_size=5, tail_size=1"),
+        settings=arguments(
+            "autogen_core.model_context",
+            "HeadAndTailChatCompletionContext",
+            "head_size",
+            "tail_size",
+        ),
     ),
     Baseline(
         "autogen.token_limited",
@@ -233,5 +243,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "separate tool calls from their results, does not count the system prompt, and selects "
         "messages from the whole conversation for each request.",
         ("", "token_limit=8000", "token_limit=2000", "token_limit=500"),
+        settings=arguments(
+            "autogen_core.model_context", "TokenLimitedChatCompletionContext", "token_limit"
+        ),
     ),
 )

@@ -17,6 +17,7 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import summaries
 from ctxlab.strategies.baselines.common.compaction import drop_between
+from ctxlab.strategies.baselines.settings import arguments
 from ctxlab.strategies.helpers.text import with_text
 
 _INSUFFICIENT = "compaction insufficient: inspect_ai would end the run with an error"
@@ -314,6 +315,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "threshold=4000, keep_tool_uses=1",
             "threshold=0.5, keep_tool_uses=0, exclude_tools=('bash', 'Read')",
         ),
+        settings=arguments(
+            "inspect_ai.model", "CompactionEdit", "threshold", "keep_tool_uses", "exclude_tools"
+        ),
     ),
     Baseline(
         "inspect.trim",
@@ -323,6 +327,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "When 0.9 of the window is used, keeps the task and the newest 80 % of the other messages, "
         "in up to 4 passes." + _SHARED_DESCRIPTION + " System messages after the task are kept.",
         ("threshold=8000", "threshold=5000, preserve=0.6", "threshold=0.5"),
+        settings=arguments("inspect_ai.model", "CompactionTrim", "threshold", "preserve"),
     ),
     Baseline(
         "inspect.summary",
@@ -338,5 +343,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "threshold=5000, model='scripted'",
             "model='scripted'",
         ),
+        settings=arguments("inspect_ai.model", "CompactionSummary", "threshold", "model"),
     ),
 )

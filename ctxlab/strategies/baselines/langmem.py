@@ -14,6 +14,7 @@ from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import write_unchecked_summary
 from ctxlab.strategies.baselines.langchain.trim import trim_to_newest
+from ctxlab.strategies.baselines.settings import Setting, arguments
 
 _SUMMARY_PREFIX = "Summary of the conversation so far: "
 
@@ -125,6 +126,22 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "max_tokens=4000, max_tokens_before_summary=2000, model='gpt-5-mini'",
             "max_tokens=3000, max_tokens_before_summary=5000, max_summary_tokens=100, "
             "model='gpt-5-mini'",
+        ),
+        settings=(
+            *arguments(
+                "langmem.short_term",
+                "SummarizationNode",
+                "max_tokens",
+                "max_tokens_before_summary",
+                "max_summary_tokens",
+            ),
+            Setting(
+                "model",
+                "python",
+                "langmem.short_term",
+                "SummarizationNode.model",
+                "init_chat_model({value})",
+            ),
         ),
     ),
 )

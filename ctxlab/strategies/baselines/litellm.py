@@ -13,6 +13,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.settings import arguments
 from ctxlab.strategies.helpers.text import with_text
 from ctxlab.tokens.counter import TokenCounter
 from ctxlab.tokens.images import count_image_tokens
@@ -240,8 +241,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "litellm.trim_messages",
         trim_messages(),
-        "litellm 1.106.2",
-        "https://github.com/BerriAI/litellm/blob/v1.106.2/litellm/utils.py",
+        "litellm 1.110.2",
+        "https://github.com/BerriAI/litellm/blob/v1.110.2/litellm/utils.py",
         "Keeps the newest messages in 0.75 of the window. The middle of messages that do not fit is "
         "removed, and older messages that fit are added. This may separate calls from results. If a "
         "call without text does not fit, litellm raises an error, and the whole conversation is "
@@ -249,5 +250,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "characters. For other models, the vocabulary of ctxlab is used. Images are counted by "
         "ctxlab.",
         ("", "max_tokens=4000", "max_tokens=1500"),
+        settings=arguments("litellm.utils", "trim_messages", "max_tokens", "trim_ratio"),
     ),
 )

@@ -10,6 +10,7 @@ from ctxlab.context.history import History
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
+from ctxlab.strategies.baselines.settings import arguments
 from ctxlab.tokens.counter import TokenCounter
 
 _IMAGE_TOKENS = 256
@@ -129,6 +130,13 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "token_limit=4000",
             "token_limit=2000, token_flush_size=100, chat_history_token_ratio=1.0",
             "token_limit=8000, token_flush_size=1000",
+        ),
+        settings=arguments(
+            "llama_index.core.memory",
+            "Memory.from_defaults",
+            "token_limit",
+            "chat_history_token_ratio",
+            "token_flush_size",
         ),
     ),
 )

@@ -11,6 +11,7 @@ from ctxlab.context.history import Form
 from ctxlab.messages.types import ContentPart
 from ctxlab.strategies.base import tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
+from ctxlab.strategies.baselines.settings import Setting, arguments
 from ctxlab.strategies.helpers.text import with_text
 
 
@@ -160,14 +161,14 @@ class _ToolNames:
         return list(dict.fromkeys(renamed))
 
 
-_SOURCE_URL = "https://github.com/openai/openai-agents-python/blob/v0.20.0/src/agents"
+_SOURCE_URL = "https://github.com/openai/openai-agents-python/blob/v0.24.0/src/agents"
 
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openai_agents.tool_output_trimmer",
         tool_output_trimmer(),
-        "openai-agents 0.20.0",
+        "openai-agents 0.24.0",
         _SOURCE_URL + "/extensions/tool_output_trimmer.py",
         "Tool outputs of more than 500 characters are replaced by a preview of 200 characters, "
         "except in the 2 newest turns. In a conversation with one user message, nothing is ever "
@@ -176,6 +177,22 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "",
             "recent_turns=1, max_output_chars=100, preview_chars=40",
             "max_output_chars=60, preview_chars=10, trimmable_tools=('Bash', 'read', 'bash')",
+        ),
+        settings=(
+            *arguments(
+                "agents.extensions",
+                "ToolOutputTrimmer",
+                "recent_turns",
+                "max_output_chars",
+                "preview_chars",
+            ),
+            Setting(
+                "trimmable_tools",
+                "python",
+                "agents.extensions",
+                "ToolOutputTrimmer.trimmable_tools",
+                "{value}",
+            ),
         ),
     ),
 )

@@ -21,6 +21,7 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
+from ctxlab.strategies.baselines.settings import Setting, arguments
 
 _MASKED_TEXT = "<MASKED>"
 _MAX_TRIES = 5
@@ -300,9 +301,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openhands.default",
         openhands_summarizing(),
-        "openhands-sdk 1.55.1",
+        "openhands-sdk 1.58.2",
         (
-            "https://github.com/OpenHands/software-agent-sdk/blob/v1.55.1/openhands-sdk/openhands/sdk/"
+            "https://github.com/OpenHands/software-agent-sdk/blob/v1.58.2/openhands-sdk/openhands/sdk/"
             "context/condenser/llm_summarizing_condenser.py"
         ),
         "When there are more than 80 events, a summary replaces the events between the first 4 and "
@@ -315,6 +316,23 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "max_size=30, model='scripted'",
             "max_size=14, keep_first=2, max_tokens=6000, model='scripted'",
         ),
+        settings=(
+            *arguments(
+                "openhands.sdk.context.condenser",
+                "LLMSummarizingCondenser",
+                "max_size",
+                "max_tokens",
+                "keep_first",
+                "minimum_progress",
+            ),
+            Setting(
+                "model",
+                "python",
+                "openhands.sdk.context.condenser",
+                "LLMSummarizingCondenser.llm",
+                "LLM(model={value})",
+            ),
+        ),
     ),
     Baseline(
         "openhands.masking",
@@ -324,6 +342,15 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Tool results older than the newest 100 events are replaced by user messages with the text "
         "<MASKED>. Their calls are not sent, because OpenHands 0.59 sends a call only with "
         "its result.",
+        settings=(
+            Setting(
+                "attention_window",
+                "toml",
+                "config.toml",
+                "condenser.attention_window",
+                note='with type = "observation_masking"',
+            ),
+        ),
     ),
     Baseline(
         "openhands.amortized",
@@ -332,5 +359,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _V0_URL + "amortized_forgetting_condenser.py",
         "When there are more than 100 events, all except the first and the newest 49 are dropped. "
         "The task is kept.",
+        settings=tuple(
+            Setting(
+                each, "toml", "config.toml", f"condenser.{each}", note='with type = "amortized"'
+            )
+            for each in ("max_size", "keep_first")
+        ),
     ),
 )

@@ -21,6 +21,7 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.compaction import body_start
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
+from ctxlab.strategies.baselines.settings import arguments
 
 ContextSize: TypeAlias = tuple[str, float]
 """Size of messages: ``("messages", 20)``, ``("tokens", 4000)``, or ``("fraction", 0.9)`` of the window.
@@ -303,6 +304,13 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "trigger=('tokens', 6000), keep=('tokens', 2500)",
             "trigger=('fraction', 0.5), keep=('fraction', 0.2), keep_head=('messages', 1)",
         ),
+        settings=arguments(
+            "pydantic_ai_summarization",
+            "create_sliding_window_processor",
+            "trigger",
+            "keep",
+            "keep_head",
+        ),
     ),
     Baseline(
         "pydantic_ai.summarization",
@@ -318,6 +326,13 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             f"trigger=('messages', 24), keep=('messages', 8), {_SCRIPTED_MODEL}",
             f"trigger=('fraction', 0.5), keep=('tokens', 2000), {_SCRIPTED_MODEL}",
         ),
+        settings=arguments(
+            "pydantic_ai_summarization",
+            "create_summarization_processor",
+            "trigger",
+            "keep",
+            "model",
+        ),
     ),
     Baseline(
         "pydantic_ai.manager",
@@ -332,6 +347,14 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             f"max_tokens=6000, {_SCRIPTED_MODEL}",
             f"compress_threshold=0.4, keep=('messages', 6), {_SCRIPTED_MODEL}",
             f"keep=('tokens', 3000), {_SCRIPTED_MODEL}",
+        ),
+        settings=arguments(
+            "pydantic_ai_summarization",
+            "ContextManagerCapability",
+            "max_tokens",
+            "compress_threshold",
+            "keep",
+            model="summarization_model",
         ),
     ),
 )

@@ -14,6 +14,7 @@ from ctxlab.context.history import Entry, Form
 from ctxlab.messages.types import Message
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+from ctxlab.strategies.baselines.settings import Setting, arguments, unavailable
 
 
 class _Reducer(BaselineStrategy):
@@ -185,6 +186,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "the start of the chain, so hardly anything but the task is dropped from a long turn. The "
         "package has no default for target_count; 40 is ctxlab's choice.",
         ("", "target_count=10", "target_count=6, threshold_count=4", "target_count=1"),
+        settings=arguments(
+            "semantic_kernel.contents",
+            "ChatHistoryTruncationReducer",
+            "target_count",
+            "threshold_count",
+        ),
     ),
     Baseline(
         "semantic_kernel.summarization",
@@ -199,6 +206,23 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "model='gpt-5-mini', target_count=10",
             "model='gpt-5-mini', target_count=6, threshold_count=4",
             "model='gpt-5-mini', target_count=6, include_function_content_in_summary=True",
+        ),
+        settings=(
+            *arguments(
+                "semantic_kernel.contents",
+                "ChatHistorySummarizationReducer",
+                "target_count",
+                "threshold_count",
+                "include_function_content_in_summary",
+            ),
+            Setting(
+                "model",
+                "python",
+                "semantic_kernel.contents",
+                "ChatHistorySummarizationReducer.service",
+                "OpenAIChatCompletion(ai_model_id={value})",
+            ),
+            *unavailable("tokens", note="of ctxlab"),
         ),
     ),
 )

@@ -102,3 +102,35 @@ def unavailable(*parameters: str, note: str = "") -> tuple[Setting, ...]:
         One entry per parameter.
     """
     return tuple(Setting(each, note=note) for each in parameters)
+
+
+def arguments(place: str, function: str, *parameters: str, **renamed: str) -> tuple[Setting, ...]:
+    """Return settings that are arguments of one class or function in Python.
+
+    Parameters
+    ----------
+    place : str
+        Import path of the module.
+    function : str
+        Name of the class or function.
+    *parameters : str
+        Parameters of the baseline whose argument has the same name.
+    **renamed : str
+        Names of the arguments of other parameters, by the name of the parameter.
+
+    Returns
+    -------
+    tuple of Setting
+        One setting per parameter.
+
+    Examples
+    --------
+    >>> (keep,) = arguments("agents.extensions", "ToolOutputTrimmer", keep="recent_turns")
+    >>> print(keep.write(4))
+    ToolOutputTrimmer(recent_turns=4)
+    """
+    names = {**{name: name for name in parameters}, **renamed}
+    return tuple(
+        Setting(parameter, "python", place, f"{function}.{name}", "{value}")
+        for parameter, name in names.items()
+    )

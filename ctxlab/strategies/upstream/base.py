@@ -275,7 +275,7 @@ class Peer(BaseStrategy):
                 raise
             raise DataMissing(
                 f"peer:{self.name} needs a package that is not installed ({error.name}); "
-                "run pip install '.[peers]' in a clone of ctxlab"
+                "run pip install '.[peers]' in a clone of ctxlab (openhands-sdk: nox -s peers)"
             ) from None
         history = context.history
         settings = PeerSettings(history.counter, context.available, history.client)

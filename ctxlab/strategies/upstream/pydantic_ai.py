@@ -20,7 +20,7 @@ from ctxlab.messages.types import Message
 from ctxlab.strategies.upstream.base import Block, PeerAdapter, PeerSettings
 
 
-class _ProcessorAdapter(PeerAdapter):
+class ProcessorAdapter(PeerAdapter):
     """Adapter that passes the messages kept so far, and the new messages, to a history processor.
 
     All messages between two replies of the model are parts of one ``ModelRequest``.
@@ -33,34 +33,37 @@ class _ProcessorAdapter(PeerAdapter):
 
     def __init__(self, settings: PeerSettings) -> None:
         super().__init__(settings)
-        self._kept: list[api.ModelMessage] = []
+        self.kept: list[api.ModelMessage] = []
+        "messages of the conversation, as the processor left them"
         self._begins = False
         "True if the last ``ModelRequest`` was sent, so that the next message begins a new one"
 
     def add(self, position: int, block: Block) -> None:
+        """Add a message to the newest request, or begin a new one."""
         (message,) = block
         begins, self._begins = self._begins, False
         if message.role == "assistant":
             calls = [api.ToolCallPart(c.name, c.arguments, c.id) for c in message.tool_calls]
             said = [api.TextPart(message.text)] if message.text or not calls else []
-            self._kept.append(self.link(api.ModelResponse(parts=[*said, *calls]), block))
+            self.kept.append(self.link(api.ModelResponse(parts=[*said, *calls]), block))
             return
         part = self.link(_to_part(message), block)
-        if self._kept and isinstance(self._kept[-1], api.ModelRequest) and not begins:
-            self._kept[-1] = api.ModelRequest(parts=[*self._kept[-1].parts, part])
+        if self.kept and isinstance(self.kept[-1], api.ModelRequest) and not begins:
+            self.kept[-1] = api.ModelRequest(parts=[*self.kept[-1].parts, part])
         else:
-            self._kept.append(api.ModelRequest(parts=[part]))
+            self.kept.append(api.ModelRequest(parts=[part]))
 
     def select(self) -> list[Message]:
-        made = asyncio.run(self.process(list(self._kept)))
+        """Return the messages that the processor leaves."""
+        made = asyncio.run(self.process(list(self.kept)))
         if self.keeps_edits:
-            self._kept = made
+            self.kept = made
         self._begins = True
-        return self._restore(made)
+        return self.restore(made)
 
     def count_tokens(self, messages: Sequence[api.ModelMessage]) -> int:
         """Return the number of tokens of messages, counted with ctxlab's counter."""
-        return sum(map(self.settings.counter.count_message, self._restore(messages)))
+        return sum(map(self.settings.counter.count_message, self.restore(messages)))
 
     def make_model(self, model: str | None) -> FunctionModel:
         """Create a Pydantic AI model that calls ctxlab's client."""
@@ -72,7 +75,8 @@ class _ProcessorAdapter(PeerAdapter):
 
         return FunctionModel(answer)
 
-    def _restore(self, messages: Sequence[api.ModelMessage]) -> list[Message]:
+    def restore(self, messages: Sequence[api.ModelMessage]) -> list[Message]:
+        """Convert messages of Pydantic AI back to ctxlab's messages."""
         linked: list[Any] = []
         for made in messages:
             linked += [made] if isinstance(made, api.ModelResponse) else made.parts
@@ -92,14 +96,14 @@ def _to_part(message: Message) -> api.ModelRequestPart:
 
 
 def _sliding(settings: PeerSettings, **options: Any) -> PeerAdapter:
-    adapter = _ProcessorAdapter(settings)
+    adapter = ProcessorAdapter(settings)
     fixed = {"max_input_tokens": settings.available, "token_counter": adapter.count_tokens}
     adapter.process = package.create_sliding_window_processor(**fixed, **options)
     return adapter
 
 
 def _summarization(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
-    adapter = _ProcessorAdapter(settings)
+    adapter = ProcessorAdapter(settings)
     fixed = {"max_input_tokens": settings.available, "token_counter": adapter.count_tokens}
     writer = adapter.make_model(model)
     adapter.process = package.create_summarization_processor(writer, **fixed, **options)
@@ -107,7 +111,7 @@ def _summarization(settings: PeerSettings, model: str | None = None, **options: 
 
 
 def _manager(settings: PeerSettings, model: str | None = None, **options: Any) -> PeerAdapter:
-    adapter = _ProcessorAdapter(settings)
+    adapter = ProcessorAdapter(settings)
     adapter.keeps_edits = False  # later requests start from all messages again
     fixed: dict[str, Any] = {"token_counter": adapter.count_tokens}
     fixed["summarization_model"] = adapter.make_model(model)

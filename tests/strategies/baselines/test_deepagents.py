@@ -9,7 +9,7 @@ from replaying import Sent, run
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.llm import ScriptedClient
 from ctxlab.messages.types import Message, Recording, ToolCall
-from ctxlab.strategies.baselines.deepagents import stub_saved_result
+from ctxlab.strategies.baselines.deepagents.files import stub_saved_result
 from ctxlab.tokens.counter import TokenCounter
 
 
@@ -92,3 +92,26 @@ def test_long_lines_and_long_ids_are_clipped_in_what_is_shown() -> None:
     assert "y" * 1001 not in text
     assert f"tool call {'c' * 32}... was saved" in text
     assert "/large_tool_results/call-" in text
+
+
+def test_a_long_result_is_saved_before_it_is_sent_except_that_of_a_file_tool(
+    counter: TokenCounter,
+) -> None:
+    text = "\n".join(f"line {i}" for i in range(200))
+    messages = [Message("user", "Look")]
+    for tool in ("run", "grep"):
+        messages.append(Message("assistant", tool_calls=(ToolCall(tool, tool),)))
+        messages.append(Message("tool", text, tool_call_id=tool))
+    sent = requests_of("deepagents.offload(tool_tokens=300)", messages, 10**6, counter)[-1].messages
+    assert "at this path: /large_tool_results/run\n" in sent[2].text
+    assert "line 4\n... [190 lines truncated] ...\n196  line 195" in sent[2].text
+    assert sent[4].text == text
+
+
+def test_a_long_user_message_is_saved_if_it_is_the_last_of_a_request(counter: TokenCounter) -> None:
+    text = "word " * 300
+    messages = [Message("user", text), Message("user", text), Message("assistant", "Yes?")]
+    sent = requests_of("deepagents.offload(user_tokens=300)", messages, 10**6, counter)
+    first, second = sent[-1].messages[:2]
+    assert first.text == text
+    assert second.text.startswith("Message content too large and was saved")

@@ -9,7 +9,7 @@ from replaying import run
 from small_talk import firsts, last, played, said, steps, task
 
 from ctxlab.messages.types import Message
-from ctxlab.strategies.baselines.strands import shorten_result
+from ctxlab.strategies.baselines.strands.conversation_managers import shorten_result
 from ctxlab.tokens.counter import TokenCounter
 
 PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -107,11 +107,63 @@ def test_proactive_compression_begins_below_the_budget() -> None:
     assert max(eager.tokens) < max(lazy.tokens) <= 1000
 
 
+def test_a_long_result_keeps_its_ends_and_says_where_the_rest_is() -> None:
+    messages = task(2, lines=100)
+    spec = "strands.auto(threshold=250, preview_tokens=100)"
+    _, sent = played(spec, messages, 10**6)
+    text = messages[3].text
+    shown = sent[-1].messages[3].text
+    assert shown.startswith(f"[Truncated: 1 block, ~{-(-len(text) // 4):,} tokens]")
+    assert text[:240] in shown
+    assert text[-160:] in shown
+    assert shown.endswith("[Stashed] [ref: c0a_0]")
+    assert all(m.text == shown for s in sent for m in s.messages if m.tool_call_id == "c0a")
+
+
+def test_the_result_of_a_failed_call_is_not_shortened() -> None:
+    messages = task(2, lines=100)
+    messages[3] = messages[3].replace(extra={"is_error": True})
+    sent = last("strands.auto(threshold=250, preview_tokens=100)", messages, 10**6)
+    assert sent[3] == messages[3]
+    assert sent[5] != messages[5]
+
+
+def test_a_preview_above_the_threshold_is_shortened_again_before_each_call() -> None:
+    messages = task(3, lines=100)
+    spec = "strands.auto(threshold=110, preview_tokens=100)"
+    _, sent = played(spec, messages, 10**6)
+    shown = [s.messages[3].text for s in sent if len(s.messages) > 3]
+    assert [text.count("[Truncated:") for text in shown] == [2, 3, 4]
+
+
+def test_a_summary_keeps_the_first_and_the_newest_messages_and_is_the_assistants() -> None:
+    messages = said(10)
+    whole, _ = played("full", messages, 10**6)
+    _, sent = played("strands.auto", messages, round(whole.tokens[-1] / 0.86))
+    assert sent[-1].messages[0] == messages[0]
+    assert sent[-1].messages[1].role == "assistant"
+    assert sent[-1].messages[1].text.startswith("[Summarized: ")
+    assert sent[-1].messages[-4:] == messages[: sent[-1].position][-4:]
+
+
+def test_when_nothing_else_helps_the_oldest_fifth_goes_and_a_note_stays() -> None:
+    messages = said(10)
+    whole, _ = played("full", messages, 10**6)
+    _, sent = played("strands.auto(utilization=2.0)", messages, whole.tokens[-1] - 1)
+    assert sent[-1].messages[0] == messages[0]
+    note = sent[-1].messages[1]
+    assert note.role == "assistant"
+    assert "messages elided ...]" in note.text
+
+
 @given(
     messages=conversations() | strange_conversations(),
     limit=limits(),
     spec=st.sampled_from(
-        ["sliding(window_size=3)", "sliding(window_size=0)", "summarizing(0.5, 1)", "summarizing()"]
+        [
+            *("sliding(window_size=3)", "sliding(window_size=0)", "summarizing(0.5, 1)"),
+            *("summarizing()", "auto()", "auto(threshold=9, preview_tokens=5, preserve_recent=1)"),
+        ]
     ),
 )
 def test_totals_are_true_and_what_still_overflows_was_reported(

@@ -8,8 +8,8 @@ separate group, while the package keeps them with the call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
@@ -19,6 +19,7 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.agent_framework import groups as grouping
 from ctxlab.strategies.baselines.base import Baseline, BaselineStrategy
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+from ctxlab.strategies.baselines.settings import arguments, unavailable
 
 _Groups: TypeAlias = list[grouping.MessageGroup]
 
@@ -322,14 +323,27 @@ _REPOSITORY_URL = "https://github.com/microsoft/agent-framework/blob/python-1.23
 _SOURCE_URL = f"{_REPOSITORY_URL}/python/packages/core/agent_framework/_compaction.py"
 
 
-def _make_baseline(strategy: BaseStrategy, description: str, *options: str) -> Baseline:
+_SETTINGS = {
+    "tokens": unavailable("tokens", note="of ctxlab"),
+    "model": unavailable("model", note="set in the chat client that is passed as `client`"),
+}
+
+
+def _make_baseline(strategy: Any, product_class: str, description: str, *options: str) -> Baseline:
     name, version = f"agent_framework.{type(strategy).__name__}", "agent-framework-core 1.23.0"
-    return Baseline(name, strategy, version, _SOURCE_URL, description, options)
+    settings = tuple(
+        setting
+        for each in fields(strategy)
+        for setting in _SETTINGS.get(each.name)
+        or arguments("agent_framework", product_class, each.name)
+    )
+    return Baseline(name, strategy, version, _SOURCE_URL, description, options, settings)
 
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     _make_baseline(
         context_window(),
+        "ContextWindowCompactionStrategy",
         "At half of the window, all tool calls except those of the newest 4 steps are replaced by "
         "their results. At 0.8 of the window, the oldest groups are dropped until half of the "
         "window is in use. Tokens are estimated as the characters of the messages as JSON, divided "
@@ -341,6 +355,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         truncation(),
+        "TruncationStrategy",
         "If there are more than 40 messages, the oldest groups are dropped until 20 messages "
         "remain. A tool call with its results is one group. The package has no default numbers; 40 "
         "and 20 are ctxlab's choice.",
@@ -351,6 +366,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         sliding_window(),
+        "SlidingWindowStrategy",
         "Keeps the newest 20 groups and the system messages. A tool call with its results is one "
         "group. The package has no default number; 20 is from one of its examples.",
         "",
@@ -360,6 +376,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         selective_tool_calls(),
+        "SelectiveToolCallCompactionStrategy",
         "Drops all tool calls and their results, except those of the newest step.",
         "",
         "keep_last_tool_call_groups=5",
@@ -367,6 +384,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         tool_results(),
+        "ToolResultCompactionStrategy",
         "Replaces every step with tool calls, except the newest, by an assistant message with the "
         "results. The message is cut at 4,096 characters.",
         "",
@@ -375,6 +393,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     ),
     _make_baseline(
         summarization(),
+        "SummarizationStrategy",
         "Above 6 messages, the messages before the newest 4 become a summary. The summariser's "
         "input is limited to 8,000 tokens, and a step with more tokens is not summarised. If such a "
         "step follows a summary, no later messages are summarised and the request keeps growing.",

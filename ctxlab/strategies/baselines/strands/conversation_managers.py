@@ -18,6 +18,7 @@ from ctxlab.strategies.base import BaseStrategy
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.parts import decode_image
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+from ctxlab.strategies.baselines.settings import Setting, arguments, unavailable
 from ctxlab.strategies.helpers.message_blocks import block_end, system_prompt_end
 from ctxlab.strategies.helpers.text import with_text
 
@@ -270,6 +271,8 @@ def _shorten_text(text: str) -> str | None:
 _REPOSITORY_URL = "https://github.com/strands-agents/harness-sdk/blob/python/v1.62.0"
 _SOURCE_URL = f"{_REPOSITORY_URL}/strands-py/src/strands/agent/conversation_manager/"
 
+_PROACTIVE = '{"compression_threshold": {value}}'
+
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "strands.sliding",
@@ -287,6 +290,22 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "window_size=10, should_truncate_results=False, per_turn=3",
             "proactive_compression=0.7",
         ),
+        settings=(
+            *arguments(
+                "strands.agent.conversation_manager",
+                "SlidingWindowConversationManager",
+                "window_size",
+                "should_truncate_results",
+                "per_turn",
+            ),
+            Setting(
+                "proactive_compression",
+                "python",
+                "strands.agent.conversation_manager",
+                "SlidingWindowConversationManager.proactive_compression",
+                _PROACTIVE,
+            ),
+        ),
     ),
     Baseline(
         "strands.summarizing",
@@ -302,6 +321,29 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "model='gpt-5-mini', preserve_recent_messages=4",
             "model='gpt-5-mini', summary_ratio=0.6, preserve_recent_messages=2, "
             "proactive_compression=0.7",
+        ),
+        settings=(
+            *arguments(
+                "strands.agent.conversation_manager",
+                "SummarizingConversationManager",
+                "summary_ratio",
+                "preserve_recent_messages",
+            ),
+            Setting(
+                "proactive_compression",
+                "python",
+                "strands.agent.conversation_manager",
+                "SummarizingConversationManager.proactive_compression",
+                _PROACTIVE,
+            ),
+            Setting(
+                "model",
+                "python",
+                "strands.agent.conversation_manager",
+                "SummarizingConversationManager.summarization_agent",
+                "Agent(model={value})",
+            ),
+            *unavailable("tokens", note="of ctxlab"),
         ),
     ),
 )

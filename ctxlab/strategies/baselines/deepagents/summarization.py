@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
@@ -15,134 +14,11 @@ from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.compaction import body_start, newest_that_fit
 from ctxlab.strategies.baselines.common.parts import object_arguments
 from ctxlab.strategies.baselines.common.summaries import summarize_entries
+from ctxlab.strategies.baselines.deepagents.files import find_call, stub_saved_result
 from ctxlab.strategies.baselines.langchain import summarization as sizes
 from ctxlab.strategies.baselines.langchain.summarization import ContextSize
-from ctxlab.strategies.helpers.text import rewrite_calls, with_text
-
-_MAX_LINE_CHARS, _PREVIEW_LINES, _MAX_ID_CHARS, _MAX_READ_CHARS = 1000, 5, 32, 4000
-
-_STUB_TEMPLATE = """\
-Tool result too large, the result of this tool call {call} was saved in the filesystem at this path: \
-{path}
-
-You can read the result from the filesystem by using the read_file tool, but make sure to only read \
-part of the result at a time.
-
-You can do this by specifying an offset and limit in the read_file tool call. For example, to read the \
-first 100 lines, you can use the read_file tool with offset=0 and limit=100.
-
-{note}:
-
-{shown}
-"""
-_WHOLE_NOTE = "Here is a preview of the result"
-_HEAD_AND_TAIL_NOTE = "Here is a preview showing the head and tail of the result"
-_GAP_TEMPLATE = "... [{} lines truncated] ..."
-_OMITTED_CAVEAT = "lines of the form `{}` indicate omitted lines in the middle of the content"
-_LONG_LINES_CAVEAT = (
-    f"the output contains lines longer than {_MAX_LINE_CHARS} characters; this preview shows only "
-    f"their first {_MAX_LINE_CHARS} characters"
-)
-_CUT_TEMPLATE = (
-    "\n\n[Output was truncated due to context window size limits. The full content is at {path}. \
-Use read_file with offset and limit parameters to retrieve specific portions. For example, to read the \
-first 100 lines, call read_file with file_path='{path}', offset=0, limit=100.]"
-)
-
-
-def stub_saved_result(message: Message, call: ToolCall | None) -> Message:
-    r"""Replace a tool result by a stub that names a file with the full result.
-
-    The stub contains the first and last five lines of the result. If the result is that of a
-    ``read_file`` call, the stub contains its first 4,000 characters and names the file that was read.
-
-    Parameters
-    ----------
-    message : Message
-        Tool result to replace.
-    call : ToolCall or None
-        Tool call that the result answers; None if it is unknown.
-
-    Returns
-    -------
-    Message
-        Tool result with the stub as its text.
-
-    Examples
-    --------
-    >>> result = Message("tool", "\n".join(map(str, range(40))), tool_call_id="c1")
-    >>> for line in stub_saved_result(result, None).text.splitlines()[-8:]:
-    ...     print(line)
-    4  3
-    5  4
-    ... [30 lines truncated] ...
-    36  35
-    37  36
-    38  37
-    39  38
-    40  39
-    """
-    text = message.text
-    path = (object_arguments(call) or {}).get("file_path") if call is not None else None
-    if call is not None and call.name == "read_file" and isinstance(path, str) and path:
-        return with_text(message, text[:_MAX_READ_CHARS] + _CUT_TEMPLATE.format(path=path))
-    name = message.tool_call_id or ""
-    path = f"/large_tool_results/{_safe_file_name(name)}"
-    visible = f"{name[:_MAX_ID_CHARS]}..." if len(name) > _MAX_ID_CHARS else name
-    note, shown = _preview_lines(text.splitlines())
-    stub = _STUB_TEMPLATE.format(call=visible, path=path, note=note, shown=shown)
-    parts = message.content if isinstance(message.content, tuple) else ()
-    if others := [part for part in parts if part.get("type") != "text"]:
-        return message.replace(content=({"type": "text", "text": stub}, *others))
-    return with_text(message, stub)
-
-
-def find_call(messages: Sequence[Message], call_id: str | None) -> ToolCall | None:
-    """Return the newest tool call with a given id.
-
-    Parameters
-    ----------
-    messages : sequence of Message
-        Messages to search, in order.
-    call_id : str or None
-        Id of the call. None and the empty string match no call.
-
-    Returns
-    -------
-    ToolCall or None
-        Newest call with this id; None if there is none.
-    """
-    calls = (call for message in reversed(messages) for call in reversed(message.tool_calls))
-    return next((call for call in calls if call_id and call.id == call_id), None)
-
-
-def _safe_file_name(call_id: str) -> str:
-    safe = call_id.replace(".", "_").replace("/", "_").replace("\\", "_")
-    if len(safe.encode("utf-8")) > 128:
-        return f"call-{sha256(call_id.encode('utf-8')).hexdigest()}"
-    return safe
-
-
-def _preview_lines(lines: list[str]) -> tuple[str, str]:
-    """Return a note that introduces a preview of a result, and the preview as numbered lines."""
-    gap = len(lines) - 2 * _PREVIEW_LINES
-    head, tail = (lines, []) if gap <= 0 else (lines[:_PREVIEW_LINES], lines[-_PREVIEW_LINES:])
-    shown = _number_lines(head, 1)
-    caveats = []
-    if tail:
-        marker = _GAP_TEMPLATE.format(gap)
-        shown = f"{shown}\n{marker}\n{_number_lines(tail, len(lines) - _PREVIEW_LINES + 1)}"
-        caveats.append(_OMITTED_CAVEAT.format(_GAP_TEMPLATE.format("N")))
-    if any(len(line) > _MAX_LINE_CHARS for line in (*head, *tail)):
-        caveats.append(_LONG_LINES_CAVEAT)
-    note = _HEAD_AND_TAIL_NOTE if tail else _WHOLE_NOTE
-    return f"{note} ({'; '.join(caveats)})" if caveats else note, shown
-
-
-def _number_lines(lines: Sequence[str], first: int) -> str:
-    width, clipped = len(str(first + len(lines) - 1)), (line[:_MAX_LINE_CHARS] for line in lines)
-    return "\n".join(f"{number:>{width}}  {line}" for number, line in enumerate(clipped, first))
-
+from ctxlab.strategies.baselines.settings import Setting, arguments, unavailable
+from ctxlab.strategies.helpers.text import rewrite_calls
 
 _WRITE_TOOLS = ("write_file", "edit_file")
 _KEPT_CHARS, _TRUNCATION_MARKER = 20, "...(argument truncated)"
@@ -329,12 +205,37 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "edit_file calls are truncated to 20 characters. If that is not enough, everything except "
         "the newest 0.1 of the window is summarised. If more than 0.95 of the window is still in "
         "use, the newest tool results are saved to files, and only their first and last lines are "
-        "sent. If that is not enough, deepagents fails; ctxlab sends the request unchanged. Not "
-        "implemented: other tools, prompts and result limits of deepagents.",
+        "sent. If that is not enough, deepagents fails; ctxlab sends the request unchanged. "
+        "`deepagents.offload` saves long results before. Not implemented: other tools and prompts "
+        "of deepagents.",
         (
             "model='gpt-5-mini'",
             "trigger=('tokens', 6000), keep=('messages', 6), truncate_trigger=('messages', 20), "
             "truncate_keep=('messages', 8), max_length=300, model='gpt-5-mini'",
+        ),
+        settings=(
+            *arguments(
+                "deepagents.middleware.summarization",
+                "SummarizationMiddleware",
+                "trigger",
+                "keep",
+                "model",
+            ),
+            *(
+                Setting(
+                    parameter,
+                    "python",
+                    "deepagents.middleware.summarization",
+                    "SummarizationMiddleware.truncate_args_settings",
+                    value,
+                )
+                for parameter, value in (
+                    ("truncate_trigger", '{"trigger": {value}}'),
+                    ("truncate_keep", '{"keep": {value}}'),
+                    ("max_length", '{"max_length": {value}}'),
+                )
+            ),
+            *unavailable("summary_tokens", note="of ctxlab"),
         ),
     ),
 )
