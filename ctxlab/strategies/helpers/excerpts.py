@@ -10,7 +10,9 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -53,6 +55,7 @@ _CALL = -1  # segment of a quote that shows a whole tool call
 
 
 _Key: TypeAlias = tuple[int, int, int, int]
+_KEY = itemgetter(0)
 
 
 class Quote(NamedTuple):
@@ -78,38 +81,52 @@ class _Section(NamedTuple):
     call: ToolCall | None
 
 
-class _Group:
-    """Candidates from one part of a message, which share a heading."""
-
-    __slots__ = ("extra", "is_open", "members", "names", "section")
-
-    def __init__(self, section: _Section | None, extra: float, names: set[str]) -> None:
-        self.section = section
-        "None for whole tool calls, which have no heading"
-        self.extra = extra
-        "estimated tokens of the heading; 0 when it is chosen"
-        self.names = names
-        "likely entities of the heading"
-        self.members: list[_Candidate] = []
-        self.is_open = False
-        "True if a member is chosen"
-
-
 class _Candidate:
     """A quote that can be chosen, and what its value depends on."""
 
-    __slots__ = ("all_names", "cost", "group", "is_bare", "is_done", "names", "quote")
+    __slots__ = ("cost", "is_done", "names", "quote", "share", "shown")
 
-    def __init__(self, quote: Quote, is_bare: bool, names: set[str]) -> None:
-        self.quote, self.is_bare, self.is_done = quote, is_bare, False
-        self.group: _Group
-        "candidates with the same heading"
-        self.names = names
-        "likely entities"
-        self.all_names = names
-        "likely entities of the quote and its heading"
-        self.cost = 0.0
-        "estimated tokens without the heading"
+    def __init__(self, quote: Quote, share: float) -> None:
+        self.quote, self.is_done = quote, False
+        self.share = share
+        "part of the probability of use that counts"
+        self.names = quote.entities
+        "entities about which the quote says something"
+        self.shown: frozenset[str]
+        "entities that the quote shows, with its heading unless that is chosen"
+        self.cost: float
+        "estimated tokens, with the heading unless that is chosen"
+
+
+class _Group:
+    """Candidates from one part of a message, which share a heading."""
+
+    __slots__ = ("extra", "is_open", "members", "section")
+
+    def __init__(self, section: _Section | None, extra: float) -> None:
+        self.section = section
+        "None for whole tool calls, which have no heading"
+        self.extra = extra
+        "estimated tokens of the heading"
+        self.members: list[tuple[_Candidate, float]] = []
+        "candidates, and their estimated tokens without the heading"
+        self.is_open = False
+        "True if a member is chosen"
+
+    def add(self, candidate: _Candidate, cost: float) -> None:
+        """Add a candidate, which takes the given tokens without the heading."""
+        self.members.append((candidate, cost))
+        candidate.cost, candidate.shown = cost + self.extra, candidate.names
+        if self.section is not None and self.section.entities:
+            candidate.shown = candidate.names | self.section.entities
+
+    def open(self) -> list[_Candidate]:
+        """Choose the heading. Return the candidates whose value has changed by that."""
+        self.is_open = True
+        left = [each for each in self.members if not each[0].is_done]
+        for candidate, cost in left:
+            candidate.cost, candidate.shown = cost, candidate.names
+        return [candidate for candidate, _ in left]
 
 
 class _Text(NamedTuple):
@@ -161,18 +178,21 @@ class _Composer:
         count: Callable[[str], int],
     ) -> None:
         self.memory, self.positions, self.count = memory, positions, count
-        self.chances = dict(chances)
-        "probability of use of each likely entity; 0 if a chosen quote shows it"
+        self.likely = chances
+        self.chances = defaultdict(float, chances)
+        "probability of use of an entity; 0 if it is not likely, or if a chosen quote shows it"
         self.history = memory.history
         self.quotes = _QUOTES.setdefault(self.history, _QuoteCache(self.history))
         self.chars_per_token = self.quotes.chars_per_token(positions)
+        self.groups: dict[tuple[int, int], _Group] = {}
+        "candidates by their position and segment"
         self.headings: dict[tuple[int, int], str] = {}
 
     def compose(self, tokens: int, said_share: float) -> _Text:
         room = tokens - self.count(EXCERPTS_HEADER)
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
-            self.chances.update(dict.fromkeys(self.chances.keys() & quote.entities, 0.0))
+            self._cover(quote.entities)
         while said and (longest := self._write(said)).tokens > tokens:
             said = said[: len(said) // 2]
         if not said:
@@ -227,9 +247,7 @@ class _Composer:
         """Yield quotes and their estimated tokens, greedily by the probability of use per token."""
         candidates = self._candidates()
         # Of equal values, the one that comes first in the conversation is taken.
-        heap = [
-            (-value, key) for key, each in candidates.items() if (value := self._value(each)) > 0
-        ]
+        heap = [(-self._value(each), key) for key, each in candidates.items()]
         heapq.heapify(heap)
         while heap:
             before, key = heapq.heappop(heap)
@@ -243,78 +261,71 @@ class _Composer:
                 heapq.heappush(heap, (now, key))
             else:
                 candidate.is_done = True
-                group = candidate.group
-                cost = candidate.cost + group.extra
-                self.chances.update(
-                    dict.fromkeys(candidate.names if group.is_open else candidate.all_names, 0.0)
-                )
+                self._cover(candidate.shown)
+                group = self.groups[key[:2]]
                 if not group.is_open:
-                    group.is_open, group.extra = True, 0.0
-                    for other in group.members:  # their heading is paid now
-                        if not other.is_done and (value := self._value(other)) > 0:
-                            heapq.heappush(heap, (-value, other.quote.key))
-                yield candidate, cost
+                    for other in group.open():
+                        heapq.heappush(heap, (-self._value(other), other.quote.key))
+                yield candidate, candidate.cost
+
+    def _cover(self, entities: Iterable[str]) -> None:
+        """Note that a chosen quote shows some entities."""
+        self.chances.update(dict.fromkeys(entities, 0.0))
+
+    def _value(self, candidate: _Candidate) -> float:
+        """Return the probability of use per token, of what the chosen quotes do not show yet."""
+        # The order of a set differs between processes; fsum does not depend on it.
+        gain = math.fsum(map(self.chances.__getitem__, candidate.shown))
+        return gain * candidate.share / candidate.cost
 
     def _candidates(self) -> dict[_Key, _Candidate]:
-        """Return the newest quote of each entity."""
-        chances, records, find = self.chances, self.memory.records, self.quotes.find
+        """Return the newest quote of each likely entity."""
+        records, find = self.memory.records, self.quotes.find
         first = self.positions[0] if self.positions else 0
-        likely = chances.keys()
         candidates: dict[_Key, _Candidate] = {}
-        for entity in chances:
+        for entity in self.likely:
             found = find(entity, records[entity].mentions, first)
             if found is None:
                 continue
             quote, is_bare = found
+            share = _BARE_SHARE if is_bare else 1.0
             candidate = candidates.get(quote.key)
             if candidate is None:
-                candidate = _Candidate(quote, is_bare, likely & quote.entities)
-                candidates[quote.key] = candidate
-            else:  # a name that only an argument reveals, such as "Mia Li", is not found in the line
-                candidate.is_bare = candidate.is_bare and is_bare
+                candidate = candidates[quote.key] = _Candidate(quote, share)
+            else:
+                candidate.share = max(share, candidate.share)
                 if quote is not candidate.quote:
-                    candidate.names |= likely & quote.entities
-            candidate.names.add(entity)
-        groups: dict[tuple[int, int], _Group] = {}
-        for candidate in candidates.values():
-            part = candidate.quote.key[:2]
+                    candidate.names |= quote.entities
+            if entity not in candidate.names:
+                # A name that only an argument reveals, such as "Mia Li", is not found in the line.
+                candidate.names |= {entity}
+        groups, chars_per_token = self.groups, self.chars_per_token
+        for key, candidate in candidates.items():
+            part = key[:2]
             if (group := groups.get(part)) is None:
                 group = groups[part] = self._make_group(*part)
-            group.members.append(candidate)
-            candidate.group = group
-            candidate.all_names = candidate.names | group.names if group.names else candidate.names
-            size = self._size(candidate.quote)
-            candidate.cost = max(size / self.chars_per_token + 1, _MIN_LINE_TOKENS)
+            group.add(
+                candidate, max(self._size(candidate.quote) / chars_per_token + 1, _MIN_LINE_TOKENS)
+            )
         return candidates
 
     def _make_group(self, position: int, segment: int) -> _Group:
         if segment == _CALL:
-            return _Group(None, 0.0, set())
+            return _Group(None, 0.0)
         section = self.quotes.section(position, segment)
-        extra = len(section.heading) / self.chars_per_token + _HEADING_TOKENS
-        return _Group(section, extra, self.chances.keys() & section.entities)
-
-    def _value(self, candidate: _Candidate) -> float:
-        """Return the probability of use per token, of what the chosen quotes do not show yet."""
-        group = candidate.group
-        names = candidate.names if group.is_open else candidate.all_names
-        # The order of a set differs between processes; fsum does not depend on it.
-        gain = math.fsum(map(self.chances.__getitem__, names))
-        if candidate.is_bare:
-            gain *= _BARE_SHARE
-        return gain / (candidate.cost + group.extra)
+        return _Group(section, len(section.heading) / self.chars_per_token + _HEADING_TOKENS)
 
     def _write(self, said: Sequence[Quote], chosen: Sequence[_Candidate] = ()) -> _Text:
         """Return the text of excerpts, in the order of the conversation."""
         quotes = [each.quote for each in chosen]
         shown = {
             id(section.call)
-            for each in chosen
-            if each.quote.key[1] == 0 and (section := each.group.section)
+            for position, segment, _, _ in map(_KEY, quotes)
+            if segment == 0 and (section := self.groups[position, 0].section)
         }
         lines: list[str] = []
         here, last = None, -1
-        for (position, segment, start, stop), text, _, _ in sorted([*said, *quotes]):
+        for (position, segment, start, stop), text, _, _ in sorted([*said, *quotes], key=_KEY):
             part = position, segment
             if segment == _CALL:
                 if id(self.history[position].tool_calls[start]) not in shown:
