@@ -26,6 +26,7 @@ from ctxlab.messages.file_access import parse_file_access
 from ctxlab.messages.source_lines import (
     MAX_LINE_CHARS,
     Segment,
+    entities_in_line,
     is_informative,
     leaf_text,
     line_end,
@@ -524,7 +525,7 @@ def _quote_lines(key: _Key, text: str) -> Quote | None:
         return None  # a quote cannot pretend to be a heading
     entities = set()
     is_line = _is_whole_line(text, start, stop)
-    for other in find_entities(quoted):
+    for other in entities_in_line(quoted):
         offset = find_entity_offset(quoted, other.text)
         low, high = start, stop
         if not is_line or not 0 <= offset <= MAX_LINE_CHARS // 2:
