@@ -42,6 +42,8 @@ _COUNTING_VERSION = 1
 _LINE_ENCODINGS = frozenset({"o200k_base", "o200k_harmony", "cl100k_base"})
 _LINE_BREAK = re.compile(r"\n(?=[^\s/])")
 
+_MIN_ARRAY_CHARS = 1000
+
 # Counts of longer strings are not cached, because the cache keeps the strings in memory.
 _MAX_CACHED_CHARS = 20_000
 
@@ -295,7 +297,9 @@ class TokenCounter:
 
     def _count_piece(self, text: str) -> int:
         try:
-            # Only the length is needed, and an array is faster to make than a list.
+            # Only the length is needed. An array is faster to make than a list of many tokens.
+            if len(text) < _MIN_ARRAY_CHARS:
+                return len(self._encoding.encode_ordinary(text))
             return self._encoding.encode_to_numpy(text, disallowed_special=()).size
         except UnicodeEncodeError:  # lone surrogates; encode_ordinary replaces them
             return len(self._encoding.encode_ordinary(text))
