@@ -37,10 +37,11 @@ _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
 # Part of the keys of stored counts. Increase it if ``_tokenize`` counts a string differently.
 _COUNTING_VERSION = 1
 
-# These encodings never merge text across a line break that precedes a character other than a space
-# and a slash, so the counts of the lines, each with its line break, add up. Those of older ones do not.
+# These encodings never merge text across a line break if the next line begins with a character other
+# than white space and a slash, or is indented. The counts of the lines, each with its line break, then
+# add up. Those of older encodings do not.
 _LINE_ENCODINGS = frozenset({"o200k_base", "o200k_harmony", "cl100k_base"})
-_LINE_BREAK = re.compile(r"\n(?=[^\s/])")
+_LINE_BREAK = re.compile(r"\n(?=[^\s/]|[ \t]+\S)")
 
 _MIN_ARRAY_CHARS = 1000
 
