@@ -7,11 +7,11 @@ and what the agent decided, takes a share of the space, newest first.
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -193,7 +193,7 @@ class _Composer:
         room = tokens - self.count(EXCERPTS_HEADER)
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
-            self._cover(quote.entities)
+            self.chances.update(dict.fromkeys(quote.entities, 0.0))
         while said and (longest := self._write(said)).tokens > tokens:
             said = said[: len(said) // 2]
         if not said:
@@ -246,38 +246,36 @@ class _Composer:
 
     def _choose(self) -> Iterator[tuple[_Candidate, float]]:
         """Yield quotes and their estimated tokens, greedily by the probability of use per token."""
-        candidates = self._candidates()
+        candidates, groups = self._candidates(), self.groups
+        chances, chance_of, fsum = self.chances, self.chances.__getitem__, math.fsum
+
+        def value(candidate: _Candidate) -> float:
+            # What the chosen quotes do not show yet, per token. The order of a set differs between
+            # processes; fsum does not depend on it.
+            return fsum(map(chance_of, candidate.shown)) * candidate.share / candidate.cost
+
         # Of equal values, the one that comes first in the conversation is taken.
-        heap = [(-self._value(each), key) for key, each in candidates.items()]
-        heapq.heapify(heap)
+        heap = [(-value(each), key) for key, each in candidates.items()]
+        heapify(heap)
         while heap:
-            before, key = heapq.heappop(heap)
+            before, key = heappop(heap)
             candidate = candidates[key]
             if candidate.is_done:
                 continue
-            now = -self._value(candidate)
+            now = -value(candidate)
             if now == 0:
                 candidate.is_done = True
             elif heap and now > heap[0][0] and now > before:
-                heapq.heappush(heap, (now, key))
+                heappush(heap, (now, key))
             else:
                 candidate.is_done = True
-                self._cover(candidate.shown)
-                group = self.groups[key[:2]]
+                for entity in candidate.shown:
+                    chances[entity] = 0.0
+                group = groups[key[:2]]
                 if not group.is_open:
                     for other in group.open():
-                        heapq.heappush(heap, (-self._value(other), other.quote.key))
+                        heappush(heap, (-value(other), other.quote.key))
                 yield candidate, candidate.cost
-
-    def _cover(self, entities: Iterable[str]) -> None:
-        """Note that a chosen quote shows some entities."""
-        self.chances.update(dict.fromkeys(entities, 0.0))
-
-    def _value(self, candidate: _Candidate) -> float:
-        """Return the probability of use per token, of what the chosen quotes do not show yet."""
-        # The order of a set differs between processes; fsum does not depend on it.
-        gain = math.fsum(map(self.chances.__getitem__, candidate.shown))
-        return gain * candidate.share / candidate.cost
 
     def _candidates(self) -> dict[_Key, _Candidate]:
         """Return the newest quote of each likely entity."""
