@@ -282,8 +282,10 @@ class TokenCounter:
         if self.encoding_name not in _LINE_ENCODINGS:
             return self._count_raw(text)
         *lines, last = _LINE_BREAK.split(text)
-        count = self._count_raw
-        return sum([count(line + "\n") for line in lines]) + count(last)
+        pieces = [*[line + "\n" for line in lines], last]
+        # Most lines are in the cache, and asking each for its length would take as long as the count.
+        cached = max(map(len, pieces)) <= _MAX_CACHED_CHARS
+        return sum(map(self._count_cached if cached else self._count_raw, pieces))
 
     def _count_uncached(self, text: str) -> int:
         if self._count_cache is None or len(text) < MIN_CHARS:
