@@ -221,15 +221,20 @@ def has_plain_characters(text: str, number: int) -> bool:
     >>> has_plain_characters("open src/io.py", 4), has_plain_characters("a_b.py, HAT136", 1)
     (True, False)
     """
-    if "://" in text:
-        text = _URL.sub(" ", text)
-    for match in _CHUNK.finditer(text):  # one by one, because the first few words are often enough
-        chunk = match[0]
-        if not _classify_chunk(chunk):
-            number -= len(chunk) if chunk.isalnum() else sum(map(str.isalnum, chunk))
+    for word in text.split():  # one by one, because the first few are often enough
+        number -= _count_plain_characters(word)
         if number <= 0:
             return True
     return number <= 0
+
+
+@lru_cache(maxsize=65536)
+def _count_plain_characters(word: str) -> int:
+    """Count the letters and digits of a string without white space that belong to no entity."""
+    if "://" in word:
+        word = _URL.sub(" ", word)
+    plain = (chunk for chunk in _CHUNK.findall(word) if not _classify_chunk(chunk))
+    return sum([sum(map(str.isalnum, chunk)) for chunk in plain])
 
 
 def _split_runs(text: str) -> list[str]:

@@ -322,14 +322,14 @@ def line_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=16384)
 def entities_in_line(line: str) -> tuple[Entity, ...]:
-    """Find the entities of a line, and remember them: the lines of summaries are often the same.
+    """Find the entities of a line, and remember them: excerpts and summaries often repeat a line.
 
     Parameters
     ----------
     line : str
-        Line of a text that a strategy wrote.
+        Line of a message or of a text that a strategy wrote.
 
     Returns
     -------

@@ -37,10 +37,13 @@ _LONG_BLANK = re.compile(rf"\s{{{_MAX_BLANK_RUN},}}")
 # Part of the keys of stored counts. Increase it if ``_tokenize`` counts a string differently.
 _COUNTING_VERSION = 1
 
-# These encodings never merge text across a line break that precedes a character other than a space
-# and a slash, so the counts of the lines, each with its line break, add up. Those of older ones do not.
+# These encodings never merge text across a line break if the next line begins with a character other
+# than white space and a slash, or is indented. The counts of the lines, each with its line break, then
+# add up. Those of older encodings do not.
 _LINE_ENCODINGS = frozenset({"o200k_base", "o200k_harmony", "cl100k_base"})
-_LINE_BREAK = re.compile(r"\n(?=[^\s/])")
+_LINE_BREAK = re.compile(r"\n(?=[^\s/]|[ \t]+\S)")
+
+_MIN_ARRAY_CHARS = 1000
 
 # Counts of longer strings are not cached, because the cache keeps the strings in memory.
 _MAX_CACHED_CHARS = 20_000
@@ -312,8 +315,10 @@ class TokenCounter:
         if self.encoding_name not in _LINE_ENCODINGS:
             return self._count_raw(text)
         *lines, last = _LINE_BREAK.split(text)
-        count = self._count_raw
-        return sum([count(line + "\n") for line in lines]) + count(last)
+        pieces = [*[line + "\n" for line in lines], last]
+        # Most lines are in the cache, and asking each for its length would take as long as the count.
+        cached = max(map(len, pieces)) <= _MAX_CACHED_CHARS
+        return sum(map(self._count_cached if cached else self._count_raw, pieces))
 
     def _count_uncached(self, text: str) -> int:
         if self._count_cache is None or len(text) < MIN_CHARS:
@@ -328,7 +333,9 @@ class TokenCounter:
 
     def _count_piece(self, text: str) -> int:
         try:
-            # Only the length is needed, and an array is faster to make than a list.
+            # Only the length is needed. An array is faster to make than a list of many tokens.
+            if len(text) < _MIN_ARRAY_CHARS:
+                return len(self._encoding.encode_ordinary(text))
             return self._encoding.encode_to_numpy(text, disallowed_special=()).size
         except UnicodeEncodeError:  # lone surrogates; encode_ordinary replaces them
             return len(self._encoding.encode_ordinary(text))

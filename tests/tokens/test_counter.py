@@ -92,6 +92,7 @@ LINES = st.lists(LOOSE_TEXTS | PIECES, max_size=9)
 @given(LINES.map("\n".join) | LINES.map("".join), st.sampled_from(["gpt-4o", "gpt-4", "gpt-3"]))
 @example("a\n\nb", "text-davinci-003")
 @example(".\n/\n\n b\n  \nc", "gpt-4o")
+@example("if a:\n    b;\n\t/c\n \n  d\n    \u2028", "gpt-4")
 @example("a longer line\n" * 1500 + "b" * 20_001, "gpt-4o")
 def test_the_counts_of_lines_add_up_to_the_count_of_the_text(text: str, model: str) -> None:
     counter = TokenCounter(model)

@@ -7,11 +7,13 @@ and what the agent decided, takes a share of the space, newest first.
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ctxlab.context.history import History
@@ -24,6 +26,7 @@ from ctxlab.messages.file_access import parse_file_access
 from ctxlab.messages.source_lines import (
     MAX_LINE_CHARS,
     Segment,
+    entities_in_line,
     is_informative,
     leaf_text,
     line_end,
@@ -52,10 +55,14 @@ _WIDE = re.compile("[\u2e80-\U0010ffff]")  # about one token each
 _CALL = -1  # segment of a quote that shows a whole tool call
 
 
+_Key: TypeAlias = tuple[int, int, int, int]
+_KEY = itemgetter(0)
+
+
 class Quote(NamedTuple):
     """Part of a message: lines of its text, lines of an argument, or a whole tool call."""
 
-    key: tuple[int, int, int, int]
+    key: _Key
     """position of the message in the history; index of the segment of the message, or -1 for a whole
     tool call; offset of the first character in the segment, or index of the tool call; and the offset
     after the last character, or index after the tool call"""
@@ -75,40 +82,52 @@ class _Section(NamedTuple):
     call: ToolCall | None
 
 
-class _Group:
-    """Candidates from one part of a message, which share a heading."""
-
-    __slots__ = ("extra", "is_open", "left", "members", "section")
-
-    def __init__(self, section: _Section | None, extra: float, left: list[str]) -> None:
-        self.section = section
-        "None for whole tool calls, which have no heading"
-        self.extra = extra
-        "estimated tokens of the heading; 0 when it is chosen"
-        self.left = left
-        "likely entities of the heading that no chosen quote shows yet"
-        self.members: list[_Candidate] = []
-        self.is_open = False
-        "True if a member is chosen"
-
-
 class _Candidate:
     """A quote that can be chosen, and what its value depends on."""
 
-    __slots__ = ("cost", "group", "is_bare", "is_done", "left", "quote", "rank", "value")
+    __slots__ = ("cost", "is_done", "names", "quote", "share", "shown")
 
-    def __init__(self, quote: Quote, is_bare: bool) -> None:
-        self.quote, self.is_bare, self.is_done = quote, is_bare, False
-        self.group: _Group
-        "candidates with the same heading"
-        self.rank = 0
-        "number of candidates that precede it in the conversation"
-        self.left: list[str] = []
-        "likely entities that no chosen quote shows yet"
-        self.cost = 0.0
-        "estimated tokens without the heading"
-        self.value: float | None = None
-        "probability of use per token; None if it has changed since it was computed"
+    def __init__(self, quote: Quote, share: float) -> None:
+        self.quote, self.is_done = quote, False
+        self.share = share
+        "part of the probability of use that counts"
+        self.names = quote.entities
+        "entities about which the quote says something"
+        self.shown: frozenset[str]
+        "entities that the quote shows, with its heading unless that is chosen"
+        self.cost: float
+        "estimated tokens, with the heading unless that is chosen"
+
+
+class _Group:
+    """Candidates from one part of a message, which share a heading."""
+
+    __slots__ = ("extra", "is_open", "members", "section")
+
+    def __init__(self, section: _Section | None, extra: float) -> None:
+        self.section = section
+        "None for whole tool calls, which have no heading"
+        self.extra = extra
+        "estimated tokens of the heading"
+        self.members: list[tuple[_Candidate, float]] = []
+        "candidates, and their estimated tokens without the heading"
+        self.is_open = False
+        "True if a member is chosen"
+
+    def add(self, candidate: _Candidate, cost: float) -> None:
+        """Add a candidate, which takes the given tokens without the heading."""
+        self.members.append((candidate, cost))
+        candidate.cost, candidate.shown = cost + self.extra, candidate.names
+        if self.section is not None and self.section.entities:
+            candidate.shown = candidate.names | self.section.entities
+
+    def open(self) -> list[_Candidate]:
+        """Choose the heading. Return the candidates whose value has changed by that."""
+        self.is_open = True
+        left = [each for each in self.members if not each[0].is_done]
+        for candidate, cost in left:
+            candidate.cost, candidate.shown = cost, candidate.names
+        return [candidate for candidate, _ in left]
 
 
 class _Text(NamedTuple):
@@ -159,18 +178,22 @@ class _Composer:
         chances: Mapping[str, float],
         count: Callable[[str], int],
     ) -> None:
-        self.memory, self.positions, self.chances, self.count = memory, positions, chances, count
+        self.memory, self.positions, self.count = memory, positions, count
+        self.likely = chances
+        self.chances = defaultdict(float, chances)
+        "probability of use of an entity; 0 if it is not likely, or if a chosen quote shows it"
         self.history = memory.history
         self.quotes = _QUOTES.setdefault(self.history, _QuoteCache(self.history))
         self.chars_per_token = self.quotes.chars_per_token(positions)
-        self.covered: set[str] = set()
+        self.groups: dict[tuple[int, int], _Group] = {}
+        "candidates by their position and segment"
         self.headings: dict[tuple[int, int], str] = {}
 
     def compose(self, tokens: int, said_share: float) -> _Text:
         room = tokens - self.count(EXCERPTS_HEADER)
         said = self._said(int(room * said_share * self.chars_per_token))
         for quote in said:
-            self.covered |= quote.entities
+            self.chances.update(dict.fromkeys(quote.entities, 0.0))
         while said and (longest := self._write(said)).tokens > tokens:
             said = said[: len(said) // 2]
         if not said:
@@ -223,115 +246,85 @@ class _Composer:
 
     def _choose(self) -> Iterator[tuple[_Candidate, float]]:
         """Yield quotes and their estimated tokens, greedily by the probability of use per token."""
-        candidates = self._candidates()
-        users = self._users(candidates)
-        heap = [(-self._value(each), each.rank) for each in candidates]
-        heapq.heapify(heap)
+        candidates, groups = self._candidates(), self.groups
+        chances, chance_of, fsum = self.chances, self.chances.__getitem__, math.fsum
+
+        def value(candidate: _Candidate) -> float:
+            # What the chosen quotes do not show yet, per token. The order of a set differs between
+            # processes; fsum does not depend on it.
+            return fsum(map(chance_of, candidate.shown)) * candidate.share / candidate.cost
+
+        # Of equal values, the one that comes first in the conversation is taken.
+        heap = [(-value(each), key) for key, each in candidates.items()]
+        heapify(heap)
         while heap:
-            before, rank = heapq.heappop(heap)
-            candidate = candidates[rank]
+            before, key = heappop(heap)
+            candidate = candidates[key]
             if candidate.is_done:
                 continue
-            value = candidate.value
-            now = -(self._value(candidate) if value is None else value)
+            now = -value(candidate)
             if now == 0:
                 candidate.is_done = True
             elif heap and now > heap[0][0] and now > before:
-                heapq.heappush(heap, (now, rank))
+                heappush(heap, (now, key))
             else:
                 candidate.is_done = True
-                group = candidate.group
-                cost = candidate.cost + group.extra
-                for entity in (*candidate.left, *group.left):
-                    if entity not in self.covered:
-                        self.covered.add(entity)
-                        for other in users[entity]:
-                            other.value = None
+                for entity in candidate.shown:
+                    chances[entity] = 0.0
+                group = groups[key[:2]]
                 if not group.is_open:
-                    group.is_open, group.extra, group.left = True, 0.0, []
-                    for other in group.members:  # their heading is paid now
-                        if not other.is_done:
-                            heapq.heappush(heap, (-self._value(other), other.rank))
-                yield candidate, cost
+                    for other in group.open():
+                        heappush(heap, (-value(other), other.quote.key))
+                yield candidate, candidate.cost
 
-    def _users(self, candidates: Sequence[_Candidate]) -> dict[str, list[_Candidate]]:
-        """Return the candidates whose value depends on each entity."""
-        users: dict[str, list[_Candidate]] = {}
-        for candidate in candidates:
-            for entity in candidate.left:
-                users.setdefault(entity, []).append(candidate)
-            for entity in candidate.group.left:
-                users.setdefault(entity, []).append(candidate)
-        return users
-
-    def _candidates(self) -> list[_Candidate]:
-        """Return the newest quote of each entity, in the order of the conversation."""
-        chances, records, find = self.chances, self.memory.records, self.quotes.find
+    def _candidates(self) -> dict[_Key, _Candidate]:
+        """Return the newest quote of each likely entity."""
+        records, find = self.memory.records, self.quotes.find
         first = self.positions[0] if self.positions else 0
-        by_key: dict[tuple[int, int, int, int], _Candidate] = {}
-        for entity in chances:
+        candidates: dict[_Key, _Candidate] = {}
+        for entity in self.likely:
             found = find(entity, records[entity].mentions, first)
             if found is None:
                 continue
             quote, is_bare = found
-            candidate = by_key.get(quote.key)
+            share = _BARE_SHARE if is_bare else 1.0
+            candidate = candidates.get(quote.key)
             if candidate is None:
-                candidate = by_key[quote.key] = _Candidate(quote, is_bare)
-                candidate.left += quote.entities
-            else:  # a name that only an argument reveals, such as "Mia Li", is not found in the line
-                candidate.is_bare = candidate.is_bare and is_bare
+                candidate = candidates[quote.key] = _Candidate(quote, share)
+            else:
+                candidate.share = max(share, candidate.share)
                 if quote is not candidate.quote:
-                    candidate.left += quote.entities
-            candidate.left.append(entity)
-        groups: dict[tuple[int, int], _Group] = {}
-        covered, chars_per_token = self.covered, self.chars_per_token
-        candidates = [by_key[key] for key in sorted(by_key)]
-        for rank, candidate in enumerate(candidates):
-            part = candidate.quote.key[:2]
+                    candidate.names |= quote.entities
+            if entity not in candidate.names:
+                # A name that only an argument reveals, such as "Mia Li", is not found in the line.
+                candidate.names |= {entity}
+        groups, chars_per_token = self.groups, self.chars_per_token
+        for key, candidate in candidates.items():
+            part = key[:2]
             if (group := groups.get(part)) is None:
                 group = groups[part] = self._make_group(*part)
-            group.members.append(candidate)
-            candidate.group, candidate.rank = group, rank
-            candidate.left = [
-                each for each in set(candidate.left) if each in chances and each not in covered
-            ]
-            size = self._size(candidate.quote)
-            candidate.cost = max(size / chars_per_token + 1, _MIN_LINE_TOKENS)
+            group.add(
+                candidate, max(self._size(candidate.quote) / chars_per_token + 1, _MIN_LINE_TOKENS)
+            )
         return candidates
 
     def _make_group(self, position: int, segment: int) -> _Group:
         if segment == _CALL:
-            return _Group(None, 0.0, [])
+            return _Group(None, 0.0)
         section = self.quotes.section(position, segment)
-        extra = len(section.heading) / self.chars_per_token + _HEADING_TOKENS
-        return _Group(section, extra, [each for each in section.entities if each in self.chances])
-
-    def _value(self, candidate: _Candidate) -> float:
-        """Return the probability of use per token, of what the chosen quotes do not show yet."""
-        covered, chances, group = self.covered, self.chances, candidate.group
-        names = candidate.left = [each for each in candidate.left if each not in covered]
-        if group.left:
-            names = list({*names, *(each for each in group.left if each not in covered)})
-        # The order of a set differs between processes; fsum does not depend on it.
-        gain = (
-            chances[names[0]] if len(names) == 1 else math.fsum([chances[each] for each in names])
-        )
-        if candidate.is_bare:
-            gain *= _BARE_SHARE
-        candidate.value = value = gain / (candidate.cost + group.extra)
-        return value
+        return _Group(section, len(section.heading) / self.chars_per_token + _HEADING_TOKENS)
 
     def _write(self, said: Sequence[Quote], chosen: Sequence[_Candidate] = ()) -> _Text:
         """Return the text of excerpts, in the order of the conversation."""
         quotes = [each.quote for each in chosen]
         shown = {
             id(section.call)
-            for each in chosen
-            if each.quote.key[1] == 0 and (section := each.group.section)
+            for position, segment, _, _ in map(_KEY, quotes)
+            if segment == 0 and (section := self.groups[position, 0].section)
         }
         lines: list[str] = []
         here, last = None, -1
-        for (position, segment, start, stop), text, _, _ in sorted([*said, *quotes]):
+        for (position, segment, start, stop), text, _, _ in sorted([*said, *quotes], key=_KEY):
             part = position, segment
             if segment == _CALL:
                 if id(self.history[position].tool_calls[start]) not in shown:
@@ -387,7 +380,7 @@ class _QuoteCache:
         self._tokens = history.tokens_before
         self._segments: dict[int, list[Segment]] = {}
         self._found: dict[tuple[str, int], _Found | None] = {}
-        self._lines: dict[tuple[int, int, int, int], Quote | None] = {}
+        self._lines: dict[_Key, Quote | None] = {}
         self._called: dict[tuple[int, int], Quote] = {}
         self._said: dict[int, Quote | None] = {}
         self._sections: dict[tuple[int, int], _Section] = {}
@@ -522,7 +515,7 @@ class _Found(NamedTuple):
     "True if the quote contains little else than names"
 
 
-def _quote_lines(key: tuple[int, int, int, int], text: str) -> Quote | None:
+def _quote_lines(key: _Key, text: str) -> Quote | None:
     """Return a part of a text as a quote; None if it looks like a heading."""
     position, segment, start, stop = key
     quoted = text[start:stop].rstrip()
@@ -530,7 +523,7 @@ def _quote_lines(key: tuple[int, int, int, int], text: str) -> Quote | None:
         return None  # a quote cannot pretend to be a heading
     entities = set()
     is_line = _is_whole_line(text, start, stop)
-    for other in find_entities(quoted):
+    for other in entities_in_line(quoted):
         offset = find_entity_offset(quoted, other.text)
         low, high = start, stop
         if not is_line or not 0 <= offset <= MAX_LINE_CHARS // 2:
@@ -550,7 +543,7 @@ def _is_whole_line(text: str, start: int, stop: int) -> bool:
     )
 
 
-def _make_quote(key: tuple[int, int, int, int], text: str, entities: frozenset[str]) -> Quote:
+def _make_quote(key: _Key, text: str, entities: frozenset[str]) -> Quote:
     return Quote(key, text, entities, 0 if text.isascii() else len(_WIDE.findall(text)))
 
 
