@@ -54,7 +54,7 @@ INNER = {
     "pydantic_ai.sliding": "pydantic_ai.sliding(trigger=('messages', 40), keep=('messages', 20))",
 }
 """Parameters under which a strategy compacts the long conversation at least ten times."""
-NEVER_COMPACTS = {"mini_swe_agent", "tool_result_cap", "offload", "idle"}
+NEVER_COMPACTS = {"deepagents.offload", "mini_swe_agent", "tool_result_cap", "offload", "idle"}
 """Strategies that send everything, that shorten a message only before it is first sent, or that wait for
 a pause, which the conversation does not have."""
 NEEDS_USERS = {"cline"}
