@@ -322,7 +322,7 @@ def line_end(text: str, start: int) -> int:
     return len(text) if end < 0 else end
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=8192)
 def entities_in_line(line: str) -> tuple[Entity, ...]:
     """Find the entities of a line, and remember them: excerpts and summaries often repeat a line.
 
