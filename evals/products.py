@@ -32,6 +32,7 @@ from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.products import CONSTRAINTS, ProductTable, compare_products, exceeds_window
+from ctxlab.evaluation.results import Results
 from ctxlab.messages.types import Recording
 from ctxlab.tokens.counter import TokenCounter
 
@@ -210,7 +211,7 @@ def _name(row: Any) -> str:
 
 
 def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
-    """Plot cost against held far recall, one plot per window."""
+    """Plot cost against held far recall, one plot per window. The products of the frontier are named."""
     matplotlib.use("agg")
     figure, axes = plt.subplots(
         1, len(frames), figsize=(6 * len(frames), 5), sharey=True, squeeze=False
@@ -223,7 +224,10 @@ def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
             label = str(kind) if fits else f"{kind}, overflows or invalid"
             fill = color if fits else "white"
             ax.plot(rows["cost_5m"], rows["held_far"], marker, mec=color, mfc=fill, label=label)
-        for row in frame[usable].to_dict("records"):
+        rest = frame[frame["kind"] != "product"]
+        for row in pd.concat([_pareto(frame[usable & (frame["kind"] == "product")]), rest]).to_dict(
+            "records"
+        ):
             ax.annotate(
                 short_strategy(row["strategy"]), (row["cost_5m"], row["held_far"]),
                 (4, 3), textcoords="offset points", fontsize=6,
@@ -231,6 +235,7 @@ def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
         ax.set(
             title=f"window of {window:,} tokens", xlabel="cost / cost of full history", xscale="log"
         )
+        ax.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
         ax.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
         ax.grid(alpha=0.2)
@@ -239,6 +244,12 @@ def plot(frames: Mapping[int, pd.DataFrame], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def _pareto(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that hold more than every cheaper row."""
+    rows = frame.sort_values(["cost_5m", "held_far"], ascending=[True, False])
+    return rows[rows["held_far"] > rows["held_far"].cummax().shift(fill_value=-1)]
 
 
 class Agreement(NamedTuple):
@@ -351,13 +362,15 @@ def sample_table() -> str:
 def write_page(paths: Sequence[str]) -> str:
     """Return the page as Markdown, and write the plot and the measurements."""
     frames: dict[int, pd.DataFrame] = {}
+    results: dict[tuple[float, str], Results] = {}
     sections: list[str] = []
     for window, recordings in choose_by_family(paths).items():
         table = compare_products(recordings, window, model=MODEL, folder=RUN)
-        table.save(RUN)
         frames[window] = table.frame
+        results |= table.results
         sections += [f"## A window of {window:,} tokens", _describe(table), table_rows(table.frame)]
         print(f"{window:,}: done", file=sys.stderr)
+    ProductTable(pd.concat(frames.values(), ignore_index=True), results).save(RUN)
     plot(frames, PAGE.with_suffix(".png"))
     every = [each for family in load_families(paths).values() for each in family]
     found = {logs: find_agreement(every, logs) for logs in LOGS if any(map(logs.has, every))}
