@@ -187,6 +187,8 @@ class adk_compaction(_AdkStrategy):
         source_tokens = history.tokens_before[stop] - history.tokens_before[new.start]
         most = summaries.limit_tokens(source_tokens, self.model)
         text = summaries.write_unchecked_summary(context, "", told, most, self.model)
+        if not text.strip():
+            return  # a provider rejects an empty message
         summary = Message("assistant", text)
         context.fold(start, end, summary)
         context.report("summary")
