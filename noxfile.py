@@ -17,6 +17,11 @@ PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["pro
 SUPPORTED = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if "Python :: 3." in c]
 NEWER = (f"3.{minor}" for minor in range(int(SUPPORTED[-1].partition(".")[2]) + 1, 40))
 PYTHONS = [*SUPPORTED, *(version for version in NEWER if shutil.which(f"python{version}"))]
+# Coding agents, which pin all of their many dependencies. The parts that ctxlab runs need few of them.
+AGENTS = ["aider-chat==0.86.2", "hermes-agent==0.19.0", "letta==0.16.8", "mini-swe-agent==2.4.6"]
+AGENTS += ["json5", "mslex", "oslex"]  # for aider
+AGENTS += ["asyncpg", "demjson3", "pathvalidate", "pyhumps", "pytz"]  # for letta
+AGENTS += ["opentelemetry-instrumentation-requests", "opentelemetry-util-http"]  # for letta
 VULNERABILITIES = "https://pypi.org/pypi/pip/json"
 
 nox.options.default_venv_backend = "venv"
@@ -189,4 +194,5 @@ def peers(session: nox.Session) -> None:
     # Do not install the extra `test`: it needs another version of mcp than these packages.
     chosen = ("--override", str(newer), ".[peers]", "openhands-sdk==1.58.2")
     session.run_install("uv", "pip", "install", *chosen)
+    session.run_install("uv", "pip", "install", "--no-deps", *AGENTS)
     session.run("python", "tests/peers", *session.posargs)

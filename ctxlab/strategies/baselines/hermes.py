@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-from ctxlab._utils.jsonio import parse_json
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.baselines.settings import Setting, unavailable
-from ctxlab.strategies.helpers.text import clip_text, is_text_only, with_text
-from ctxlab.strategies.truncate_arguments import shorten_arguments
+from ctxlab.strategies.helpers.text import clip_text, is_text_only, rewrite_calls, with_text
 
 _SMALL_WINDOW = 512_000
 _MIN_LIMIT, _MAX_MIN_SHARE = 64_000, 0.85
-_MIN_CHARS = 200
+_MIN_CHARS, _MIN_ARGUMENT_CHARS = 200, 500
 _MAX_TAIL_FLOOR = 8
 _SOFT = 1.5
 _REPEATED = "[The same output as that of a later call]"
-_ARGUMENTS = shorten_arguments(limit=200, chars=200, mark="...[truncated]")
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,9 +92,9 @@ class middle_summary(compaction.CompactingStrategy):
         # Two compactions in a row that did not help are the last until a request overflows.
         if (vain >= 2 and whole <= size) or not self.should_compact(context, limit):
             return context
-        compacted = self._compact_middle(context, int(self.target_ratio * limit), first=not done)
-        helped = compacted and compaction.prompt_tokens(context) < limit
-        context.strategy_state[self] = done + compacted, 0 if helped else vain + 1
+        had_middle = self._compact_middle(context, int(self.target_ratio * limit), first=not done)
+        helped = had_middle and compaction.prompt_tokens(context) < limit
+        context.strategy_state[self] = done + had_middle, 0 if helped else vain + 1
         return context
 
     def _compact_middle(self, context: Context, budget: int, first: bool) -> bool:
@@ -115,7 +114,8 @@ class middle_summary(compaction.CompactingStrategy):
                 context.drop(head, index)
                 cut -= index - head
                 break
-        return self.compact(context, head, cut)
+        self.compact(context, head, cut)
+        return True
 
     def _shorten_old(self, context: Context, start: int, budget: int) -> None:
         """Shorten tool results and arguments before the newest messages, and repeated results."""
@@ -130,14 +130,14 @@ class middle_summary(compaction.CompactingStrategy):
         seen: set[str] = set()
         for index in range(len(entries) - 1, start - 1, -1):
             message = entries[index].message
-            if index < kept and any(len(call.arguments) > 500 for call in message.tool_calls):
-                context.rewrite(index, _ARGUMENTS.shorten, Form.TRUNCATED)
+            if index < kept and message.tool_calls:
+                context.rewrite(index, _shorten_calls, Form.TRUNCATED)
             if message.role != "tool" or len(message.text) < _MIN_CHARS:
                 continue
             if message.text in seen:
-                context.rewrite(index, _mark_repeated, Form.STUB)
+                context.rewrite(index, mark_repeated, Form.STUB)
             elif index < kept:
-                context.rewrite(index, _describe, Form.STUB)
+                context.rewrite(index, describe_result, Form.STUB)
             seen.add(message.text)
 
     def _find_tail(self, context: Context, head: int, budget: int) -> int:
@@ -208,12 +208,75 @@ def _pair_end(context: Context, user: int) -> int:
     return index
 
 
-def _mark_repeated(message: Message, _: ToolCall | None) -> Message | None:
+def _shorten_calls(message: Message, _: ToolCall | None) -> Message | None:
+    """Truncate the long strings of each tool call with more than 500 characters of arguments."""
+    return rewrite_calls(message, _shorten_call)
+
+
+def _shorten_call(call: ToolCall) -> ToolCall:
+    if len(call.arguments) <= _MIN_ARGUMENT_CHARS:
+        return call
+    try:
+        given = parse_json(call.arguments)
+    except ValueError:
+        return call
+    short = _shorten_strings(given)
+    return call if short == given else ToolCall(call.id, call.name, dump_json(short))
+
+
+def _shorten_strings(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _MIN_CHARS else value[:_MIN_CHARS] + "...[truncated]"
+    if isinstance(value, dict):
+        return {key: _shorten_strings(each) for key, each in value.items()}
+    return [_shorten_strings(each) for each in value] if isinstance(value, list) else value
+
+
+def mark_repeated(message: Message, _: ToolCall | None) -> Message | None:
+    """Replace a tool result by a note that a later call has the same result.
+
+    Parameters
+    ----------
+    message : Message
+        Tool result to replace.
+    _ : ToolCall or None
+        Not used.
+
+    Returns
+    -------
+    Message or None
+        Message with the note as its text; None if the result has other parts than text.
+
+    Examples
+    --------
+    >>> mark_repeated(Message("tool", "a.py", tool_call_id="c1"), None).text
+    '[The same output as that of a later call]'
+    """
     return with_text(message, _REPEATED) if is_text_only(message) else None
 
 
-def _describe(message: Message, call: ToolCall | None) -> Message | None:
-    """Replace a tool result by one line with the tool, two arguments and the size of the result."""
+def describe_result(message: Message, call: ToolCall | None) -> Message | None:
+    """Replace a tool result by one line with the tool, two arguments and the size of the result.
+
+    Parameters
+    ----------
+    message : Message
+        Tool result to replace.
+    call : ToolCall or None
+        Call that has this result.
+
+    Returns
+    -------
+    Message or None
+        Message with the line as its text; None if the result has at most 200 characters, or other
+        parts than text.
+
+    Examples
+    --------
+    >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
+    >>> describe_result(Message("tool", "x = 1 " * 200, tool_call_id="c1"), call).text
+    '[read] path=a.py (1,200 characters)'
+    """
     text = message.text
     if len(text) <= _MIN_CHARS or not is_text_only(message):
         return None
@@ -232,18 +295,26 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "hermes",
         middle_summary(),
-        "hermes-agent 0.19.0 (PyPI) with the limit of pull request 99700, merged on 2026-08-31",
+        "hermes-agent 0.19.0",
         "https://github.com/NousResearch/hermes-agent/blob/0000416b34a3dad10c39446ab62c6626c609c30f/agent/context_compressor.py",
         "At 0.5 of the window, or 0.75 if it has less than 512,000 tokens, one summary replaces the "
         "middle; 3 first messages and the newest messages stay, with a fifth to three tenths of that "
         "size. Before, older tool results become one line, repeated ones a note, and long arguments "
         "are cut. At the second compaction the 3 first messages are dropped without being summarised, "
         "as in Hermes, so the task of a single user message may be lost. After two compactions that "
-        "leave the request too large, Hermes stops until a request overflows. Before a message of a "
+        "leave the request too large, Hermes stops until a request overflows. The limit of windows "
+        "below 75,300 tokens is 0.85 as in pull request 99700, merged on 2026-08-31; in 0.19.0 it is "
+        "64,000 tokens if the window is larger than that. Before a message of a "
         "chat platform, Hermes also compacts at 0.85, which has no effect here. The line of a result "
         "is worded by tool; ctxlab uses one form. Hermes chooses the role of the summary so that roles "
-        "alternate; in ctxlab it is a user message. Not implemented: the note in the system prompt, "
-        "and pruning without a summary, which is off by default.",
+        "alternate, or adds it to the next message; in ctxlab it is a user message. A summary that is "
+        "not shorter than the middle is not used in ctxlab. Not implemented: the note in the system "
+        "prompt, removing old images, and pruning without a summary, which is off by default.",
+        (
+            "model='scripted'",
+            "protect_first_n=1, protect_last_n=4, model='scripted'",
+            "target_ratio=0.5, protect_last_n=30, model='scripted'",
+        ),
         settings=(
             Setting("threshold", "yaml", _FILE, "compression.threshold"),
             Setting("target_ratio", "yaml", _FILE, "compression.target_ratio"),

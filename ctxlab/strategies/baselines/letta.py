@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ctxlab.context.context import Context
+from ctxlab.context.history import Form
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.baselines.settings import Setting, unavailable
@@ -53,8 +54,11 @@ class evict_share(compaction.CompactingStrategy):
             return context
         stop = self._find_cut(context, start) or len(context.entries)
         tokens = self.clip_chars // 4
-        done = self.compact(context, start, stop, tokens)
-        if done and self.should_compact(context, limit) and start + 1 < len(context.entries):
+        self.compact(context, start, stop, tokens)
+        first = context.entries[start]
+        # Letta counts the rest without the summary.
+        too_large = compaction.prompt_tokens(context) - first.tokens >= limit
+        if first.form is Form.SUMMARY and too_large and start + 1 < len(context.entries):
             self.compact(context, start, len(context.entries), tokens)
         return context
 
@@ -113,9 +117,16 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "letta.v0_16_8",
         evict_share(trigger=0.9),
-        "Letta 0.16.6 to 0.16.8 (PyPI; the server)",
+        "letta 0.16.8",
         "https://pypi.org/project/letta/0.16.8/",
-        f"At 0.9 of the window, for all models, {_WORKINGS}",
+        f"In the server of versions 0.16.6 to 0.16.8, at 0.9 of the window for all models, {_WORKINGS} "
+        "A second summary, which is made if the request is still too large, does not contain the "
+        "first one in Letta.",
+        (
+            "model='scripted'",
+            "sliding_window_percentage=0.5, model='scripted'",
+            "sliding_window_percentage=0.05, model='scripted'",
+        ),
         settings=_SETTINGS,
         superseded_by="letta",
     ),

@@ -341,7 +341,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         _V0_URL + "observation_masking_condenser.py",
         "Tool results older than the newest 100 events are replaced by user messages with the text "
         "<MASKED>. Their calls are not sent, because OpenHands 0.59 sends a call only with "
-        "its result.",
+        "its result. openhands-ai has this condenser up to 1.6.0. The package is not compared, because "
+        "it shares its folder with openhands-sdk and imports many other packages.",
         settings=(
             Setting(
                 "attention_window",
@@ -358,7 +359,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "OpenHands 0.59.0",
         _V0_URL + "amortized_forgetting_condenser.py",
         "When there are more than 100 events, all except the first and the newest 49 are dropped. "
-        "The task is kept.",
+        "The task is kept. In openhands-ai 1.6.0, the last version with this condenser, it is dropped "
+        "like other events. The package is not compared: see `openhands.masking`.",
         settings=tuple(
             Setting(
                 each, "toml", "config.toml", f"condenser.{each}", note='with type = "amortized"'

@@ -121,10 +121,11 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "mini_swe_agent",
         full(),
-        "mini-swe-agent 2.4.6 (PyPI)",
+        "mini-swe-agent 2.4.6",
         "https://pypi.org/project/mini-swe-agent/2.4.6/",
         "Sends all messages in each request until the provider rejects a request as too long. "
         "The template of an observation cuts output of more than 10,000 characters before it becomes a "
         "message, so recordings already contain the shortened text.",
+        ("",),
     ),
 )

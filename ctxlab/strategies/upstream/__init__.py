@@ -2,8 +2,8 @@
 
 An example is ``peer:langchain.trim_messages(max_tokens=8000)``. Each module of this folder imports
 one package, and is loaded when one of its strategies is first used. The extra ``peers`` installs the
-packages, except openhands-sdk, which only ``nox -s peers`` installs. The strategies are as slow as the
-packages. Most of them process the whole conversation at every request.
+packages, except openhands-sdk and coding agents, which only ``nox -s peers`` installs. The strategies
+are as slow as the packages. Most of them process the whole conversation at every request.
 """
 
 from __future__ import annotations

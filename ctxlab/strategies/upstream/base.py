@@ -49,6 +49,15 @@ class PeerSettings:
     "maximum number of tokens of the messages in a request"
     client: Client | None = None
     "client for the model calls of the package; None if there is no client"
+    overhead: int = 0
+    "tokens of a request outside of its messages, such as the tool definitions"
+    reserve: int = 0
+    "tokens kept free for the reply"
+
+    @property
+    def window(self) -> int:
+        """Size of the context window in tokens, including the room for reply and tool definitions."""
+        return self.available + self.reserve + self.overhead
 
     def with_room(self, options: dict[str, Any], key: str = "max_tokens") -> dict[str, Any]:
         """Return a copy of options in which a missing token limit is set to ``available``.
@@ -275,10 +284,12 @@ class Peer(BaseStrategy):
                 raise
             raise DataMissing(
                 f"peer:{self.name} needs a package that is not installed ({error.name}); "
-                "run pip install '.[peers]' in a clone of ctxlab (openhands-sdk: nox -s peers)"
+                "run pip install '.[peers]' in a clone of ctxlab, or nox -s peers"
             ) from None
         history = context.history
-        settings = PeerSettings(history.counter, context.available, history.client)
+        budget = context.budget
+        parts = budget.overhead, budget.reserve
+        settings = PeerSettings(history.counter, context.available, history.client, *parts)
         try:
             adapter: PeerAdapter = make(settings, **dict(self.options))
         except (TypeError, ValueError) as error:

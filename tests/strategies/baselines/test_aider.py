@@ -39,3 +39,9 @@ def test_a_cut_never_parts_a_call_from_its_result() -> None:
     )
     assert not any(trace.violation_counts)
     assert "Summary" in sent[-1].texts[0]
+
+
+def test_a_summary_of_all_earlier_turns_is_followed_by_a_reply() -> None:
+    messages = [*said(2, words=600), Message("user", "next")]
+    sent = last("aider", messages, 10**4)
+    assert firsts(sent, 3) == ["Summary of the", "Ok.", "next"]

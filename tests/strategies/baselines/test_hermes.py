@@ -55,6 +55,18 @@ def test_older_results_become_a_line_and_repeated_ones_a_note() -> None:
     assert texts[-2:] == ["[The same output as that of a later call]", same]
 
 
+def test_only_calls_with_more_than_500_characters_of_arguments_are_cut() -> None:
+    calls = tuple(
+        ToolCall(f"w{size}", "write", f'{{"text":"{"a" * size}"}}') for size in (450, 600)
+    )
+    results = [Message("tool", "done", tool_call_id=call.id) for call in calls]
+    writes = [Message("assistant", "look", tool_calls=calls), *results]
+    messages = [Message("user", "Go"), *writes, *said(12, words=60), Message("user", "next")]
+    sent = first_compaction(messages, 1500, "hermes(protect_last_n=2)")
+    sizes = [len(call.arguments) for m in sent for call in m.tool_calls]
+    assert sizes == [len(calls[0].arguments), len('{"text":"...[truncated]"}') + 200]
+
+
 def test_after_two_compactions_in_vain_it_stops_until_a_request_overflows() -> None:
     messages = [*said(3), Message("user", "big " * 900), *steps(16)]
     trace, sent = played("hermes", messages, 1500)
