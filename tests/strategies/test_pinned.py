@@ -105,10 +105,13 @@ def test_planted_rules_survive_ten_compactions_of_every_strategy(counter: TokenC
         users, inner = name not in NEEDS_USERS, parse_strategy(spelled(name))
         strategy = pinned(inner, users=users, match=PLANTED)
         trace, requests = run(prepared, strategy, LIMIT)
-        rounds = int(find_compacted_requests([trace]).sum())
+        (changed,) = find_compacted_requests([trace])
+        rounds = int(changed.sum())
         assert rounds >= 10 or name in NEVER_COMPACTS, (name, rounds)
         is_valid = True
-        for sent, tokens in zip(requests, trace.tokens, strict=True):
+        changed[-1] = True  # between two compactions a request only grows
+        for number in changed.nonzero()[0].tolist():
+            sent, tokens = requests[number], trace.tokens[number]
             shown = "\n".join(sent.texts)
             said = [each for each in canaries if each.position < sent.position]
             assert all(each.value in shown for each in said), (name, sent.position)
