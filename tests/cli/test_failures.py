@@ -20,7 +20,7 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "folder without recordings": (["eval", "empty"], "found no recording (files read: 1)"),
     "unknown file": (["eval", "empty/notes.txt"], "the file looks like plain text"),
     "broken file": (["eval", "broken.jsonl", "-l", "4k"], "broken.jsonl:3: not JSON"),
-    "strategy": (["eval", "logs", "-s", "panick"], "did you mean panic?"),
+    "strategy": (["eval", "logs", "-s", "panick"], "did you mean panic"),
     "parameter": (["eval", "logs", "-s", "panic(foo=1)"], "foo"),
     "strategy syntax": (["eval", "logs", "-s", "panic("], "cannot parse the strategy"),
     "strategy that raises": (["eval", "logs", "-s", "os.getcwd"], "getcwd failed at message"),
@@ -41,7 +41,7 @@ BAD: dict[str, tuple[Sequence[str], str]] = {
     "metric": (["eval", "logs", "--metric", "recal"], "did you mean recall?"),
     "format": (["eval", "logs", "--format", "nativ"], "did you mean native"),
     "policy": (["eval", "logs", "--on-error", "ignore"], "raise or skip"),
-    "key": (["eval", "key.toml"], "key.toml: unknown key 'limit'; did you mean limits?"),
+    "key": (["eval", "key.toml"], "key.toml: unknown key 'limit'; did you mean limits"),
     "type": (["eval", "type.toml"], "type.toml: reserve: expected int, got str"),
     "strategy in a file": (
         ["eval", "strategy.toml"],
