@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from page_script import print_or_write
+from page_script import print_or_write, with_bounds
 
 import ctxlab
 from ctxlab._utils.humanize import pluralize
@@ -123,9 +123,9 @@ def cost_table(by_ttl: dict[CacheTtl, Results]) -> str:
         cells += [f"{row['overflow_rate']:.0%}", _with_bounds(row, "recall_far_held", ".2f")]
         for ttl, board in boards.items():
             full, (low, high) = board.loc["full()", "cost_usd"], bounds[ttl][name]
-            closed = f"{board.loc[name, 'closed_usd'] / full:.2f}"
+            closed = board.loc[name, "closed_usd"] / full
             cells.append(f"{board.loc[name, 'cost_usd'] / full:.2f}")
-            cells.append(closed + (f" ({low:.2f}–{high:.2f})" if low < high else ""))
+            cells.append(with_bounds(closed, low, high, ".2f"))
         cells.append(f"{row['closed_usd_named'] / first.loc['full()', 'cost_usd']:.2f}")
         cells.append(_with_bounds(row * 100, "refetch_rate", ".1f"))
         cells.append(_with_bounds(row * 100, "irrecoverable_rate", ".1f"))
@@ -136,8 +136,7 @@ def cost_table(by_ttl: dict[CacheTtl, Results]) -> str:
 
 
 def _with_bounds(row: pd.Series[float], name: str, form: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{row[name]:{form}}" + (f" ({low:{form}}–{high:{form}})" if low < high else "")
+    return with_bounds(*(row[f"{name}{end}"] for end in ("", "_low", "_high")), form)
 
 
 def _relative_bounds(results: Results) -> dict[str, tuple[float, float]]:

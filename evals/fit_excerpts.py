@@ -144,6 +144,22 @@ def choose_recordings(
     return [recording for _, recording in ranked[:number]]
 
 
+def choose_by_limit(
+    families: Mapping[str, Sequence[Recording]],
+    limits: Iterable[int],
+    model: str,
+    number: int,
+    suits: Callable[[PreparedRecording, int], bool] = has_room,
+) -> dict[int, list[Recording]]:
+    """Return the recordings that suit each limit, at most a number of each family."""
+    counter, found = TokenCounter(model), {limit: list[Recording]() for limit in limits}
+    for family in families.values():
+        prepared = [PreparedRecording(each, counter) for each in family]
+        for limit, chosen in found.items():
+            chosen += choose_recordings(prepared, limit, number, suits)
+    return found
+
+
 def collect_cases(
     prepared: PreparedRecording, limit: int, rng: np.random.Generator
 ) -> Iterator[Cases]:

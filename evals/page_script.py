@@ -1,10 +1,15 @@
-"""Run a script that makes a page of ``docs/`` from recordings."""
+"""Helpers of the scripts that make pages of ``docs/`` from recordings."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+
+def with_bounds(value: float, low: float, high: float, form: str) -> str:
+    """Return a value with its interval in parentheses, if there is one."""
+    return f"{value:{form}}" + (f" ({low:{form}}–{high:{form}})" if low < high else "")
 
 
 def print_or_write(make: Callable[[Sequence[str]], str], page: Path, usage: str | None) -> None:

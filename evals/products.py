@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from fit_excerpts import choose_recordings, load_families
-from page_script import print_or_write
+from fit_excerpts import choose_by_limit, load_families
+from page_script import print_or_write, with_bounds
 
 import ctxlab
 from ctxlab._utils.humanize import pluralize
@@ -127,15 +128,9 @@ LOGS = (
 272,000"""
 
 
-def choose_by_family(paths: Sequence[str]) -> dict[int, list[Recording]]:
-    """Load the recordings that are longer than each window, at most a few of each family."""
-    counter = TokenCounter(MODEL)
-    chosen: dict[int, list[Recording]] = {window: [] for window in WINDOWS}
-    for family in load_families(paths).values():
-        prepared = [PreparedRecording(each, counter) for each in family]
-        for window in WINDOWS:
-            chosen[window] += choose_recordings(prepared, window, PER_FAMILY, exceeds_window)
-    return chosen
+def choose_by_window(families: Mapping[str, Sequence[Recording]]) -> dict[int, list[Recording]]:
+    """Return the recordings that are longer than each window, at most a few of each family."""
+    return choose_by_limit(families, WINDOWS, MODEL, PER_FAMILY, exceeds_window)
 
 
 def table_rows(frame: pd.DataFrame) -> str:
@@ -162,9 +157,7 @@ def table_rows(frame: pd.DataFrame) -> str:
 
 def _with_bounds(row: Any, column: str) -> str:
     value, low, high = (row[f"{column}{end}"] for end in ("", "_low", "_high"))
-    if np.isnan(value):
-        return ""
-    return f"{value:.2f}" + (f" ({low:.2f}–{high:.2f})" if low < high else "")
+    return "" if np.isnan(value) else with_bounds(value, low, high, ".2f")
 
 
 def conclude(frame: pd.DataFrame) -> Iterator[str]:
@@ -364,7 +357,8 @@ def write_page(paths: Sequence[str]) -> str:
     frames: dict[int, pd.DataFrame] = {}
     results: dict[tuple[float, str], Results] = {}
     sections: list[str] = []
-    for window, recordings in choose_by_family(paths).items():
+    families = load_families(paths)
+    for window, recordings in choose_by_window(families).items():
         table = compare_products(recordings, window, model=MODEL, folder=RUN)
         frames[window] = table.frame
         results |= table.results
@@ -372,7 +366,7 @@ def write_page(paths: Sequence[str]) -> str:
         print(f"{window:,}: done", file=sys.stderr)
     ProductTable(pd.concat(frames.values(), ignore_index=True), results).save(RUN)
     plot(frames, PAGE.with_suffix(".png"))
-    every = [each for family in load_families(paths).values() for each in family]
+    every = list(chain.from_iterable(families.values()))
     found = {logs: find_agreement(every, logs) for logs in LOGS if any(map(logs.has, every))}
     said = "\n".join(f"{i}. {each}" for i, each in enumerate(conclude(frames[MAIN]), 1))
     parts = [

@@ -17,17 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from fit_excerpts import choose_recordings, load_families
-from page_script import print_or_write
+from fit_excerpts import choose_by_limit, load_families
+from page_script import print_or_write, with_bounds
 
 import ctxlab
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, ratio_interval
-from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.results import Results
 from ctxlab.messages.types import Recording
-from ctxlab.tokens.counter import TokenCounter
 
 _Array = npt.NDArray[np.float64]
 
@@ -154,16 +152,6 @@ def decompose(values: _Array) -> Shares:
     )
 
 
-def load_recordings(paths: Sequence[str]) -> dict[int, list[Recording]]:
-    """Load by limit the recordings that are longer than it and have room beside their head."""
-    counter, found = TokenCounter(MODEL), {limit: list[Recording]() for limit in LIMITS}
-    for family in load_families(paths).values():
-        prepared = [PreparedRecording(each, counter) for each in family]
-        for limit in LIMITS:
-            found[limit] += choose_recordings(prepared, limit, PER_FAMILY)
-    return found
-
-
 def replay(recordings: Sequence[Recording], limit: int) -> Results:
     """Replay recordings with the full history, and with each selection under each schedule."""
     cells = [
@@ -204,14 +192,10 @@ def grid_table(grid: Grid, head: str) -> str:
     parts = (grid.top.reshape(clusters, -1), grid.bottom.reshape(clusters, -1))
     bounds = [each.reshape(found.shape) for each in ratio_interval(*parts)]
     rows = [
-        [f"`{name}`", *(_with_bounds(*cell, ".2f") for cell in zip(*row, strict=True))]
+        [f"`{name}`", *(with_bounds(*cell, ".2f") for cell in zip(*row, strict=True))]
         for name, row in zip(SELECTIONS, zip(found, *bounds, strict=True), strict=True)
     ]
     return markdown_table([head, *SCHEDULES], rows)
-
-
-def _with_bounds(value: float, low: float, high: float, form: str) -> str:
-    return f"{value:{form}}" + (f" ({low:{form}}–{high:{form}})" if low < high else "")
 
 
 def shares_table(grids: Mapping[str, Grid]) -> tuple[str, list[str]]:
@@ -264,7 +248,7 @@ def _show_share(shares: Shares, draws: Shares, part: str) -> str:
 
 def _show_range(shares: Shares, draws: Shares, part: str, is_ratio: bool) -> str:
     found = float(getattr(shares, part)), *_bounds(getattr(draws, part))
-    return _with_bounds(*(np.exp(found).tolist() if is_ratio else found), ".2f")
+    return with_bounds(*(np.exp(found).tolist() if is_ratio else found), ".2f")
 
 
 def _decide(draws: Shares) -> str:
@@ -310,7 +294,9 @@ def write_page(paths: Sequence[str]) -> str:
     """Return the page as Markdown."""
     verdicts: list[str] = []
     sections: list[str] = []
-    for limit, recordings in load_recordings(paths).items():
+    for limit, recordings in choose_by_limit(
+        load_families(paths), LIMITS, MODEL, PER_FAMILY
+    ).items():
         results = replay(recordings, limit)
         requests = int(results.leaderboard()["requests"].max())
         sections += [

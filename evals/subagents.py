@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from page_script import print_or_write
+from page_script import print_or_write, with_bounds
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
@@ -298,8 +298,7 @@ def _ratio(
     if not b.sum():
         return "–"
     (low,), (high,) = ratio_interval(a[:, None], b[:, None])
-    shown = f"{a.sum() / b.sum():{form}}"
-    return shown + (f" ({low:{form}}–{high:{form}})" if low < high else "")
+    return with_bounds(a.sum() / b.sum(), low, high, form)
 
 
 class Block(NamedTuple):

@@ -90,7 +90,7 @@ def test_the_page_has_the_figures_of_these_recordings(script: ModuleType) -> Non
     if not CORPUS.is_dir():
         pytest.skip("the corpus is not there; set CTXLAB_CORPUS to its folder")
     names = ("claude_code", "codex", "sliding_window() | panic()")
-    chosen = script.choose_by_family([str(CORPUS)])[script.MAIN]
+    chosen = script.choose_by_window(script.load_families([str(CORPUS)]))[script.MAIN]
     frame = compare_products(chosen, script.MAIN, names, script.MODEL).frame
     _, _, section = script.PAGE.read_text(encoding="utf-8").partition(
         f"## A window of {script.MAIN:,}"

@@ -154,6 +154,27 @@ def _lines(text: str) -> str:
     return escape(text).replace("\n", "<br>")
 
 
+def board_rows(board: pd.DataFrame) -> list[tuple[int | str, bool]]:
+    """Return the rows of a table that is grouped by limit, with the controls last in each group.
+
+    Parameters
+    ----------
+    board : pandas.DataFrame
+        Table with the columns ``strategy`` and ``limit``.
+
+    Returns
+    -------
+    list of tuple of (int or str, bool)
+        Rows for ``table_html``. Controls are drawn in a quieter tone.
+    """
+    rows: list[tuple[int | str, bool]] = []
+    for limit, (others, controls) in places_by_limit(board).items():
+        rows.append((f"within {describe_limit(limit)}", False))
+        rows += [(i, False) for i in others]
+        rows += [(i, True) for i in controls]
+    return rows
+
+
 def board_html(board: pd.DataFrame, scores: Sequence[Score], notes: Sequence[str]) -> str:
     """Return the leaderboard as HTML, with the columns of the command line and a fold for the others.
 
@@ -172,11 +193,7 @@ def board_html(board: pd.DataFrame, scores: Sequence[Score], notes: Sequence[str
         HTML.
     """
     names = Column("strategy", [short_strategy(name) for name in board["strategy"]], left=True)
-    rows: list[tuple[int | str, bool]] = []
-    for limit, (others, controls) in places_by_limit(board).items():
-        rows.append((f"within {describe_limit(limit)}", False))
-        rows += [(i, False) for i in others]
-        rows += [(i, True) for i in controls]
+    rows = board_rows(board)
     main = score_columns(scores, board)
     shown = table_html([names, *main], rows)
     sections = [

@@ -29,26 +29,23 @@ from ctxlab.evaluation.canaries import DEFAULT_DEPTHS, CanaryPlanter, make_plant
 from ctxlab.evaluation.columns import (
     Column,
     Figure,
-    describe_limit,
     frame_columns,
     legend_of,
-    places_by_limit,
     short_strategy,
 )
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
-from ctxlab.evaluation.grid import StrategyLike
-from ctxlab.evaluation.html import paragraph, table_html, wrap_html
+from ctxlab.evaluation.grid import StrategyLike, resolve_strategy
+from ctxlab.evaluation.html import board_rows, paragraph, table_html, wrap_html
 from ctxlab.evaluation.metrics import Metric
 from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
+from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.messages.types import Recording, check_recordings
-from ctxlab.strategies import Strategy, as_strategy, parse_strategy
-from ctxlab.strategies.base import walk_strategies
+from ctxlab.strategies import Strategy
 from ctxlab.strategies.baselines import BASELINES, NamedStrategy
-from ctxlab.strategies.registry import is_control
 from ctxlab.tokens.cache_timeline import AS_RECORDED
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
@@ -152,6 +149,11 @@ class ProductTable:
     results: dict[tuple[float, str], Results]
     """evaluations by limit and by ``recordings`` or ``constraints``: all measurements of the table"""
 
+    @property
+    def ranked(self) -> pd.DataFrame:
+        """Rows of ``frame`` by limit and cost, as they are shown."""
+        return self.frame.sort_values(["limit", "cost_5m"], kind="stable", ignore_index=True)
+
     def save(self, folder: str | Path) -> Path:
         """Save the table as ``products.parquet`` and ``products.csv``, beside its evaluations.
 
@@ -174,15 +176,11 @@ class ProductTable:
         return folder
 
     def _repr_html_(self) -> str:
-        rows = self.frame.sort_values(["limit", "cost_5m"], kind="stable", ignore_index=True)
+        rows = self.ranked
         names = Column("strategy", [short_strategy(each) for each in rows["strategy"]], left=True)
         columns = frame_columns(rows, FIGURES)
-        drawn: list[tuple[int | str, bool]] = []
-        for limit, (others, controls) in places_by_limit(rows).items():
-            drawn += [(f"within {describe_limit(limit)}", False), *((i, False) for i in others)]
-            drawn += [(i, True) for i in controls]
-        table, legend = table_html([names, *columns], drawn), legend_of(columns)
-        return wrap_html(table, paragraph(legend, is_note=True))
+        table = table_html([names, *columns], board_rows(rows))
+        return wrap_html(table, paragraph(legend_of(columns), is_note=True))
 
 
 def newest_baselines() -> tuple[str, ...]:
@@ -275,7 +273,7 @@ def compare_products(
     check_recordings(recordings)
     every = recordings if isinstance(recordings, Sequence) else list(recordings)
     names = [*newest_baselines(), *REFERENCES] if strategies is None else list(strategies)
-    chosen = list(dict.fromkeys(map(_parse, ["full", *names])))
+    chosen = list(dict.fromkeys(map(resolve_strategy, ["full", *names])))
     settings: dict[str, Any] = {
         "model": model, "fixed_in_limit": True, "workers": workers, "progress": progress,
         "profile": profile,
@@ -300,12 +298,8 @@ def compare_products(
                 data, chosen, limit,
                 cache_ttl="5m", metrics=metrics, folder=place, **settings, **more,
             )  # fmt: skip
-        frames.append(_tabulate(limit, {name: results[limit, name] for name in runs}))
+        frames.append(_tabulate(limit, chosen, {name: results[limit, name] for name in runs}))
     return ProductTable(pd.concat(frames, ignore_index=True), results)
-
-
-def _parse(strategy: StrategyLike) -> Strategy:
-    return parse_strategy(strategy) if isinstance(strategy, str) else as_strategy(strategy)
 
 
 def _folder_of(folder: Path, limit: float, name: str) -> Path:
@@ -366,7 +360,9 @@ def _plant(planter: CanaryPlanter, recordings: Iterable[Recording]) -> list[Reco
     return planted
 
 
-def _tabulate(limit: float, runs: dict[str, Results]) -> pd.DataFrame:
+def _tabulate(
+    limit: float, strategies: Sequence[Strategy], runs: dict[str, Results]
+) -> pd.DataFrame:
     """Return the rows of one limit."""
     main = runs["recordings"]
     board = main.leaderboard().set_index("strategy")
@@ -382,8 +378,8 @@ def _tabulate(limit: float, runs: dict[str, Results]) -> pd.DataFrame:
 
     values: dict[str, Any] = {
         "strategy": names,
-        "version": [_version_of(name) for name in names],
-        "kind": [_kind_of(name) for name in names],
+        "version": [_version_of(each) for each in strategies],
+        "kind": [_kind_of(each) for each in strategies],
         "limit": limit,
         "recordings": main.recording_count,
         "clusters": main.cluster_count,
@@ -440,14 +436,11 @@ def _count_compactions(results: Results, cells: Sequence[tuple[float, str]]) -> 
     return _Columns(100 * table.to_numpy(dtype=np.float64), requests)
 
 
-def _version_of(name: str) -> str:
-    strategy = parse_strategy(name)
+def _version_of(strategy: Strategy) -> str:
     return BASELINES[strategy.name].product_version if isinstance(strategy, NamedStrategy) else ""
 
 
-def _kind_of(name: str) -> str:
-    strategy = parse_strategy(name)
+def _kind_of(strategy: Strategy) -> str:
     if isinstance(strategy, NamedStrategy):
         return "product"
-    own = {type(each).__name__ for each in walk_strategies(strategy)} - {"full", "recorded"}
-    return "control" if any(map(is_control, own)) else "reference"
+    return "reference" if control_name(repr(strategy)) in ("", "full", "recorded") else "control"

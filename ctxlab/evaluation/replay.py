@@ -156,7 +156,7 @@ class Replay:
     def sent(self, request: int) -> SentRequest:
         """Return the messages of one request, with what each stands for.
 
-        The recording is replayed once more up to this request, because a replay keeps no messages.
+        The recording is replayed once more, because a replay keeps no messages.
 
         Parameters
         ----------
@@ -174,15 +174,14 @@ class Replay:
             If the recording has no such request.
         """
         number = self._number(request)
-        kept: list[tuple[Entry, ...]] = []
 
-        def observe(sent: Context) -> None:
-            if len(kept) <= number:
-                kept.append(tuple(sent.entries) if len(kept) == number else ())
+        def observe(sent: Context) -> tuple[Entry, ...]:
+            return tuple(sent.entries) if sent.request_index == number else ()
 
         seeded = self.trace.seeded_strategy or self.trace.strategy
-        replay_trace(self.prepared, seeded, self.trace.budget, {"sent": observe})
-        return self._make_sent(repr(self.trace.strategy), number, kept[number])
+        again = replay_trace(self.prepared, seeded, self.trace.budget, {"sent": observe})
+        entries = again.observations["sent"][number]
+        return self._make_sent(repr(self.trace.strategy), number, entries)
 
     def diff(self, request: int, other: Replay | None = None) -> pd.DataFrame:
         """Compare one request with that of the full history, or of another strategy.

@@ -1,4 +1,4 @@
-"""What one request of a replay contains, and how it differs from another request."""
+"""Describe the messages of one request of a replay, and compare them with another request."""
 
 from __future__ import annotations
 

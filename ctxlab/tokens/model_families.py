@@ -174,7 +174,7 @@ REASONING_RULES: tuple[tuple[str, Literal["keep", "current_turn", "clear"]], ...
     ("deepseek-(v[4-9]|flash)", "keep"),
     ("deepseek-v3-2", "current_turn"),
 )
-"""What a provider counts of the hidden reasoning that a client sends back. Rows with: pattern, and
+"""Rules that say how much of the hidden reasoning that a client sends back is counted: pattern, and
 
 - ``keep``: all of it.
 - ``current_turn``: that of the replies since the last message of the user, so of a loop of tool calls.

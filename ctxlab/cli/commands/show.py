@@ -53,7 +53,8 @@ def command(
     is covered if another one, such as a summary, stands for it, dropped if none does, and absent if it
     is not a recorded message.
     """
-    from ctxlab.cli.render.sent import diff_json, diff_text, sent_json, sent_text
+    from ctxlab.cli.render.format import frame_to_json
+    from ctxlab.cli.render.sent import diff_text, sent_text
     from ctxlab.evaluation.replay import replay
 
     spec = options.spec()
@@ -69,10 +70,10 @@ def command(
     try:
         if diff is None:
             sent = replayed.sent(request)
-            print_result(sent_json(sent) if options.json else sent_text(sent, text))
+            print_result(frame_to_json(sent.table) if options.json else sent_text(sent, text))
         else:
             changes = replayed.diff(request, None if diff == "full" else run(diff))
-            print_result(diff_json(changes) if options.json else diff_text(changes, text))
+            print_result(frame_to_json(changes) if options.json else diff_text(changes, text))
     except IndexError as error:
         raise SpecError(f"--request: {str(error)[0].lower()}{str(error)[1:]}") from None
 

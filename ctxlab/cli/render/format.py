@@ -96,7 +96,7 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
         JSON array as text.
     """
     given = {float(limit): limit for limit in limits}
-    rows = frame.astype(object).to_dict("records")
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     for row in rows:
         if "limit" in row:
             row["limit"] = given.get(row["limit"], row["limit"])

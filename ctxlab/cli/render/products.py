@@ -19,8 +19,6 @@ from ctxlab.evaluation.columns import (
 from ctxlab.evaluation.products import FIGURES
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ctxlab.evaluation.products import ProductTable
 
 
@@ -53,7 +51,7 @@ def products_text(table: ProductTable) -> str:
     str
         Text to print.
     """
-    frame = _sorted(table.frame)
+    frame = table.ranked
     results = next(iter(table.results.values()))
     shown = board_table(results, frame, frame_columns(frame, FIGURES))
     return shown.render(*_notes(table, shown.legend))
@@ -74,7 +72,7 @@ def products_markdown(table: ProductTable) -> str:
     """
     parts: list[str] = []
     legend = ""
-    for limit, frame in _sorted(table.frame).groupby("limit", sort=False):
+    for limit, frame in table.ranked.groupby("limit", sort=False):
         columns = frame_columns(frame.reset_index(drop=True), FIGURES)
         names = [f"`{short_strategy(name)}`" for name in frame["strategy"]]
         legend = legend_of(columns)
@@ -85,12 +83,6 @@ def products_markdown(table: ProductTable) -> str:
         parts += [f"**{to_sentence(describe_limit(float(str(limit))))}** {counts}."]
         parts += [markdown_table(heads, list(rows))]
     return "\n\n".join([*parts, *_notes(table, legend)])
-
-
-def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows by limit and cost."""
-    order = ["limit", "cost_5m"]
-    return frame.sort_values(order, kind="stable", ignore_index=True)
 
 
 def _notes(table: ProductTable, legend: str) -> Iterator[str]:

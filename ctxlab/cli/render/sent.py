@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.table import Table
 from ctxlab.cli.render.transcript import strip_control_characters
@@ -28,38 +28,6 @@ _STYLES = {
     "covered": "dim",
     "dropped": "dim",
 }
-
-
-def sent_json(sent: SentRequest) -> str:
-    """Convert the messages of a request to a JSON array with one object per message.
-
-    Parameters
-    ----------
-    sent : SentRequest
-        Request to convert.
-
-    Returns
-    -------
-    str
-        JSON array as text.
-    """
-    return _to_json(sent.table)
-
-
-def diff_json(changes: pd.DataFrame) -> str:
-    """Convert the differences of two requests to a JSON array with one object per message.
-
-    Parameters
-    ----------
-    changes : pandas.DataFrame
-        Result of ``SentRequest.diff``.
-
-    Returns
-    -------
-    str
-        JSON array as text.
-    """
-    return _to_json(changes)
 
 
 def sent_text(sent: SentRequest, with_texts: bool) -> str:
@@ -91,7 +59,7 @@ def sent_text(sent: SentRequest, with_texts: bool) -> str:
         Column("form", [row["form"] for row in rows], left=True),
         Column("stands for", [_span(row) for row in rows]),
         Column("tokens", [f"{row['tokens']:,}" for row in rows]),
-        Column("tool", [_line(row["tool"])[:24] for row in rows], drop=1, left=True),
+        Column("tool", [one_line(row["tool"])[:24] for row in rows], drop=1, left=True),
     ]
     return show.render_to_text(head, Text(), _table(columns, rows).text)
 
@@ -162,12 +130,8 @@ def show_beginning(text: str, room: int) -> str:
     >>> show_beginning("a long\ntext of a message", 12)
     'a long text…'
     """
-    line = _line(text[: 4 * room])
+    line = one_line(text[: 4 * room])
     return line if len(line) <= room else f"{line[: room - 1]}…"
-
-
-def _line(text: str) -> str:
-    return strip_control_characters(" ".join(text.split()))
 
 
 def _span(row: dict[Any, Any]) -> str:
@@ -188,8 +152,3 @@ def _with_texts(rows: list[dict[Any, Any]]) -> Iterator[Text]:
         for name in ("text", "other_text"):
             if row.get(name):
                 yield Text(strip_control_characters(row[name]), "dim" if name != "text" else "")
-
-
-def _to_json(frame: pd.DataFrame) -> str:
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return json.dumps(rows, indent=1, ensure_ascii=True)
