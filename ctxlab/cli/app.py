@@ -32,6 +32,7 @@ from ctxlab.cli.commands import (
     next_action,
     probe,
     products,
+    report,
     serve,
     sessions,
     show,
@@ -53,6 +54,7 @@ app.command("eval", short_help="Evaluate strategies on recordings.")(eval.comman
 app.command("compare", short_help="Test differences between strategies.")(compare.command)
 app.command("tune", short_help="Search for good strategy parameters.")(tune.command)
 app.command("products", short_help="Compare the defaults of products.")(products.command)
+app.command("report", short_help="Write a run as one HTML file.")(report.command)
 app.command("gate", short_help="Check that strategies meet budgets (CI).")(gate.command)
 app.command("canaries", short_help="Insert facts and measure which are kept.")(canaries.command)
 app.command("next-action", short_help="Predict recorded tool calls.")(next_action.command)

@@ -271,6 +271,27 @@ def places_by_limit(board: pd.DataFrame) -> dict[float, tuple[list[int], list[in
     return places
 
 
+def score_figures(scores: Iterable[Score], board: pd.DataFrame, section: str = "") -> list[Figure]:
+    """Return the print settings of a section's scores that have a heading and a value to show.
+
+    Parameters
+    ----------
+    scores : iterable of Score
+        Scores of the leaderboard.
+    board : pandas.DataFrame
+        Leaderboard.
+    section : str, default ""
+        Heading of the section; an empty string for the main table.
+
+    Returns
+    -------
+    list of Figure
+        Print settings in the order of the scores.
+    """
+    chosen = [each for each in scores if each.heading and each.section == section]
+    return [figure for figure in map(_figure, chosen) if figure.is_shown(board)]
+
+
 def score_columns(scores: Iterable[Score], board: pd.DataFrame, section: str = "") -> list[Column]:
     """Return the columns of a section's scores that have a heading and at least one value to show.
 
@@ -288,8 +309,7 @@ def score_columns(scores: Iterable[Score], board: pd.DataFrame, section: str = "
     list of Column
         Columns in the order of the scores.
     """
-    chosen = [each for each in scores if each.heading and each.section == section]
-    return frame_columns(board, map(_figure, chosen))
+    return [figure.column(board) for figure in score_figures(scores, board, section)]
 
 
 def spread_figures(scores: Iterable[Score], board: pd.DataFrame) -> list[Figure]:

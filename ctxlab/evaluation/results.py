@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCall
 from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.evaluation.tables import StoredTable, TableWriter, make_categorical
 from ctxlab.tokens.model_choice import explain_models
+
+if TYPE_CHECKING:
+    from ctxlab.messages.types import Recording
 
 MANIFEST_FILE = "manifest.json"
 """File name of the manifest in the folder of a saved run."""
@@ -703,6 +706,31 @@ class Results:
             (see ``ctxlab.evaluation.recommendation``).
         """
         return leaderboard_verdict(self.leaderboard(), self.headline_sums, min_recall)
+
+    def report(
+        self, path: str | Path, recordings: Iterable[Recording] = (), **options: Any
+    ) -> Path:
+        """Write a report as one HTML file that works offline.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write. An existing file is replaced.
+        recordings : iterable of Recording, optional
+            Recordings of the run. Those that are not given are read from their files.
+        **options : object
+            Further arguments of ``ctxlab.evaluation.report.make_report``, such as ``with_text=True``.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from ctxlab.evaluation.report import make_report
+
+        html = make_report(self, recordings, **options)
+        Path(path).write_text(html, encoding="utf-8")
+        return Path(path)
 
     def _repr_html_(self) -> str:
         from ctxlab.evaluation.html import board_html

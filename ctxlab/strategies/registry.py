@@ -212,6 +212,40 @@ def parse_to_ast(text: str) -> ast.expr:
         raise SpecError(f"cannot parse the strategy {text!r}; expected e.g. {example}") from None
 
 
+def is_builtin(text: str) -> bool:
+    """Return True if a strategy expression contains only strategies and baselines of ctxlab.
+
+    Nothing is imported, so the expression may come from a file that is not trusted.
+
+    Parameters
+    ----------
+    text : str
+        Strategy expression.
+
+    Returns
+    -------
+    bool
+        False if the expression names anything else, or cannot be parsed.
+
+    Examples
+    --------
+    >>> is_builtin("in_batches(tool_stubs(keep=3)) | panic"), is_builtin("mypackage.tricks.last_ten")
+    (True, False)
+    """
+    try:
+        waiting: list[ast.AST] = [parse_to_ast(text)]
+    except SpecError:
+        return False
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name | ast.Attribute):
+            if ast.unparse(node) not in {*STRATEGIES, *BASELINES}:
+                return False
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return True
+
+
 def _build_strategy(tree: ast.expr, text: str) -> Strategy:
     steps = [_build_step(node, text) for node in _split_pipeline(tree)]
     return steps[0] if len(steps) == 1 else Pipeline(tuple(steps))

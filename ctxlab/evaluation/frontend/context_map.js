@@ -1,0 +1,188 @@
+// Context map: the state of each message in each request, and the needs that a request did not hold.
+
+import { element, fromLog, svg } from "./dom.js";
+import { TIERS } from "./marks.js";
+
+const MAX_BUTTONS = 400;
+const MAX_RUNS = 60;
+
+// options: states (names by code), map (see ctxlab/evaluation/report/maps.py), recording ({messages}), request
+// (the first one to show; -1: the one that lost most), showMessage (called with a position and a text to mark).
+export function contextMap({ states, map, recording, request, showMessage }) {
+  const { requests, messages } = map;
+  const missed = map.needs.filter((need) => need.tier === "lost" || need.tier === "pointer");
+  let now = request >= 0 ? Math.min(request, requests - 1) : worst(map, missed);
+
+  const outline = element("div", { class: "row-outline" });
+  const canvas = element("canvas", { width: messages, height: requests, role: "img", "aria-label": describe(map, missed) });
+  const field = element("div", { class: "map-field", onclick: (event) => pickRow(event) }, canvas, outline);
+  for (const need of drawable(missed)) field.append(needButton(need));
+  const slider = element("input", {
+    type: "range", min: 0, max: requests - 1, value: now, "aria-label": "request", oninput: () => show(Number(slider.value)),
+    onkeydown: (event) => step(event),
+  });
+  slider.style.width = "100%";
+  const panel = element("div", { "aria-live": "polite" });
+  const sizes = sizeChart(map);
+
+  function needButton(need) {
+    const [symbol, meaning] = TIERS[need.tier];
+    const label = `${meaning} in request ${need.request}: ${need.what}`;
+    const button = element("button", {
+      type: "button", class: "need", title: label, "aria-label": label, tabindex: -1,
+      onclick: (event) => { event.stopPropagation(); show(need.request, need); },
+    }, symbol);
+    button.style.left = `${((need.last + 0.5) / messages) * 100}%`;
+    button.style.top = `${((need.request + 0.5) / requests) * 100}%`;
+    return button;
+  }
+
+  function pickRow(event) {
+    const box = canvas.getBoundingClientRect();
+    show(Math.min(requests - 1, Math.max(0, Math.floor(((event.clientY - box.top) / box.height) * requests))));
+  }
+
+  function step(event) {
+    const far = Math.max(1, Math.round(requests / 10));
+    const to = { PageUp: now - far, PageDown: now + far }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    show(Math.min(requests - 1, Math.max(0, to)));
+  }
+
+  function show(which, need) {
+    now = which;
+    slider.value = now;
+    outline.style.top = `${(now / requests) * 100}%`;
+    outline.style.height = `${100 / requests}%`;
+    sizes.mark(now);
+    panel.replaceChildren(...requestPanel(need));
+    if (need) showMessage(need.last, need);
+  }
+
+  function requestPanel(chosen) {
+    const here = map.needs.filter((need) => need.request === now);
+    const held = map.held[now];
+    const counts = Object.entries(TIERS).map(([tier, [symbol, meaning]]) =>
+      `${symbol} ${tier === "held" ? held : here.filter((need) => need.tier === tier).length} ${meaning}`);
+    return [
+      element("h3", {}, `Request ${now}`),
+      element("p", {}, `${count(map.tokens[now])} of ${count(map.limit)} tokens`,
+        map.usd && map.usd[now] !== null && `, $${map.usd[now].toPrecision(3)} input`,
+        map.compactions.includes(now) && ", after a compaction"),
+      element("p", {}, here.length + held ? `Needs of the reply: ${counts.join(", ")}.` : "The reply needs nothing from earlier messages."),
+      element("ul", { class: "needs" }, here.map((need) => element("li", { class: need === chosen && "selected" },
+        TIERS[need.tier][0], " ",
+        element("button", { type: "button", class: "link", onclick: () => show(now, need) }, fromLog(need.what)),
+        element("span", { class: "small" }, ` said in message ${need.last} (${recording.messages[need.last].label}), ${count(need.gap)} tokens before`)))),
+      element("details", { open: true }, element("summary", {}, "What was sent"),
+        element("ul", { class: "needs" }, runs().map((run) => element("li", {},
+          swatch(run.state), element("button", { type: "button", class: "link", onclick: () => showMessage(run.first, null) },
+            run.first === run.last ? `message ${run.first}` : `messages ${run.first}–${run.last}`),
+          ` ${run.state}`, element("span", { class: "small" }, `, ${count(run.tokens)} tokens in the recording`))))),
+    ];
+  }
+
+  // Neighbouring messages in the same state, from the newest to the oldest.
+  function runs() {
+    const found = [];
+    for (let i = 0; i < messages; i++) {
+      const state = states[stateAt(map.states[i], now)];
+      const last = found[found.length - 1];
+      if (state === "absent") break;
+      if (last && last.state === state) [last.last, last.tokens] = [i, last.tokens + recording.messages[i].tokens];
+      else found.push({ state, first: i, last: i, tokens: recording.messages[i].tokens });
+    }
+    return found.reverse().slice(0, MAX_RUNS);
+  }
+
+  const used = states.filter((state, code) => state !== "absent" && map.states.some((each) => each.some((part) => part[0] === code)));
+  const legend = element("ul", { class: "legend" },
+    used.map((state) => element("li", {}, swatch(state), state)),
+    missed.length > 0 && ["pointer", "lost"].map((tier) => element("li", {}, `${TIERS[tier][0]} need that the request `, tier === "lost" ? "lost" : "can fetch again")));
+  const made = element("div", { class: "map" },
+    element("div", {}, element("p", { class: "small" }, "Each row is a request, each column a message of the recording. ← → and Page keys on the slider move."),
+      field, slider, sizes.chart, legend),
+    panel);
+  // Colours are known when the element is on the page.
+  requestAnimationFrame(() => paint(canvas, map, states, legend));
+  show(now);
+  return made;
+}
+
+export function swatch(state) {
+  const made = element("span", { class: "swatch", "data-state": state });
+  made.style.background = `var(--${state})`;
+  return made;
+}
+
+function stateAt(parts, request) {
+  let end = 0;
+  for (const [code, length] of parts) {
+    end += length;
+    if (request < end) return code;
+  }
+  return 0;
+}
+
+function paint(canvas, map, states, legend) {
+  if (!canvas.isConnected) return; // another map has taken its place
+  const probe = element("span");
+  legend.append(probe);
+  const colors = states.map((state) => {
+    probe.style.color = `var(--${state})`;
+    return getComputedStyle(probe).color.match(/[\d.]+/g).map(Number);
+  });
+  probe.remove();
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(map.messages, map.requests);
+  map.states.forEach((parts, column) => {
+    let row = 0;
+    for (const [code, length] of parts) {
+      for (const end = row + length; row < end; row++) {
+        image.data.set([...colors[code].slice(0, 3), 255], (row * map.messages + column) * 4);
+      }
+    }
+  });
+  pen.putImageData(image, 0, 0);
+}
+
+function sizeChart(map) {
+  const highest = Math.max(map.limit, ...map.tokens);
+  const last = Math.max(1, map.requests - 1);
+  const x = (request) => (request / last) * 100;
+  const y = (tokens) => 60 - (tokens / highest) * 56;
+  const now = svg("line", { class: "now", y1: 0, y2: 60 });
+  const chart = svg("svg", { class: "sizes", viewBox: "0 0 100 60", preserveAspectRatio: "none", role: "img", "aria-label": `Size of the requests, at most ${count(Math.max(...map.tokens))} tokens; limit ${count(map.limit)} tokens` },
+    map.compactions.length <= map.requests / 5 && map.compactions.map((request) => svg("line", { class: "compaction", x1: x(request), x2: x(request), y1: 54, y2: 60 })),
+    svg("line", { x1: 0, x2: 100, y1: y(map.limit), y2: y(map.limit) }),
+    svg("path", { d: map.tokens.map((tokens, i) => `${i ? "L" : "M"}${x(i)},${y(tokens)}`).join("") }), now);
+  const mark = (request) => { now.setAttribute("x1", x(request)); now.setAttribute("x2", x(request)); };
+  const caption = element("figcaption", {}, "Size of the requests; dashed: the limit.");
+  return { chart: element("figure", {}, chart, caption), mark };
+}
+
+function worst(map, missed) {
+  const lost = new Map();
+  for (const need of missed) if (need.tier === "lost") lost.set(need.request, (lost.get(need.request) ?? 0) + 1);
+  return [...lost].reduce((best, each) => (each[1] > best[1] ? each : best), [map.requests - 1, 0])[0];
+}
+
+// Needs with the same request and message share a mark; of very many, those that were lost are drawn first.
+function drawable(missed) {
+  const places = new Map();
+  for (const need of missed) {
+    const place = `${need.request},${need.last}`;
+    if (!places.has(place) || need.tier === "lost") places.set(place, need);
+  }
+  return [...places.values()].sort((a, b) => (a.tier > b.tier) - (a.tier < b.tier)).slice(0, MAX_BUTTONS);
+}
+
+function describe(map, missed) {
+  const lost = missed.filter((need) => need.tier === "lost").length;
+  return `Map of ${map.requests} requests and ${map.messages} messages; ${lost} needs were lost`;
+}
+
+function count(number) {
+  return Math.round(number).toLocaleString("en-US");
+}
