@@ -19,6 +19,7 @@ NEWER = (f"3.{minor}" for minor in range(int(SUPPORTED[-1].partition(".")[2]) + 
 PYTHONS = [*SUPPORTED, *(version for version in NEWER if shutil.which(f"python{version}"))]
 # Coding agents, which pin all of their many dependencies. The parts that ctxlab runs need few of them.
 AGENTS = ["aider-chat==0.86.2", "hermes-agent==0.19.0", "letta==0.16.8", "mini-swe-agent==2.4.6"]
+AGENTS += ["openhands-ai==1.6.0"]  # the last version with the condensers of V0
 AGENTS += ["json5", "mslex", "oslex"]  # for aider
 AGENTS += ["asyncpg", "demjson3", "pathvalidate", "pyhumps", "pytz"]  # for letta
 AGENTS += ["opentelemetry-instrumentation-requests", "opentelemetry-util-http"]  # for letta

@@ -2,7 +2,7 @@
 
 An event is a message, a tool call, or a tool result. A message with three tool calls is three
 events. All three strategies count events. The summarising strategy of the SDK also summarises
-events when the window is full.
+events when the window is full. In V0, each call of a message is followed by its result.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ctxlab.strategies.base import BaseStrategy, tool_result_positions
 from ctxlab.strategies.baselines.base import Baseline
 from ctxlab.strategies.baselines.common.summaries import make_wrapped_summary
 from ctxlab.strategies.baselines.settings import Setting, arguments
+from ctxlab.strategies.helpers.message_blocks import system_prompt_end
 
 _MASKED_TEXT = "<MASKED>"
 _MAX_TRIES = 5
@@ -218,11 +219,11 @@ class openhands_masking(BaseStrategy):
 class openhands_amortized(BaseStrategy):
     """Drops the events between the first and the newest ones when there are too many events.
 
-    The number of events is reduced to half of ``max_size``. The task is kept, because V0 restores
-    it. If some results of an assistant message would be dropped, the message and all its results
-    are dropped.
+    The number of events is reduced to half of ``max_size``. The system prompt is an event, but V0
+    restores it if it is dropped. If a result of an assistant message is dropped, the message and all
+    its results are dropped.
 
-    Source: OpenHands V0, ``AmortizedForgettingCondenser``.
+    Source: OpenHands V0, ``AmortizedForgettingCondenser``, as formatted by ``ConversationMemory``.
 
     Examples
     --------
@@ -258,29 +259,41 @@ class openhands_amortized(BaseStrategy):
             return context
         entries, target = context.entries, self.max_size // 2
         seen.handled = seen.events - target
-        events = [*accumulate(_count_events(entry.message) for entry in entries)]
-        start = bisect_right(events, self.keep_first)
-        while not context.is_safe_cut(start):
-            start -= 1
-        start = max(start, context.first_droppable)
+        if seen.head is None:
+            seen.head = self._find_head_end(context)
         stop, newest = len(entries), target - self.keep_first
-        while stop and (newest := newest - _count_events(entries[stop - 1].message)) >= 0:
+        while stop and newest > 0:
+            newest -= _count_events(entries[stop - 1].message)
             stop -= 1
+        if newest < -1:  # V0 sends a message with several calls even if the first one was dropped
+            stop += 1
         stop = context.next_safe_cut(stop)
-        if start < stop:
-            context.drop(start, stop)
+        if seen.head < stop:
+            context.drop(seen.head, stop)
         return context
+
+    def _find_head_end(self, context: Context) -> int:
+        """Return the index after the system prompt and the first steps that are kept whole."""
+        events = [*accumulate(_count_events(entry.message) for entry in context.entries)]
+        end = bisect_right(events, self.keep_first)
+        while not context.is_safe_cut(end):
+            end -= 1
+        return max(end, system_prompt_end(context.entries))
 
 
 @dataclass
 class _EventNumbers:
-    """Number of events so far, and the number of events before each tool result."""
+    """Number of events of V0 so far, and the number of events before each tool result."""
 
     scanned: int = 0
     events: int = 0
     results: list[int] = field(default_factory=list)
     handled: int = 0
     "number of tool results that were masked, or number of events that were dropped"
+    head: int | None = None
+    "index after the first entries that are never dropped; None before the first drop"
+    waiting: int = 0
+    "number of calls of the newest message that have no result yet"
 
     def update(self, context: Context) -> None:
         """Count the events of the messages that were appended since the last call."""
@@ -290,12 +303,16 @@ class _EventNumbers:
         for position in positions[self.scanned :]:
             message = context.history[position]
             if message.role == "tool":
-                self.results.append(self.events)
+                # The calls that have no result yet come after this result.
+                self.waiting = max(0, self.waiting - 1)
+                self.results.append(self.events - self.waiting)
+            else:
+                self.waiting = len(message.tool_calls)
             self.events += _count_events(message)
         self.scanned = len(positions)
 
 
-_V0_URL = "https://github.com/All-Hands-AI/OpenHands/blob/0.59.0/openhands/memory/condenser/impl/"
+_V0_URL = "https://github.com/All-Hands-AI/OpenHands/blob/1.6.0/openhands/memory/condenser/impl/"
 
 MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
@@ -337,12 +354,13 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openhands.masking",
         openhands_masking(),
-        "OpenHands 0.59.0",
+        "openhands-ai 1.6.0",
         _V0_URL + "observation_masking_condenser.py",
         "Tool results older than the newest 100 events are replaced by user messages with the text "
-        "<MASKED>. Their calls are not sent, because OpenHands 0.59 sends a call only with "
-        "its result. openhands-ai has this condenser up to 1.6.0. The package is not compared, because "
-        "it shares its folder with openhands-sdk and imports many other packages.",
+        "<MASKED>. Their calls are not sent, because V0 sends a call only with its result. V0 also "
+        "drops recorded calls without a result, puts two newlines between consecutive user messages, "
+        "and sends the first user message second if another one is there; ctxlab does none of this.",
+        ("", "attention_window=20", "attention_window=3", "attention_window=1"),
         settings=(
             Setting(
                 "attention_window",
@@ -356,11 +374,17 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
     Baseline(
         "openhands.amortized",
         openhands_amortized(),
-        "OpenHands 0.59.0",
+        "openhands-ai 1.6.0",
         _V0_URL + "amortized_forgetting_condenser.py",
         "When there are more than 100 events, all except the first and the newest 49 are dropped. "
-        "The task is kept. In openhands-ai 1.6.0, the last version with this condenser, it is dropped "
-        "like other events. The package is not compared: see `openhands.masking`.",
+        "The first event is the system prompt, so the task is dropped too; openhands-ai 0.62 restored "
+        "it. `openhands.masking` says what else V0 changes.",
+        (
+            "",
+            "max_size=20",
+            "max_size=20, keep_first=5",
+            "max_size=8, keep_first=0",
+        ),
         settings=tuple(
             Setting(
                 each, "toml", "config.toml", f"condenser.{each}", note='with type = "amortized"'

@@ -277,8 +277,13 @@ class Peer(BaseStrategy):
 
     def _make_adapter(self, context: Context) -> PeerAdapter:
         family, _, method = self.name.partition(".")
+        history = context.history
+        budget = context.budget
+        parts = budget.overhead, budget.reserve
+        settings = PeerSettings(history.counter, context.available, history.client, *parts)
         try:
             make = import_module(f"{__package__}.{family}").FACTORIES[method]
+            adapter: PeerAdapter = make(settings, **dict(self.options))
         except ImportError as error:
             if (error.name or "").startswith("ctxlab"):
                 raise
@@ -286,12 +291,6 @@ class Peer(BaseStrategy):
                 f"peer:{self.name} needs a package that is not installed ({error.name}); "
                 "run pip install '.[peers]' in a clone of ctxlab, or nox -s peers"
             ) from None
-        history = context.history
-        budget = context.budget
-        parts = budget.overhead, budget.reserve
-        settings = PeerSettings(history.counter, context.available, history.client, *parts)
-        try:
-            adapter: PeerAdapter = make(settings, **dict(self.options))
         except (TypeError, ValueError) as error:
             if isinstance(error, TypeError) and "argument" not in str(error):
                 raise

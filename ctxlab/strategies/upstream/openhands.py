@@ -1,4 +1,4 @@
-"""Adapter for the summarizing condenser of the OpenHands SDK.
+"""Adapter for the summarizing condenser of the OpenHands SDK, and access to those of V0.
 
 The condenser runs on a view, the list of events that a live agent would send to its model.
 """
@@ -158,4 +158,20 @@ def _join_text(message: HandsMessage) -> str:
     return "\n".join(part.text for part in message.content if isinstance(part, TextContent))
 
 
-FACTORIES = {"default": _CondenserAdapter}
+def _make_masking(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    from ctxlab.strategies.upstream.openhands_v0 import make_masking  # a package of its own
+
+    return make_masking(settings, **options)
+
+
+def _make_amortized(settings: PeerSettings, **options: Any) -> PeerAdapter:
+    from ctxlab.strategies.upstream.openhands_v0 import make_amortized
+
+    return make_amortized(settings, **options)
+
+
+FACTORIES = {
+    "default": _CondenserAdapter,
+    "masking": _make_masking,
+    "amortized": _make_amortized,
+}

@@ -9,6 +9,7 @@ from replaying import run
 
 from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.validation import find_violations
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.baselines.openhands import openhands_summarizing
 from ctxlab.tokens.counter import TokenCounter
@@ -109,22 +110,36 @@ def test_a_message_whose_results_are_partly_masked_is_not_sent(counter: TokenCou
     assert [m.content for m in sent[2:]] == ["<MASKED>"] * 2
 
 
-def test_forgetting_keeps_the_task_and_the_newest_events(counter: TokenCounter) -> None:
+def test_results_of_one_message_are_masked_one_after_another(counter: TokenCounter) -> None:
+    # 6 events: system prompt, task, and two calls, each followed by its result.
+    sent = last(work(1, calls=2), "openhands.masking(attention_window=2)", counter)
+    assert [m.content for m in sent[2:]] == ["<MASKED>"]
+
+
+def test_forgetting_keeps_the_first_and_the_newest_events(counter: TokenCounter) -> None:
     talk = work(6)
     sent = last(talk, "openhands.amortized(max_size=12)", counter)  # 14 events: down to 6
-    assert sent == [*talk[:2], *talk[-4:]]
+    assert sent == [talk[0], *talk[-4:]]  # of 5 newest events, the first is a result without a call
 
 
-def test_forgetting_takes_a_step_whole(counter: TokenCounter) -> None:
-    talk = work(6, calls=2)
-    sent = last(talk, "openhands.amortized(max_size=16, keep_first=0)", counter)
-    assert sent[:2] == talk[:2]
-    assert sent[2].role == "assistant"
+def test_forgetting_never_takes_the_system_prompt(counter: TokenCounter) -> None:
+    talk = work(6)
+    sent = last(talk, "openhands.amortized(max_size=12, keep_first=0)", counter)
+    assert sent == [talk[0], *talk[-6:]]
+
+
+def test_a_message_stays_if_only_the_first_of_its_calls_is_forgotten(counter: TokenCounter) -> None:
+    talk = work(4, calls=2)  # 18 events, of which the newest 7 and the first one stay
+    sent = last(talk, "openhands.amortized(max_size=16)", counter)
+    assert sent == [talk[0], *talk[-6:]]
 
 
 @given(messages=conversations(), limit=limits())
 def test_forgetting_never_parts_a_call_from_its_result(
     messages: tuple[Message, ...], limit: int, counter: TokenCounter
 ) -> None:
-    trace, _ = run(prepare_messages(messages, counter), "openhands.amortized(max_size=7)", limit)
-    assert not any(trace.violation_counts)
+    prepared = prepare_messages(messages, counter)
+    _, sent = run(prepared, "openhands.amortized(max_size=7)", limit)
+    found = {fault.rule for request in sent for fault in find_violations(request.messages)}
+    # The task is dropped like other events, and so is the newest step if it has too many.
+    assert found <= {"starts_with_user", "empty_request"}
