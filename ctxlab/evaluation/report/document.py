@@ -195,7 +195,7 @@ class _Board:
     def rows(self) -> list[dict[str, Any]]:
         """Rows of the table, by number."""
         cells = [figure.column(self.frame).cells for figure in self.figures]
-        heads = [figure.head.replace("\n", " ") for figure in self.figures]
+        heads = [" ".join(figure.head.split()) for figure in self.figures]
         names = [figure.name for figure in self.figures]
         controls = [row for row in self.order if self.controls[row]][:_FIRST_CONTROLS]
         others = [row for row in self.order if not self.controls[row]]
