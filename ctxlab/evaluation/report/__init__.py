@@ -31,6 +31,7 @@ def make_report(
     with_text: bool = False,
     sample: int = DEFAULT_SAMPLE,
     min_recall: float = 0.95,
+    progress: bool | None = None,
 ) -> str:
     """Return the report of a run as the text of one HTML file.
 
@@ -49,6 +50,8 @@ def make_report(
         Number of recordings with context maps; 0 for none.
     min_recall : float, default 0.95
         Minimum of the headline recall of a recommended strategy; see ``Results.verdict``.
+    progress : bool, optional
+        Whether to show a progress bar. None shows it in a notebook and on a terminal.
 
     Returns
     -------
@@ -56,7 +59,12 @@ def make_report(
         HTML.
     """
     document = make_document(
-        results, recordings, with_text=with_text, sample=sample, min_recall=min_recall
+        results,
+        recordings,
+        with_text=with_text,
+        sample=sample,
+        min_recall=min_recall,
+        progress=progress,
     )
     return render_report(results, document, title or _default_title(results), min_recall)
 

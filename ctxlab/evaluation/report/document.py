@@ -59,6 +59,7 @@ def make_document(
     with_text: bool,
     sample: int,
     min_recall: float,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Return the document of a report.
 
@@ -74,6 +75,8 @@ def make_document(
         Number of recordings with context maps.
     min_recall : float
         Minimum of the headline recall of a recommended strategy.
+    progress : bool, optional
+        Whether to show a progress bar. None shows it in a notebook and on a terminal.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def make_document(
         for name in sampled
         for row in board.main_rows[:_MAPS_PER_RECORDING]
     ]
-    maps = make_context_maps(results.manifest, wanted, recordings, with_text)
+    maps = make_context_maps(results.manifest, wanted, recordings, with_text, progress)
     entries = [
         e for e in results.manifest["recordings"] if e["recording"] in {*heat, *maps.messages}
     ]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.progress import track
 from ctxlab.errors import CtxlabError
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.fingerprint import recording_digest
@@ -64,6 +65,7 @@ def make_context_maps(
     wanted: Sequence[MapRequest],
     recordings: Iterable[Recording] = (),
     with_text: bool = False,
+    progress: bool | None = None,
 ) -> ContextMaps:
     """Replay the recordings of a run through some of its configurations, and describe each replay.
 
@@ -77,6 +79,8 @@ def make_context_maps(
         Recordings in memory. Others are read from the sources that the manifest names.
     with_text : bool, default False
         True to include texts of messages and the names of needs.
+    progress : bool, optional
+        Whether to show a progress bar. None shows it in a notebook and on a terminal.
 
     Returns
     -------
@@ -87,9 +91,9 @@ def make_context_maps(
     entries = {entry["recording"]: entry for entry in manifest["recordings"]}
     known = {recording_digest(each): each for each in recordings}
     texts: dict[str, list[str]] = {}
-    for name, asked in groupby(
-        sorted(wanted, key=lambda each: each.recording), lambda r: r.recording
-    ):
+    by_name = groupby(sorted(wanted, key=lambda each: each.recording), lambda each: each.recording)
+    chosen = [(name, list(asked)) for name, asked in by_name]
+    for name, asked in track(chosen, "replaying", show=progress):
         recording = known.get(entries[name]["digest"]) or _read_again(entries[name])
         if recording is None:
             found.left_out.append(f"{name} has no map, because its file is missing or was changed.")
