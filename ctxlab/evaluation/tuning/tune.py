@@ -70,8 +70,8 @@ def tune(
     recordings : iterable of Recording
         Recordings to replay. Recordings without a model call are ignored.
     spaces : str, SearchSpace or iterable of them, optional
-        Search spaces: strategies as strings with alternatives in ``[…]``, or names of
-        ``DEFAULT_SPACES``.
+        Search spaces: strategies as strings with alternatives in ``[…]``, names of
+        ``DEFAULT_SPACES``, or names of baselines, whose settings are then tried.
     limits : float, str or iterable of them, optional
         Limits under which each search space is searched, in tokens or as fractions of each
         recording's length.

@@ -133,13 +133,21 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "separate message; in ctxlab it is a user message. Not implemented: if an answer overflows, the "
         "last user message is sent again; and mode suffix, which summarises in a cached request.",
         settings=(
-            Setting("output", "environment", "", "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX"),
-            Setting("reserved", "json", _FILE, "compaction.reserved"),
+            Setting(
+                "output",
+                "environment",
+                "",
+                "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX",
+                note="also the longest reply",
+                alternatives=(),
+            ),
+            Setting("reserved", "json", _FILE, "compaction.reserved", threshold="free"),
             Setting("preserve_recent_tokens", "json", _FILE, "compaction.preserve_recent_tokens"),
             Setting("prune", "json", _FILE, "compaction.prune"),
             *unavailable("prune_protect", "prune_minimum", note="fixed in the source"),
             *unavailable("summary_tokens", note="of ctxlab"),
             *unavailable("model", note="of ctxlab; opencode: agent.compaction.model"),
         ),
+        formats=("opencode", "opencode-db"),
     ),
 )
