@@ -23,9 +23,9 @@ from ctxlab.strategies.baselines import BASELINES
 MODEL, WINDOW = "gpt-4", 9_000
 
 
-def a_session(number: int, **fields: Any) -> Recording:
+def a_session(number: int, billed: int = 10, **fields: Any) -> Recording:
     made = a_recording(number, 20 + number % 3)
-    replies = [m.replace(usage=Usage(10, output=1_200)) if m.role == "assistant" else m
+    replies = [m.replace(usage=Usage(billed, output=1_200)) if m.role == "assistant" else m
                for m in made.messages]  # fmt: skip
     values = {"cluster": None, "format": "codex", "model": MODEL, **fields}
     return Recording(made.id, tuple(replies), **values)
@@ -132,6 +132,8 @@ def test_what_the_logs_do_not_tell_comes_from_the_product_the_model_or_ctxlab() 
     claude = facts(a_session(1, format="claude-code", model="claude-opus-4-6"))
     assert claude["window"] == ("200,000 tokens", "product")
     assert claude["cache writes"] == ("5 minutes", "default")
+    longer = a_session(1, 250_000, format="claude-code", model="claude-opus-4-6")
+    assert facts(longer)["window"] == ("1,000,000 tokens", "model data")
     plain = Recording("a", (Message("user", "hi"), Message("assistant", "ok")), format="pi")
     assumed = facts(plain)
     assert assumed["window"][1] == "model data"

@@ -31,6 +31,8 @@ Origin: TypeAlias = Literal["given", "logged", "model data", "product", "default
 _RESERVE = 16_000
 "tokens that are kept free for the reply if the logs do not contain the size of replies"
 _RESERVE_STEP = 1_000
+_WINDOW_STEP = 100_000
+"a window of unknown size is the longest logged request, rounded up to a multiple of this"
 _LONG_SHARE = 0.1
 "share of the requests whose recordings are not considered when thresholds are derived from lengths"
 
@@ -294,9 +296,10 @@ def _find_windows(
     window: int | None,
 ) -> list[_Window]:
     """Return the context window of each recording, and where it comes from."""
-    longest: dict[str, int] = {}
-    for each in facts:
-        longest[each.model] = max(longest.get(each.model, 0), each.billed or each.longest)
+    longest: dict[str, int] = {}  # requests that were sent; a history with compactions was not
+    for recording, each in zip(recordings, facts, strict=True):
+        sent = each.billed or (0 if recording.compactions else each.longest)
+        longest[each.model] = max(longest.get(each.model, 0), sent)
 
     def find(recording: Recording, model: str) -> _Window:
         logged = recording.meta.get("context_window")
@@ -307,6 +310,8 @@ def _find_windows(
         found = find_model_without_warning(model)
         if baseline.window is not None and longest[model] <= baseline.window <= found.limit:
             return baseline.window, "product"
+        if longest[model] > found.limit:
+            return -(-longest[model] // _WINDOW_STEP) * _WINDOW_STEP, "logged"
         return found.limit, "default" if found.source == "default" else "model data"
 
     return [find(r, each.model) for r, each in zip(recordings, facts, strict=True)]

@@ -108,7 +108,7 @@ def _row(trials: pd.DataFrame, key: ConfigurationKey) -> Any:
     return trials.loc[[key]].iloc[0]
 
 
-def explain_rejection(effect: Effect, default: Effect, min_recall: float) -> str:
+def explain_rejection(effect: Effect, default: Effect, min_recall: float, name: str = "") -> str:
     """Say why a strategy that was chosen on a tuning set is not recommended.
 
     Parameters
@@ -119,13 +119,15 @@ def explain_rejection(effect: Effect, default: Effect, min_recall: float) -> str
         Measurements of the default.
     min_recall : float
         Minimum of the held far recall, as a share of that of the default.
+    name : str, default ""
+        Name of the strategy in the sentence, such as a setting of the product.
 
     Returns
     -------
     str
         Sentence; an empty string if nothing speaks against the strategy.
     """
-    name, saved = short_strategy(effect.strategy), effect.saved_share.value
+    name, saved = name or short_strategy(effect.strategy), effect.saved_share.value
     said = f"{name} saves {percent(saved)}"
     if not saved >= MIN_SAVING:
         return f"{name} saved enough where it was chosen, but {percent(saved)} on other recordings."
@@ -143,7 +145,7 @@ def explain_rejection(effect: Effect, default: Effect, min_recall: float) -> str
 
 
 def explain_no_choice(
-    count: int, nearest: Effect | None, default: Effect, min_recall: float
+    count: int, nearest: Effect | None, default: Effect, min_recall: float, name: str = ""
 ) -> str:
     """Say that no setting of a product saves enough and keeps enough.
 
@@ -157,6 +159,8 @@ def explain_no_choice(
         Measurements of the default.
     min_recall : float
         Minimum of the held far recall, as a share of that of the default.
+    name : str, default ""
+        The nearest setting, as the product writes it.
 
     Returns
     -------
@@ -167,11 +171,12 @@ def explain_no_choice(
         return "It lets its user set nothing that could be tried."
     if nearest is None:
         return f"None of {count} other settings saves {percent(MIN_SAVING)}."
+    name = name or short_strategy(nearest.strategy)
     return (
-        f"On the recordings that choose, none of {count} other settings saves {percent(MIN_SAVING)} and "
-        f"keeps {min_recall:g} of its {HEADLINE_LABEL}. As measured, the nearest, "
-        f"{short_strategy(nearest.strategy)}, saves {format_saving(nearest.saved_share)} and has "
-        f"{format_share(nearest.held_far)} instead of {format_share(default.held_far)}."
+        f"None of {count} other settings saves {percent(MIN_SAVING)} and keeps {min_recall:g} of its "
+        f"{HEADLINE_LABEL} on the recordings that choose. The nearest, {name}, saves "
+        f"{format_saving(nearest.saved_share)} and has {format_share(nearest.held_far)} instead of "
+        f"{format_share(default.held_far)} on those that measure."
     )
 
 

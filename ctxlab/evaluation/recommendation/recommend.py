@@ -12,6 +12,7 @@ Recall is held far recall (``HEADLINE_SCORE``), which is availability.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -106,6 +107,14 @@ def recommend(
     ------
     SpecError
         If the product is unknown, no recording can be priced, or an argument is invalid.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = [next(iter(ctxlab.load("bundled:coding-agent")))]
+    >>> found = ctxlab.recommend(recordings, "codex", 8000, "gpt-4", portable=[], workers=1)
+    >>> [*found.lines]
+    ['Setting', 'Saves', 'Forgets', 'Evidence']
     """
     check_recordings(recordings)
     if not 0 < min_recall <= 1:
@@ -120,7 +129,7 @@ def recommend(
     settings = {_key(setup.window, each): each for each in variants}
     others: Candidates = {
         _key(limit, strategy): strategy
-        for limit in dict.fromkeys((setup.window, _smaller_limit(setup)))
+        for limit in _portable_limits(setup)
         for strategy in map(resolve_strategy, portable)
     }
 
@@ -153,13 +162,15 @@ def recommend(
 
     effect = measure(default, results)
     candidate = measure(choice.key, results) if choice else None
+    tried_changes = _changes_of(settings[choice.key]) if choice else {}
+    written = tuple(setup.baseline.write_settings(tried_changes, setup.window))
+    name = " and ".join(" ".join(each.text.split()) for each in written)
     reason = explain_few_arguments(trials)
     if not reason and candidate and choice and choice.qualifies:
-        reason = explain_rejection(candidate, effect, min_recall)
+        reason = explain_rejection(candidate, effect, min_recall, name)
     elif not reason:
-        reason = explain_no_choice(len(settings), candidate, effect, min_recall)
-    chosen = settings[choice.key] if choice and not reason else None
-    changes = dict(chosen.changes) if isinstance(chosen, NamedStrategy) else {}
+        reason = explain_no_choice(len(settings), candidate, effect, min_recall, name)
+    changes = {} if reason else tried_changes
     rival = choose(trials, others, default, min_recall, choice.key if choice and changes else None)
     portable_effect = None
     if rival is not None and rival.qualifies and not explain_few_arguments(trials):
@@ -170,7 +181,8 @@ def recommend(
         product=setup.baseline.name,
         facts=setup.facts,
         changes=changes,
-        settings=tuple(setup.baseline.write_settings(changes, setup.window)),
+        settings=() if reason else written,
+        tried_setting=name,
         reason=reason,
         default=effect,
         candidate=candidate,
@@ -190,17 +202,23 @@ def recommend(
     )
 
 
+def _changes_of(strategy: Strategy) -> dict[str, Any]:
+    return dict(strategy.changes) if isinstance(strategy, NamedStrategy) else {}
+
+
 def _key(limit: float, strategy: Strategy) -> ConfigurationKey:
     return float(limit), repr(strategy)
 
 
-def _smaller_limit(setup: AgentSetup) -> int:
-    """Return the limit under which portable strategies are tried beside the window.
+def _portable_limits(setup: AgentSetup) -> list[int]:
+    """Return the limits under which portable strategies are tried: the window and a smaller one.
 
-    It is in the middle between the tokens that each request has and the longest request. In a large
-    window, a strategy would otherwise do nothing.
+    The smaller one is in the middle between the tokens that each request has and the usual longest
+    request. In a large window, a strategy would otherwise do nothing.
     """
-    return round((setup.sizes.smallest + setup.sizes.longest) / 2000) * 1000
+    middle = round((setup.sizes.smallest + setup.sizes.longest) / 2000) * 1000
+    is_usable = setup.sizes.smallest + setup.reserve < middle < setup.window
+    return [setup.window, middle] if is_usable else [setup.window]
 
 
 def _split(

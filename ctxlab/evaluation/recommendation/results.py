@@ -65,6 +65,8 @@ class Recommendation:
     "recommended values by parameter of the baseline; empty: keep the default"
     settings: tuple[WrittenSetting, ...]
     "what the user of the product writes; empty: keep the default"
+    tried_setting: str
+    "the setting that was measured, on one line, also if it is not recommended; empty: none saves enough"
     reason: str
     "why the default is to be kept; empty if a setting is recommended"
     default: Effect
@@ -211,7 +213,7 @@ def _evidence_line(evidence: Evidence, candidate: Effect | None, is_recommended:
         said = f"chosen and measured on the same {measured} ({size}), so a saving is optimistic."
     if candidate is not None:
         changed = candidate.changed_recordings
-        name = "The setting" if is_recommended else short_strategy(candidate.strategy)
+        name = "The setting" if is_recommended else "The setting that was measured"
         said += f" {name} changes requests of {changed:,} of these {evidence.recordings:,}."
     chosen = candidate if is_recommended else None
     if evidence.clusters < MIN_CLUSTERS:
