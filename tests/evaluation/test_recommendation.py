@@ -16,6 +16,7 @@ from ctxlab.evaluation.recommendation import Recommendation, recommend
 from ctxlab.evaluation.recommendation.agent_setup import find_agent_setup
 from ctxlab.evaluation.recommendation.choice import MIN_SAVING, choose
 from ctxlab.evaluation.recommendation.effects import TOTAL_USD
+from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording, Usage
 from ctxlab.strategies import parse_strategy
 from ctxlab.strategies.baselines import BASELINES
@@ -122,7 +123,7 @@ def test_a_product_without_settings_keeps_its_default() -> None:
 
 def test_what_the_logs_do_not_tell_comes_from_the_product_the_model_or_ctxlab() -> None:
     def facts(*recordings: Recording, **given: Any) -> dict[str, tuple[str, str]]:
-        setup = find_agent_setup(recordings, **given)
+        setup = find_agent_setup(recordings, workers=1, **given)
         return {each.name: (each.value, each.origin) for each in setup.facts}
 
     logged = facts(a_session(1, format="codex", meta={"context_window": 50_000}))
@@ -147,7 +148,7 @@ def test_recordings_that_the_answer_is_not_about_are_left_out_and_counted() -> N
     other = a_session(1, format="pi")
     unpriced = a_session(2, model="nobody/knows-this-one")
     wider = a_session(3, meta={"context_window": 400_000})
-    setup = find_agent_setup([*SESSIONS, other, unpriced, wider, Recording("empty", ())])
+    setup = find_agent_setup([*SESSIONS, other, unpriced, wider, Recording("empty", ())], workers=1)
     assert list(setup.recordings) == SESSIONS
     assert sorted(setup.left_out.values()) == [1, 1, 1, 1]
 
@@ -182,3 +183,13 @@ def test_of_settings_that_cost_the_same_the_simplest_is_chosen() -> None:
     choice = choose(trials, candidates, keys[0], 0.95)
     assert choice is not None
     assert choice == (keys[2], True)
+
+
+@pytest.mark.recordings
+def test_the_logs_of_claude_code_tell_its_window_and_its_cache(recorded: Path) -> None:
+    setup = find_agent_setup(list(load(recorded / "claude-code-entireio", on_error="skip")))
+    facts = {each.name: (each.value, each.origin) for each in setup.facts}
+    assert setup.baseline.name == "claude_code"
+    assert facts["window"] == ("200,000 tokens", "product")
+    assert facts["cache writes"][0].startswith("1 hour for ")
+    assert {facts[name][1] for name in ("reserve", "model", "cache writes")} == {"logged"}

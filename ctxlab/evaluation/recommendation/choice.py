@@ -16,8 +16,7 @@ import pandas as pd
 from ctxlab._utils.numbers import format_share
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.recommendation.effects import TOTAL_USD, Effect, Estimate
-from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.recommendation.effects import RATES, Effect, Estimate
 from ctxlab.evaluation.verdict import MIN_FAR_ARGUMENTS, Choice, ConfigurationKey
 from ctxlab.strategies import Strategy
 
@@ -29,30 +28,6 @@ Candidates: TypeAlias = Mapping[ConfigurationKey, Strategy]
 
 _EQUAL_COST = 0.01
 "of strategies whose costs differ by less than this share of the default's, the simplest is chosen"
-_RATES = ("overflow_rate", "newly_invalid_rate")
-
-
-def score_trials(results: Results) -> pd.DataFrame:
-    """Return the scores from which a strategy is chosen.
-
-    Parameters
-    ----------
-    results : Results
-        Evaluation with ``add_summary_costs``.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per limit and strategy: ``usd_per_100`` (cost of 100 requests), held far recall, the
-        number of arguments it is based on, and the rates of overflowing and invalid requests.
-    """
-    keys = ["limit", "strategy"]
-    board = results.leaderboard(resamples=1).set_index(keys)
-    totals = results.runs.astype({"strategy": str}).groupby(keys)[TOTAL_USD].sum(min_count=1)
-    scores = board[["requests", HEADLINE_SCORE, "far_arguments", *_RATES]].copy()
-    usd = totals.reindex(board.index).to_numpy()
-    scores.insert(0, "usd_per_100", 100 * usd / scores["requests"].to_numpy())
-    return scores
 
 
 def choose(
@@ -67,7 +42,7 @@ def choose(
     Parameters
     ----------
     trials : pandas.DataFrame
-        Scores of all strategies, from ``score_trials``.
+        Scores of all strategies, from ``score_strategies``.
     candidates : mapping of ConfigurationKey to Strategy
         Strategies to choose from.
     default : ConfigurationKey
@@ -88,7 +63,7 @@ def choose(
     if below is not None:
         most = min(most, _row(trials, below)["usd_per_100"])
     fits = rows["usd_per_100"] < most
-    for rate in _RATES:
+    for rate in RATES:
         fits &= rows[rate] <= base[rate]
     saving = rows[fits].sort_values("usd_per_100", kind="stable")
     if saving.empty:
@@ -130,7 +105,10 @@ def explain_rejection(effect: Effect, default: Effect, min_recall: float, name: 
     name, saved = name or short_strategy(effect.strategy), effect.saved_share.value
     said = f"{name} saves {percent(saved)}"
     if not saved >= MIN_SAVING:
-        return f"{name} saved enough where it was chosen, but {percent(saved)} on other recordings."
+        return (
+            f"{name} saved enough on the recordings that chose it, but only {percent(saved)} on those "
+            "that measure it."
+        )
     if not effect.held_far >= min_recall * default.held_far:
         return (
             f"{said}, but keeps too little on the recordings that did not choose it: its "

@@ -16,6 +16,7 @@ import pandas as pd
 
 from ctxlab.evaluation.bootstrap import RatioDifference, ratio_difference
 from ctxlab.evaluation.metrics.base import FloatArray
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.verdict import ConfigurationKey
 from ctxlab.strategies.baselines.common.compaction import MAX_SUMMARY_TOKENS
@@ -25,6 +26,10 @@ TOTAL_USD = "cost_usd_with_summaries"
 """Column of the runs: input cost, and the cost of the calls that write summaries."""
 CLOSED_USD = "closed_usd_with_summaries"
 """Column of the runs: the same in the closed loop."""
+
+
+RATES = ("overflow_rate", "newly_invalid_rate")
+"""Scores that count requests that exceed the limit, or that only the strategy makes invalid."""
 
 
 class Estimate(NamedTuple):
@@ -102,6 +107,36 @@ def _summary_usd(entry: Mapping[str, Any], tokens: float) -> float:
     return float(sent * rates.cache_read + MAX_SUMMARY_TOKENS * rates.output)
 
 
+def score_strategies(results: Results) -> pd.DataFrame:
+    """Return the scores by which strategies are chosen.
+
+    Parameters
+    ----------
+    results : Results
+        Evaluation with ``add_summary_costs``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per limit and strategy: ``usd_per_100`` (cost of 100 requests), ``requests``, held far
+        recall, the number of arguments it is based on, and ``RATES``.
+    """
+    names = (HEADLINE_SCORE, "far_arguments", *RATES)
+    scores = {each.name: each for each in results.scores if each.name in names}
+    columns = {column for score in scores.values() for column in score.run_columns}
+    keys = ["limit", "strategy"]
+    groups = results.runs.astype({"strategy": str}).groupby(keys, sort=False)
+    sums = groups[[*({TOTAL_USD, "requests"} | columns)]].sum(min_count=1)
+    found: dict[str, Any] = {
+        "usd_per_100": 100 * sums[TOTAL_USD] / sums["requests"],
+        "requests": sums["requests"],
+    }
+    for name in names:
+        top, *bottom = (sums[column].to_numpy() for column in scores[name].run_columns)
+        found[name] = scores[name].compute(top, *(bottom or [top]))
+    return pd.DataFrame(found, sums.index)
+
+
 def measure_effect(
     results: Results,
     key: ConfigurationKey,
@@ -146,7 +181,6 @@ def measure_effect(
         return float(above / below) if below else math.nan
 
     share = compare(TOTAL_USD, "requests", relative=True)
-    board = results.leaderboard(resamples=1).set_index(["limit", "strategy"])
     return Effect(
         strategy=key[1],
         limit=key[0],
@@ -159,7 +193,7 @@ def measure_effect(
         refetches=100 * ratio("refetches", "requests"),
         refetches_change=_change(compare("refetches", "requests"), 100),
         closed_saved_share=_saving(compare(CLOSED_USD, "requests", relative=True)),
-        overflow_rate=float(np.asarray(board.loc[key, "overflow_rate"])),
+        overflow_rate=float(score_strategies(results).loc[[key]]["overflow_rate"].iloc[0]),
         changed_recordings=_count_changed(results, key, base, default),
         detectable_share=share.detectable,
     )

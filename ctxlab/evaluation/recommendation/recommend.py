@@ -28,9 +28,13 @@ from ctxlab.evaluation.recommendation.choice import (
     explain_no_choice,
     explain_rejection,
     is_better,
-    score_trials,
 )
-from ctxlab.evaluation.recommendation.effects import Effect, add_summary_costs, measure_effect
+from ctxlab.evaluation.recommendation.effects import (
+    Effect,
+    add_summary_costs,
+    measure_effect,
+    score_strategies,
+)
 from ctxlab.evaluation.recommendation.results import Evidence, Recommendation
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.holdout import MIN_TUNING_CLUSTERS, cluster_name, split_holdout
@@ -151,7 +155,7 @@ def recommend(
         for (_, name), each in {**others, **settings, default: first, was: recorded()}.items()
     }
     groups = [[default, *settings], list(others)]
-    trials = pd.concat(score_trials(run(tuned, keys, closed=False)) for keys in groups if keys)
+    trials = pd.concat(score_strategies(run(tuned, keys, closed=False)) for keys in groups if keys)
     choice = choose(trials, settings, default, min_recall)
     tried = [choice.key] if choice else []
     measured_on = held or tuned
@@ -193,7 +197,7 @@ def recommend(
             tuning_clusters=len(set(map(cluster_name, tuned))),
             recordings=results.recording_count,
             clusters=results.cluster_count,
-            requests=int(results.leaderboard(resamples=1)["requests"].iloc[0]),
+            requests=sum(len(each.request_positions) for each in measured_on),
             is_held_out=bool(held),
             left_out=setup.left_out,
         ),

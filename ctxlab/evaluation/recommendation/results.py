@@ -219,8 +219,8 @@ def _evidence_line(evidence: Evidence, candidate: Effect | None, is_recommended:
     if evidence.clusters < MIN_CLUSTERS:
         least = MIN_CLUSTERS + MIN_TUNING_CLUSTERS
         said += f" Too few for intervals: collect {least} independent sessions or more."
-    elif chosen is not None and math.isnan(chosen.saved_share.low):
-        said += " Too few for an interval: collect more long sessions."
+    elif candidate is not None and candidate.changed_recordings < MIN_CLUSTERS:
+        said += " Too few are long enough to tell: collect more long sessions."
     elif chosen is not None and chosen.saved_share.low <= 0:
         said += (
             " These do not settle whether it saves anything in other sessions; they could show a saving "
