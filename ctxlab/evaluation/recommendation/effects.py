@@ -1,7 +1,8 @@
 """Measure what a strategy costs and forgets, compared with the default of a product.
 
 Summaries of products are extracted without a model. The cost of the calls that would write them is
-added: the request that is summarised, read from the prompt cache, and 4,000 tokens of summary.
+added: the request that is summarised, read from the prompt cache if the product sends it so that the
+cache serves it (``Baseline.caches_summaries``), and 4,000 tokens of summary.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Effect:
     "smallest saving that the recordings could show, as a share of the cost of the default"
 
 
-def add_summary_costs(results: Results, strategies: Collection[str]) -> None:
+def add_summary_costs(results: Results, strategies: Collection[str], is_cached: bool) -> None:
     """Add to the table of runs the cost with the model calls that would write the summaries.
 
     Parameters
@@ -86,12 +87,15 @@ def add_summary_costs(results: Results, strategies: Collection[str]) -> None:
         Evaluation of the strategies, under one limit each.
     strategies : collection of str
         Strategies that call a model for each summary, such as those of products.
+    is_cached : bool
+        True if the request that is summarised is read from the prompt cache.
     """
     runs, rows = results.runs, results.compactions
     entries = {each["recording"]: each for each in results.manifest["recordings"]}
     rows = rows[(rows["kind"] == "summary") & rows["strategy"].isin(list(strategies))]
     names = rows["recording"].astype(str)
-    usd = [_summary_usd(entries[n], t) for n, t in zip(names, rows["tokens_before"], strict=True)]
+    sizes = zip(names, rows["tokens_before"], strict=True)
+    usd = [_summary_usd(entries[name], tokens, is_cached) for name, tokens in sizes]
     keys = ["recording", "strategy", "limit"]
     labels = [pd.Index(runs[key].astype(str)) for key in keys]
     sums = pd.Series(usd, rows.index, dtype=float).groupby([rows[key].astype(str) for key in keys])
@@ -101,10 +105,11 @@ def add_summary_costs(results: Results, strategies: Collection[str]) -> None:
         runs[CLOSED_USD] = runs["closed_usd"] + added
 
 
-def _summary_usd(entry: Mapping[str, Any], tokens: float) -> float:
+def _summary_usd(entry: Mapping[str, Any], tokens: float, is_cached: bool) -> float:
     sent = tokens + max(entry["unlogged"] or 0, 0)
     rates = find_model_without_warning(entry["counted_as"]).prices.rates_for(sent)
-    return float(sent * rates.cache_read + MAX_SUMMARY_TOKENS * rates.output)
+    per_token = rates.cache_read if is_cached else rates.input
+    return float(sent * per_token + MAX_SUMMARY_TOKENS * rates.output)
 
 
 def score_strategies(results: Results) -> pd.DataFrame:

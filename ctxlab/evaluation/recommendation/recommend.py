@@ -145,7 +145,7 @@ def recommend(
             reserve=setup.reserve, cache_ttl=cache_ttl, fixed_in_limit=True, metrics=_METRICS,
             closed_loop=closed, workers=workers, progress=progress, profile=profile,
         )  # fmt: skip
-        add_summary_costs(results, of_product)
+        add_summary_costs(results, of_product, setup.baseline.caches_summaries)
         return results
 
     was = _key(setup.window, recorded())

@@ -90,6 +90,9 @@ class Baseline:
     window: int | None = None
     """context window that the product uses unless its logs contain longer requests; None: the input
     limit of the model"""
+    caches_summaries: bool = False
+    """True if the request for a summary begins like the conversation, so that the prompt cache serves
+    it; False if it begins otherwise, or if that is unknown"""
 
     def __call__(self, **changes: Any) -> NamedStrategy:
         """Return the strategy with changed parameters; raise ``SpecError`` if a name is unknown."""

@@ -325,6 +325,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         settings=_SETTINGS,
         formats=("claude-code", "claude-code-stream"),
         window=_SMALLEST_WINDOW,
+        caches_summaries=True,
     ),
     Baseline(
         "claude_code.v2_1_20",
@@ -339,5 +340,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "repeats it.",
         settings=(_PERCENT_SETTING, *unavailable("summary_tokens", "model", note="of ctxlab")),
         superseded_by="claude_code",
+        caches_summaries=True,
     ),
 )

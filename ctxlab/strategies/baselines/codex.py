@@ -131,6 +131,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "compaction happens at every other request.",
         settings=_SETTINGS,
         formats=("codex", "codex-exec"),
+        caches_summaries=True,
     ),
     Baseline(
         "codex.local",
