@@ -159,6 +159,7 @@ def test_recordings_that_the_answer_is_not_about_are_left_out_and_counted() -> N
         ({"product": "agent-framework"}, "got several; choose agent_framework.context_window or"),
         ({"product": "claud-code"}, "unknown product 'claud_code'"),
         ({"min_recall": 1.5}, "min_recall: expected a share"),
+        ({"holdout": 1}, "holdout must be at least 0 and below 1"),
     ],
 )
 def test_a_wrong_argument_is_refused(given: dict[str, Any], said: str) -> None:

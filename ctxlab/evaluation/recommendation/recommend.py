@@ -123,6 +123,9 @@ def recommend(
     check_recordings(recordings)
     if not 0 < min_recall <= 1:
         raise SpecError(f"min_recall: expected a share above 0 and up to 1, got {min_recall:g}")
+    if not 0 <= holdout < 1:
+        raise SpecError(f"holdout must be at least 0 and below 1, got {holdout:g}")
+    strategies = [resolve_strategy(each) for each in portable]
     setup = find_agent_setup(
         list(recordings), product, window, model,
         reserve=reserve, cache_ttl=cache_ttl, profile=profile, workers=workers,
@@ -134,14 +137,14 @@ def recommend(
     others: Candidates = {
         _key(limit, strategy): strategy
         for limit in _portable_limits(setup)
-        for strategy in map(resolve_strategy, portable)
+        for strategy in strategies
     }
 
     def run(some: Sequence[Recording], keys: Iterable[ConfigurationKey], closed: bool) -> Results:
         limits = list(dict.fromkeys(limit for limit, _ in keys))
-        strategies = list(dict.fromkeys(name for _, name in keys))
+        chosen = [known[name] for name in dict.fromkeys(name for _, name in keys)]
         results = evaluate(
-            some, [known[name] for name in strategies], limits, model,
+            some, chosen, limits, model,
             reserve=setup.reserve, cache_ttl=cache_ttl, fixed_in_limit=True, metrics=_METRICS,
             closed_loop=closed, workers=workers, progress=progress, profile=profile,
         )  # fmt: skip
