@@ -25,6 +25,8 @@ from .evaluation.probing import evaluate_next_action as evaluate_next_action
 from .evaluation.probing import run_qa as run_qa
 from .evaluation.products import ProductTable as ProductTable
 from .evaluation.products import compare_products as compare_products
+from .evaluation.recommendation import Recommendation as Recommendation
+from .evaluation.recommendation import recommend as recommend
 from .evaluation.refetch import find_refetches as find_refetches
 from .evaluation.replay import Replay as Replay
 from .evaluation.replay import replay as replay

@@ -56,7 +56,8 @@ def settings_page() -> str:
 The strategies of products have settings of their own. This page says for each parameter of a
 [baseline](strategies.md#baselines) where a user of the product sets it, and what to write there for the
 default. A parameter without a place cannot be set: it is fixed in the product's code or on its server,
-or it is a device of ctxlab. `ctxlab strategies NAME` prints the same for one baseline, also as JSON.
+or it is a device of ctxlab. [`ctxlab recommend`](comparing.md#what-should-i-set-recommend) tries other
+values on your logs. `ctxlab strategies NAME` prints the same for one baseline, also as JSON.
 Baselines without parameters are not listed."""
     parts = [intro]
     for known in list_strategies():

@@ -25,9 +25,9 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, ratio_interval
 from ctxlab.evaluation.fingerprint import recording_digest
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.refetch import find_refetches
 from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Recording
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.cache_timeline import CacheTtl

@@ -27,8 +27,8 @@ from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike
 from ctxlab.evaluation.metrics.base import Column, Figures, Metric, Score
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.references import ORIGINS
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.evaluation.visibility import measure_need_visibility
 from ctxlab.formats import load
 from ctxlab.messages.types import Recording

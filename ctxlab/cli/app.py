@@ -32,6 +32,7 @@ from ctxlab.cli.commands import (
     next_action,
     probe,
     products,
+    recommend,
     report,
     serve,
     sessions,
@@ -53,6 +54,7 @@ app = App(
 app.command("eval", short_help="Evaluate strategies on recordings.")(eval.command)
 app.command("compare", short_help="Test differences between strategies.")(compare.command)
 app.command("tune", short_help="Search for good strategy parameters.")(tune.command)
+app.command("recommend", short_help="Recommend a setting of your product.")(recommend.command)
 app.command("products", short_help="Compare the defaults of products.")(products.command)
 app.command("report", short_help="Write a run as one HTML file.")(report.command)
 app.command("gate", short_help="Check that strategies meet budgets (CI).")(gate.command)

@@ -134,6 +134,28 @@ def check_output_folder(
     print_note(f"{out} contains a run with the same recordings and model, which will be {what}")
 
 
+def check_recommendation_folder(out: Path | None) -> None:
+    """Check that saving a recommendation would only replace an earlier recommendation.
+
+    Parameters
+    ----------
+    out : Path, optional
+        Output folder; None if nothing will be saved.
+
+    Raises
+    ------
+    SpecError
+        If the folder contains anything else.
+    """
+    from ctxlab.evaluation.recommendation.results import FILE
+    from ctxlab.evaluation.results import RUN_FILES
+
+    names = sorted(each.name for each in out.iterdir()) if out is not None and out.is_dir() else []
+    if names and (FILE not in names or not {*names} <= {FILE, *RUN_FILES}):
+        listed = next((name for name in names if name not in (FILE, *RUN_FILES)), names[0])
+        raise _refusal(f"expected an empty folder or a recommendation, got {out} with {listed}")
+
+
 def _refusal(why: str) -> SpecError:
     return SpecError(f"--out: {why}; name another folder")
 

@@ -19,7 +19,7 @@ from ctxlab._utils.numbers import (
     format_usd,
     to_sentence,
 )
-from ctxlab.evaluation.recommendation import control_name
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.strategies.base import SEEDS
 
 if TYPE_CHECKING:

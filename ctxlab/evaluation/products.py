@@ -41,8 +41,8 @@ from ctxlab.evaluation.html import board_rows, paragraph, table_html, wrap_html
 from ctxlab.evaluation.metrics import Metric
 from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import Strategy
 from ctxlab.strategies.baselines import BASELINES, NamedStrategy

@@ -26,8 +26,8 @@ from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.compactions import COMPACTION_KINDS, CompactionRows
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
-from ctxlab.evaluation.recommendation import leaderboard_verdict
 from ctxlab.evaluation.tables import StoredTable, TableWriter, make_categorical
+from ctxlab.evaluation.verdict import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
 if TYPE_CHECKING:
@@ -703,7 +703,7 @@ class Results:
         -------
         str
             Recommendation with what the recordings do not settle, or the reason why there is none
-            (see ``ctxlab.evaluation.recommendation``).
+            (see ``ctxlab.evaluation.verdict``).
         """
         return leaderboard_verdict(self.leaderboard(), self.headline_sums, min_recall)
 

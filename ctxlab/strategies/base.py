@@ -49,6 +49,8 @@ class BaseStrategy:
     such as the next action, or only tests a metric"""
     deployable: ClassVar[bool] = True
     "False if the strategy serves only for comparison and must never be recommended"
+    needs_tool: ClassVar[str] = ""
+    "name of the tool with which the agent reads what the strategy removed; empty if it needs none"
 
     def __post_init__(self) -> None:
         """Raise SpecError if a parameter has a wrong type or is negative."""
@@ -244,6 +246,29 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
     walked = walk_strategies(*strategies)
     asked = (getattr(each, key, None) for each in walked for key in MODEL_PARAMETERS)
     return tuple(dict.fromkeys(model for model in asked if isinstance(model, str)))
+
+
+def tools_needed(*strategies: Any) -> tuple[str, ...]:
+    """Return the names of the tools that an agent needs for strategies: their ``needs_tool``.
+
+    Parameters
+    ----------
+    *strategies : Strategy
+        Strategies to search. The strategies that they contain are searched too.
+
+    Returns
+    -------
+    tuple of str
+        Names of tools without duplicates.
+
+    Examples
+    --------
+    >>> from ctxlab.strategies import parse_strategy
+    >>> tools_needed(parse_strategy("offload() | contents() | panic()"))
+    ('read_result', 'get_turn')
+    """
+    named = (getattr(each, "needs_tool", "") for each in walk_strategies(*strategies))
+    return tuple(dict.fromkeys(filter(None, named)))
 
 
 def fork_with_messages(context: Context, messages: Sequence[Message]) -> Context:

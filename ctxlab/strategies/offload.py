@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
@@ -50,6 +51,8 @@ class offload(BaseStrategy):
     [1997 of 2000 lines are left out. Result 3 has 9,004 tokens; read it
     line 1999
     """
+
+    needs_tool: ClassVar[str] = _TOOL_NAME
 
     tokens: int = 4000
     """maximum tokens of a tool result to keep; longer results are replaced. The default is more than two

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.context.turns import MAX_HEADLINE_CHARS, headline, turn_at, turn_span
+from ctxlab.context.turns import GET_TURN_TOOL, MAX_HEADLINE_CHARS, headline, turn_at, turn_span
 from ctxlab.errors import ModelUnavailable
 from ctxlab.llm.base import Request
 from ctxlab.messages.types import Message, message_text
@@ -68,6 +68,8 @@ class contents(BaseStrategy):
     2. Fix the tests
     3. Fix the docs
     """
+
+    needs_tool: ClassVar[str] = GET_TURN_TOOL["function"]["name"]
 
     trigger: float = 0.8
     "share of the available tokens above which compaction starts"

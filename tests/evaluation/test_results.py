@@ -16,8 +16,8 @@ from ctxlab.errors import ReadError, SpecError
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results, ResultsBuilder
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Message, Recording, ToolCall
 from ctxlab.strategies import sliding_window
 from ctxlab.strategies.registry import STRATEGIES, register_strategy

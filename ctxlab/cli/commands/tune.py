@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     + READING
     + " on_error out json no_cache no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
-    "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', or "
-    "the name of a default space, such as rolling_summary. May be repeated. Default: all of them.",
+    "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', "
+    "the name of a default space, such as rolling_summary, or that of a product, such as claude_code, "
+    "for its settings. May be repeated. Default: all default spaces.",
     seed="Seed for drawing the held-out recordings, the configurations and the sample. Default: 0.",
     out="Save the results on the held-out recordings, the frontier and all trials to this folder. "
     "ctxlab eval DIR replays the frontier on all recordings.",

@@ -23,8 +23,8 @@ from ctxlab.evaluation.columns import (
     short_strategy,
     spread_figures,
 )
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.results import Results
+from ctxlab.evaluation.verdict import control_name
 
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}

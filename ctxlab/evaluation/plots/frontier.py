@@ -17,9 +17,9 @@ from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE, LIGHT_GRAY, TEXT_COLOR
 from ctxlab.evaluation.plots.label_placement import Label, place_labels
-from ctxlab.evaluation.recommendation import control_names, usable_rows
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.pareto import pareto_front
+from ctxlab.evaluation.verdict import control_names, usable_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

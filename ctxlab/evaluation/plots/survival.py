@@ -9,8 +9,8 @@ import pandas as pd
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.survival import SurvivalResults
+from ctxlab.evaluation.verdict import control_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

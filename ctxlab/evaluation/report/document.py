@@ -25,15 +25,15 @@ from ctxlab._utils.numbers import (
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, RatioDifference, ratio_difference
 from ctxlab.evaluation.columns import describe_limit, legend_of, score_figures, short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import (
+from ctxlab.evaluation.replay import MESSAGE_STATES
+from ctxlab.evaluation.report.maps import MapRequest, iter_lost, make_context_maps
+from ctxlab.evaluation.tuning.pareto import pareto_front
+from ctxlab.evaluation.verdict import (
     choose_configuration,
     control_names,
     no_verdict_reason,
     usable_rows,
 )
-from ctxlab.evaluation.replay import MESSAGE_STATES
-from ctxlab.evaluation.report.maps import MapRequest, iter_lost, make_context_maps
-from ctxlab.evaluation.tuning.pareto import pareto_front
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results

@@ -15,7 +15,7 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.messages.types import Recording
 
-_MIN_TUNING_CLUSTERS = 2
+MIN_TUNING_CLUSTERS = 2
 "minimum number of clusters in the tuning set"
 
 
@@ -119,15 +119,15 @@ def _interleave(strata: list[list[str]], chance: random.Random) -> list[str]:
 
 
 def _check_cluster_counts(clusters: int, held: int, holdout: float) -> None:
-    if held >= MIN_CLUSTERS and clusters - held >= _MIN_TUNING_CLUSTERS:
+    if held >= MIN_CLUSTERS and clusters - held >= MIN_TUNING_CLUSTERS:
         return
-    least = MIN_CLUSTERS + _MIN_TUNING_CLUSTERS
+    least = MIN_CLUSTERS + MIN_TUNING_CLUSTERS
     remedy = f"provide at least {least} clusters"
     if clusters >= least:
         enough = ceil(100 * MIN_CLUSTERS / clusters) / 100
         remedy = f"use a holdout of {enough:g}" if held < MIN_CLUSTERS else "use a smaller holdout"
     raise SpecError(
         f"too few clusters: with a holdout of {holdout:g}, {clusters - held} of {clusters} are used for "
-        f"tuning (at least {_MIN_TUNING_CLUSTERS} are needed) and {held} for the evaluation (at least "
+        f"tuning (at least {MIN_TUNING_CLUSTERS} are needed) and {held} for the evaluation (at least "
         f"{MIN_CLUSTERS} are needed); {remedy}, or use a holdout of 0 to evaluate on the tuning set"
     )

@@ -21,7 +21,10 @@ import pandas as pd
 from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import (
+from ctxlab.evaluation.results import Results, replace_run_files
+from ctxlab.evaluation.tuning.pareto import pareto_front
+from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialSums
+from ctxlab.evaluation.verdict import (
     Choice,
     choose_configuration,
     control_names,
@@ -30,9 +33,6 @@ from ctxlab.evaluation.recommendation import (
     no_verdict_reason,
     usable_rows,
 )
-from ctxlab.evaluation.results import Results, replace_run_files
-from ctxlab.evaluation.tuning.pareto import pareto_front
-from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialSums
 
 _ConfigurationKey: TypeAlias = tuple[float, str]
 "key of a configuration: the limit, and the strategy as a string"
@@ -85,7 +85,7 @@ class TuningResults:
         - ``SCORE_optimism_low``, ``SCORE_optimism_high``: 95 % interval of the optimism
 
         ``fits`` is True if the configuration is usable on the held-out set (see ``usable_rows`` in
-        ``ctxlab.evaluation.recommendation``). ``dominated`` is True if ``fits`` is False, or if
+        ``ctxlab.evaluation.verdict``). ``dominated`` is True if ``fits`` is False, or if
         another configuration of the frontier dominates it on the held-out set (see
         ``pareto_front``).
         """

@@ -20,6 +20,7 @@ import numpy as np
 
 from ctxlab.errors import SpecError
 from ctxlab.strategies import Strategy, parse_strategy
+from ctxlab.strategies.baselines import BASELINES
 from ctxlab.strategies.registry import parse_to_ast
 
 CandidateConfiguration: TypeAlias = tuple[Strategy, float]
@@ -167,8 +168,8 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
     Parameters
     ----------
     spaces : str, SearchSpace or iterable of them
-        Names of ``DEFAULT_SPACES``, strategies as strings with alternatives, or ``SearchSpace``
-        objects.
+        Names of ``DEFAULT_SPACES`` or of baselines (their default and ``Baseline.variants``),
+        strategies as strings with alternatives, or ``SearchSpace`` objects.
 
     Returns
     -------
@@ -182,8 +183,9 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
 
     Examples
     --------
-    >>> [len(space) for space in parse_spaces(["when_it_pays", "tool_stubs(keep=[1, 3]) | panic"])]
-    [15, 2]
+    >>> spaces = ["when_it_pays", "tool_stubs(keep=[1, 3]) | panic", "codex"]
+    >>> [len(space) for space in parse_spaces(spaces)]
+    [15, 2, 6]
     """
     one = isinstance(spaces, (str, SearchSpace)) or not isinstance(spaces, Iterable)
     items: Iterable[Any] = [spaces] if one else spaces
@@ -194,9 +196,18 @@ def parse_spaces(spaces: str | SearchSpace | Iterable[str | SearchSpace]) -> lis
                 f"spaces: expected a string such as 'tool_stubs(keep=[1, 3]) | panic', got {each!r}; "
                 "refer to your own strategy by its dotted path, such as 'mine.last_ten'"
             )
-        text = each.text if isinstance(each, SearchSpace) else DEFAULT_SPACES.get(each, each)
+        text = each.text if isinstance(each, SearchSpace) else _expand_name(each)
         found[text] = SearchSpace(text)
     return list(found.values())
+
+
+def _expand_name(text: str) -> str:
+    """Return the search space that a name stands for; any other text unchanged."""
+    if text in DEFAULT_SPACES:
+        return DEFAULT_SPACES[text]
+    if text in BASELINES:
+        return f"[{', '.join(map(repr, BASELINES[text].variants()))}]"
+    return text
 
 
 def sample_configurations(

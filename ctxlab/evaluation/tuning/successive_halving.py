@@ -30,10 +30,10 @@ from ctxlab.evaluation.grid import ExperimentGrid, measure_metrics
 from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.parallel import map_parallel
-from ctxlab.evaluation.recommendation import usable_rows
 from ctxlab.evaluation.tuning.holdout import cluster_name
 from ctxlab.evaluation.tuning.pareto import pareto_front, pareto_ranks
 from ctxlab.evaluation.tuning.search_space import CandidateConfiguration
+from ctxlab.evaluation.verdict import usable_rows
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import full
 

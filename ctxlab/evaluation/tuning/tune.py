@@ -17,7 +17,6 @@ from ctxlab.evaluation.fingerprint import identify_recordings
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.tuning.holdout import cluster_name, split_holdout
 from ctxlab.evaluation.tuning.results import TuningResults
 from ctxlab.evaluation.tuning.search_space import (
@@ -28,6 +27,7 @@ from ctxlab.evaluation.tuning.search_space import (
     sample_configurations,
 )
 from ctxlab.evaluation.tuning.successive_halving import make_trial_scorer, run_successive_halving
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import models_used
@@ -70,8 +70,8 @@ def tune(
     recordings : iterable of Recording
         Recordings to replay. Recordings without a model call are ignored.
     spaces : str, SearchSpace or iterable of them, optional
-        Search spaces: strategies as strings with alternatives in ``[…]``, or names of
-        ``DEFAULT_SPACES``.
+        Search spaces: strategies as strings with alternatives in ``[…]``, names of
+        ``DEFAULT_SPACES``, or names of baselines, whose settings are then tried.
     limits : float, str or iterable of them, optional
         Limits under which each search space is searched, in tokens or as fractions of each
         recording's length.

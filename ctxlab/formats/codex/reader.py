@@ -19,6 +19,7 @@ only the payload.
   found, ``meta["parent"]`` is the id of its thread. A subagent is in the cluster of its parent; if
   subagents start subagents, all are in the cluster of the first thread. ``meta["agent"]`` is the role
   of the subagent.
+- ``meta["context_window"]`` is the newest context window that a ``token_count`` contains.
 
 References
 ----------
@@ -93,6 +94,8 @@ def read(source: Source) -> Iterator[Recording]:
     about |= {key: value for key in _META_KEYS if (value := get_text(rollout.meta, key))}
     if agent := find_agent_name(rollout.meta):
         about["agent"] = agent
+    if rollout.window:
+        about["context_window"] = rollout.window
     cluster = rollout.cluster
     if parent:
         about["parent"] = parent
@@ -132,6 +135,8 @@ class _Rollout:
     def __init__(self, source: Source) -> None:
         self.builder = RolloutBuilder(source.skip)
         self.meta: dict[str, Any] | None = None
+        self.window = 0
+        "size of the model's context window in tokens; 0 if it is not logged"
         self.starts: dict[str, str] = {}
         "id of the thread of a subagent → id of the call that started it"
         for line, row in source.read_jsonl():
@@ -176,6 +181,8 @@ class _Rollout:
             builder.begin_turn(payload)
         elif payload.get("type") == "token_count":
             builder.add_token_count(payload.get("info"))
+            window = get_count(payload, "info", "model_context_window")
+            self.window = window or self.window
         elif payload.get("type") == "thread_rolled_back":
             builder.roll_back(get_count(payload, "num_turns"))
         elif start := parse_start(payload):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Any
 
 from ctxlab.context.context import Context
 from ctxlab.context.history import Form
@@ -114,10 +115,10 @@ def _clear_text(message: Message, _: ToolCall | None) -> Message:
     return with_text(message, _CLEARED_TEXT)
 
 
-def _edit_setting(edit: str, parameter: str, value: str, note: str = "") -> Setting:
+def _edit_setting(edit: str, parameter: str, value: str, note: str = "", **tried: Any) -> Setting:
     """Return the setting of a parameter of an edit in the body of a request."""
     place = f"{edit} in context_management.edits"
-    return Setting(parameter, "json", place, parameter, value, note)
+    return Setting(parameter, "json", place, parameter, value, note, **tried)
 
 
 _CLEARING = "clear_tool_uses_20250919"
@@ -138,11 +139,15 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "the whole conversation, unless sticky=True. ctxlab never sends thinking blocks, so "
         "clear_thinking_20251015 has no baseline.",
         settings=(
-            _edit_setting(_CLEARING, "trigger", _TOKENS_VALUE, "or a number of tool uses"),
-            _edit_setting(_CLEARING, "keep", _USES_VALUE),
-            _edit_setting(_CLEARING, "clear_at_least", _TOKENS_VALUE),
+            _edit_setting(
+                _CLEARING, "trigger", _TOKENS_VALUE, "or a number of tool uses", threshold="tokens"
+            ),
+            _edit_setting(_CLEARING, "keep", _USES_VALUE, alternatives=()),
+            _edit_setting(_CLEARING, "clear_at_least", _TOKENS_VALUE, alternatives=(20_000,)),
             _edit_setting(_CLEARING, "exclude_tools", "{json}"),
-            _edit_setting(_CLEARING, "clear_tool_inputs", "{json}", "or names of tools"),
+            _edit_setting(
+                _CLEARING, "clear_tool_inputs", "{json}", "or names of tools", alternatives=()
+            ),
             *unavailable("sticky", note="not documented"),
         ),
     ),
@@ -155,7 +160,13 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "rejects a trigger below 50,000 tokens and returns the summary as a block of an assistant "
         "message. ctxlab accepts any trigger and inserts the summary as a user message.",
         settings=(
-            _edit_setting("compact_20260112", "trigger", _TOKENS_VALUE, "50,000 tokens or more"),
+            _edit_setting(
+                "compact_20260112",
+                "trigger",
+                _TOKENS_VALUE,
+                "50,000 tokens or more",
+                alternatives=(50_000, 75_000, 100_000, 125_000),
+            ),
             *unavailable("summary_tokens", "model", note="of ctxlab"),
         ),
     ),

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any, ClassVar
 
 from ctxlab.context.context import Context
 from ctxlab.errors import SpecError
 from ctxlab.strategies.base import BaseStrategy, Pipeline, Strategy
-from ctxlab.strategies.baselines.settings import Setting
+from ctxlab.strategies.baselines.settings import (
+    DEFAULT_SIZES,
+    RequestSizes,
+    Setting,
+    WrittenSetting,
+    write_settings,
+)
+
+_MAX_VARIANTS = 12
+"maximum number of configurations in which several settings are changed"
 
 
 class BaselineStrategy(BaseStrategy):
@@ -73,6 +85,14 @@ class Baseline:
     "setting of the product for each parameter; also lists those that users cannot change"
     superseded_by: str = ""
     "name of the baseline of a newer version of the product; empty if this is the newest"
+    formats: tuple[str, ...] = ()
+    "formats of the logs that the product writes, as ``ctxlab formats`` names them"
+    window: int | None = None
+    """context window that the product uses unless its logs contain longer requests; None: the input
+    limit of the model"""
+    caches_summaries: bool = False
+    """True if the request for a summary begins like the conversation, so that the prompt cache serves
+    it; False if it begins otherwise, or if that is unknown"""
 
     def __call__(self, **changes: Any) -> NamedStrategy:
         """Return the strategy with changed parameters; raise ``SpecError`` if a name is unknown."""
@@ -87,6 +107,66 @@ class Baseline:
         )
         kept = tuple(sorted(changes.items()))
         return NamedStrategy(self.name, made[0] if len(made) == 1 else Pipeline(made), kept)
+
+    def variants(self, sizes: RequestSizes = DEFAULT_SIZES) -> tuple[NamedStrategy, ...]:
+        """Return the default and the configurations that differ from it in settings of the product.
+
+        They are all combinations of the values of ``Setting.values_to_try``. If there are more than
+        twelve, they differ from the default in one setting only.
+
+        Parameters
+        ----------
+        sizes : RequestSizes, optional
+            Sizes of requests, from which thresholds of compaction are derived.
+
+        Returns
+        -------
+        tuple of NamedStrategy
+            The default first; only the default if the product has no settings to try.
+
+        Examples
+        --------
+        >>> from ctxlab.strategies.baselines import BASELINES
+        >>> BASELINES["codex"].variants()[:3]
+        (codex(), codex(trigger=0.25), codex(trigger=0.4))
+        """
+        defaults = self.parameters
+        tried = {
+            each.parameter: each.values_to_try(defaults[each.parameter], sizes)
+            for each in self.settings
+        }
+        options = [[{}, *({name: value} for value in values)] for name, values in tried.items()]
+        changes = [dict(ChainMap(*chosen)) for chosen in product(*options)]
+        if len(changes) > _MAX_VARIANTS:
+            changes = [each for each in changes if len(each) <= 1]
+        return tuple(filter(None, (self._try(each) for each in changes)))
+
+    def _try(self, changes: dict[str, Any]) -> NamedStrategy | None:
+        """Return the strategy with changed parameters; None if they do not fit each other."""
+        try:
+            return self(**changes)
+        except SpecError:
+            return None
+
+    def write_settings(self, changes: Mapping[str, Any], window: int) -> list[WrittenSetting]:
+        """Return what a user of the product writes to change parameters of the baseline.
+
+        Parameters
+        ----------
+        changes : mapping of str to object
+            New values by name of the parameter.
+        window : int
+            Context window in tokens.
+
+        Returns
+        -------
+        list of WrittenSetting
+            One text for each file, call or dialog; empty if nothing is changed.
+        """
+        chosen = (
+            (each, changes[each.parameter]) for each in self.settings if each.parameter in changes
+        )
+        return write_settings(chosen, window)
 
     @property
     def package(self) -> str | None:

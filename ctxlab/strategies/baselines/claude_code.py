@@ -265,13 +265,15 @@ class tiered_compaction(ComposedStrategy):
         )
 
 
+_ENVIRONMENT = 'environment, or "env" in ~/.claude/settings.json'
 _PERCENT_SETTING = Setting(
     "trigger",
     "environment",
-    "",
+    _ENVIRONMENT,
     "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     "{percent}",
     note="1 to 100; a value above the default threshold has no effect",
+    threshold="share",
 )
 _SETTINGS = (
     _PERCENT_SETTING,
@@ -279,7 +281,13 @@ _SETTINGS = (
         "headroom",
         note="fixed; autoCompactWindow in ~/.claude/settings.json sets a smaller window",
     ),
-    Setting("idle_tokens", "environment", "", "CLAUDE_CODE_IDLE_COMPACT_MIN_TOKENS"),
+    Setting(
+        "idle_tokens",
+        "environment",
+        _ENVIRONMENT,
+        "CLAUDE_CODE_IDLE_COMPACT_MIN_TOKENS",
+        alternatives=(100_000,),
+    ),
     *unavailable(
         "idle_minutes",
         note='fixed; "idleCompaction": false in ~/.claude/settings.json turns it off',
@@ -289,9 +297,10 @@ _SETTINGS = (
     Setting(
         "output_chars",
         "environment",
-        "",
+        _ENVIRONMENT,
         "BASH_MAX_OUTPUT_LENGTH",
         note="at most 150,000; users report that it is ignored. MCP tools: MAX_MCP_OUTPUT_TOKENS",
+        alternatives=(),
     ),
     *unavailable("summary_tokens", "model", note="of ctxlab"),
 )
@@ -314,6 +323,9 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "Not implemented: instructions, skills and plans, which are read again too, and edits of the "
         "server's cache.",
         settings=_SETTINGS,
+        formats=("claude-code", "claude-code-stream"),
+        window=_SMALLEST_WINDOW,
+        caches_summaries=True,
     ),
     Baseline(
         "claude_code.v2_1_20",
@@ -328,5 +340,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "repeats it.",
         settings=(_PERCENT_SETTING, *unavailable("summary_tokens", "model", note="of ctxlab")),
         superseded_by="claude_code",
+        caches_summaries=True,
     ),
 )

@@ -270,6 +270,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             *unavailable("threshold_ratio", "target_ratio", note=_FIXED),
             *unavailable("summary_tokens", "model", note="of ctxlab; Cline: compaction.summarizer"),
         ),
+        formats=("cline",),
     ),
     Baseline(
         "cline.basic",

@@ -105,6 +105,8 @@ _SETTINGS = (
         "toml",
         "~/.codex/config.toml",
         "model_auto_compact_token_limit",
+        "{tokens}",
+        threshold="share",
         note="a number of tokens; the limit is 0.9 of the window, also if the setting is higher",
     ),
     *unavailable("user_tokens", note="fixed in the source"),
@@ -128,6 +130,8 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "window of 64,000 tokens or less, the user messages may leave so little room that "
         "compaction happens at every other request.",
         settings=_SETTINGS,
+        formats=("codex", "codex-exec"),
+        caches_summaries=True,
     ),
     Baseline(
         "codex.local",

@@ -69,6 +69,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "createSession.infiniteSessions",
                 "{ backgroundCompactionThreshold: {json} }",
                 _NOTE,
+                threshold="share",
             ),
             Setting(
                 "blocking_threshold",
@@ -77,8 +78,10 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "createSession.infiniteSessions",
                 "{ bufferExhaustionThreshold: {json} }",
                 _NOTE,
+                alternatives=(),
             ),
             *unavailable("requests", "summary_tokens", "model", note="of ctxlab"),
         ),
+        formats=("copilot-cli",),
     ),
 )

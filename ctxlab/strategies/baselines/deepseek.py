@@ -103,13 +103,16 @@ def _shorten(message: Message, _: ToolCall | None) -> Message | None:
 def _settings(kind: SettingKind = "yaml") -> tuple[Setting, ...]:
     place = "entry of @deepseek-ai/dsh-compaction-basic in the configuration"
     names = {
-        "threshold_ratio": "thresholdRatio",
         "headroom_tokens": "headroomTokens",
         "retain_ratio": "retainRatio",
         "retries": "compactionRetries",
     }
     return (
-        *(Setting(each, kind, place, f"config.{name}") for each, name in names.items()),
+        Setting("threshold_ratio", kind, place, "config.thresholdRatio", threshold="share"),
+        *(
+            Setting(each, kind, place, f"config.{name}", alternatives=())
+            for each, name in names.items()
+        ),
         *unavailable("max_tokens", note="maxTokens of the request, or the default of the provider"),
         *unavailable(
             "prune", note="remove dsh-compaction-tool-result-pruner from the configuration"

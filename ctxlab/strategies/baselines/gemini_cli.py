@@ -224,12 +224,37 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "summary; the files with the full text of a shortened or masked result; and contextManagement, "
         "which is off by default.",
         settings=(
-            Setting("compression_threshold", "json", _FILE, "model.compressionThreshold"),
-            Setting("tool_chars", "json", _FILE, "tools.truncateToolOutputThreshold"),
-            Setting("protection_tokens", "json", _FILE, f"{_MASKING}.protectionThresholdTokens"),
-            Setting("min_prunable_tokens", "json", _FILE, f"{_MASKING}.minPrunableThresholdTokens"),
+            Setting(
+                "compression_threshold",
+                "json",
+                _FILE,
+                "model.compressionThreshold",
+                threshold="share",
+            ),
+            Setting(
+                "tool_chars",
+                "json",
+                _FILE,
+                "tools.truncateToolOutputThreshold",
+                alternatives=(20_000,),
+            ),
+            Setting(
+                "protection_tokens",
+                "json",
+                _FILE,
+                f"{_MASKING}.protectionThresholdTokens",
+                alternatives=(),
+            ),
+            Setting(
+                "min_prunable_tokens",
+                "json",
+                _FILE,
+                f"{_MASKING}.minPrunableThresholdTokens",
+                alternatives=(),
+            ),
             *unavailable("preserve", "tool_tokens", note="fixed in the source"),
             *unavailable("summary_tokens", "model", note="of ctxlab"),
         ),
+        formats=("gemini-cli",),
     ),
 )

@@ -165,7 +165,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "for a summary overflows, goose repeats it without 10 % of the tool results, then without 20, "
         "50 and 100 %, starting in the middle of the conversation.",
         settings=(
-            Setting("threshold", "yaml", _FILE, "GOOSE_AUTO_COMPACT_THRESHOLD"),
+            Setting("threshold", "yaml", _FILE, "GOOSE_AUTO_COMPACT_THRESHOLD", threshold="share"),
             Setting("tool_pair_summarization", "yaml", _FILE, "GOOSE_TOOL_PAIR_SUMMARIZATION"),
             Setting("tool_call_cutoff", "yaml", _FILE, "GOOSE_TOOL_CALL_CUTOFF"),
             *unavailable("summary_tokens", note="of ctxlab"),

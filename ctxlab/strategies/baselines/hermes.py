@@ -316,10 +316,12 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
             "target_ratio=0.5, protect_last_n=30, model='scripted'",
         ),
         settings=(
-            Setting("threshold", "yaml", _FILE, "compression.threshold"),
-            Setting("target_ratio", "yaml", _FILE, "compression.target_ratio"),
-            Setting("protect_first_n", "yaml", _FILE, "compression.protect_first_n"),
-            Setting("protect_last_n", "yaml", _FILE, "compression.protect_last_n"),
+            Setting("threshold", "yaml", _FILE, "compression.threshold", threshold="share"),
+            Setting("target_ratio", "yaml", _FILE, "compression.target_ratio", alternatives=(0.1,)),
+            Setting(
+                "protect_first_n", "yaml", _FILE, "compression.protect_first_n", alternatives=()
+            ),
+            Setting("protect_last_n", "yaml", _FILE, "compression.protect_last_n", alternatives=()),
             *unavailable(
                 "small_window_threshold", note="fixed in the source; a higher threshold wins"
             ),

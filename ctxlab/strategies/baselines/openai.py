@@ -69,6 +69,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "openai",
                 "client.responses.create.context_management",
                 '[{"type": "compaction", "compact_threshold": {value}}]',
+                threshold="tokens",
             ),
             *unavailable("summary_tokens", "model", note="of ctxlab"),
         ),

@@ -14,6 +14,7 @@ from ctxlab.strategies.baselines.common import compaction
 from ctxlab.strategies.baselines.settings import Setting, unavailable
 from ctxlab.strategies.helpers.text import with_text
 
+_RESERVED = 20_000
 _CONTINUE_PROMPT = "Go on with what is next, or stop and ask if it is not clear."
 
 
@@ -38,8 +39,8 @@ class recent_tail(compaction.CompactingStrategy):
 
     output: int = 32_000
     "number of tokens that the model may write, limited to a quarter of the window"
-    reserved: int = 20_000
-    "number of tokens to keep free in addition to ``output``, but at most as many as ``output``"
+    reserved: int | None = None
+    "number of tokens to keep free in addition to ``output``; None: 20,000, but at most ``output``"
     preserve_recent_tokens: int | None = None
     "maximum tokens of the kept messages; None: a quarter of the usable tokens, within 2,000 to 15,000"
     prune: bool = False
@@ -60,7 +61,8 @@ class recent_tail(compaction.CompactingStrategy):
             self._prune(context)
         size, entries = compaction.window_tokens(context), context.entries
         output = min(self.output, size // 4)
-        usable = max(0, size - output - min(self.reserved, output))
+        reserved = min(_RESERVED, output) if self.reserved is None else self.reserved
+        usable = max(0, size - output - reserved)
         full = compaction.last_request_tokens(context) >= usable
         full = full or compaction.prompt_tokens(context) > size
         start = compaction.body_start(context)
@@ -131,13 +133,21 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "separate message; in ctxlab it is a user message. Not implemented: if an answer overflows, the "
         "last user message is sent again; and mode suffix, which summarises in a cached request.",
         settings=(
-            Setting("output", "environment", "", "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX"),
-            Setting("reserved", "json", _FILE, "compaction.reserved"),
+            Setting(
+                "output",
+                "environment",
+                "",
+                "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX",
+                note="also the longest reply",
+                alternatives=(),
+            ),
+            Setting("reserved", "json", _FILE, "compaction.reserved", threshold="free"),
             Setting("preserve_recent_tokens", "json", _FILE, "compaction.preserve_recent_tokens"),
             Setting("prune", "json", _FILE, "compaction.prune"),
             *unavailable("prune_protect", "prune_minimum", note="fixed in the source"),
             *unavailable("summary_tokens", note="of ctxlab"),
             *unavailable("model", note="of ctxlab; opencode: agent.compaction.model"),
         ),
+        formats=("opencode", "opencode-db"),
     ),
 )

@@ -350,6 +350,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "LLM(model={value})",
             ),
         ),
+        formats=("openhands-completions", "openhands-events", "openhands-sdk"),
     ),
     Baseline(
         "openhands.masking",

@@ -82,8 +82,14 @@ _DEVICES = unavailable(
     "summary_tokens", "model", note="of ctxlab; pi uses the model of the session"
 )
 _SETTINGS = (
-    Setting("reserve_tokens", "json", _FILE, "compaction.reserveTokens"),
-    Setting("keep_recent_tokens", "json", _FILE, "compaction.keepRecentTokens"),
+    Setting("reserve_tokens", "json", _FILE, "compaction.reserveTokens", threshold="free"),
+    Setting(
+        "keep_recent_tokens",
+        "json",
+        _FILE,
+        "compaction.keepRecentTokens",
+        alternatives=(10_000,),
+    ),
     *unavailable("between_turns", note="fixed in the source"),
     *_DEVICES,
 )
@@ -104,6 +110,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "When fewer than 16,384 tokens of the window are free, also between the steps of a turn, "
         f"{_WORKINGS}, and its second summary of the beginning of a turn that is cut.",
         settings=_SETTINGS,
+        formats=("pi",),
     ),
     Baseline(
         "pi.v0_80",

@@ -95,6 +95,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "dialog",
                 "Settings > Context",
                 "Automatically trigger intelligent context condensing",
+                alternatives=(),
             ),
             Setting(
                 "auto_condense_context_percent",
@@ -102,6 +103,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "Settings > Context",
                 "Threshold to trigger intelligent context condensing",
                 "{value} %",
+                threshold="percent",
             ),
             Setting(
                 "max_tokens",
@@ -109,6 +111,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
                 "Settings > Providers",
                 "Max Output Tokens",
                 note="shown for some models only",
+                alternatives=(),
             ),
             *unavailable("summary_tokens", "model", note="of ctxlab"),
         ),

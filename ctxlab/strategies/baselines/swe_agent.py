@@ -117,6 +117,7 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "replaced. Not implemented: SWE-agent's tags to "
         "keep or remove single observations, because recordings do not contain them.",
         settings=masking_settings("the configuration of the run"),
+        formats=("swe-agent",),
     ),
     Baseline(
         "mini_swe_agent",
@@ -127,5 +128,6 @@ MODULE_BASELINES: tuple[Baseline, ...] = (
         "The template of an observation cuts output of more than 10,000 characters before it becomes a "
         "message, so recordings already contain the shortened text.",
         ("",),
+        formats=("mini-swe-agent",),
     ),
 )

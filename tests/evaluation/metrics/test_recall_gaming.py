@@ -14,7 +14,7 @@ from replaying import Sent, run
 
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import control_name
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.formats import load
 from ctxlab.messages.entities import find_entities
 from ctxlab.messages.types import Message, Recording, message_text

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.errors import SpecError
-from ctxlab.evaluation.recommendation import control_name
 from ctxlab.evaluation.tuning.search_space import (
     DEFAULT_SPACES,
     SearchSpace,
     parse_spaces,
     sample_configurations,
 )
+from ctxlab.evaluation.verdict import control_name
 from ctxlab.strategies import models_used, parse_strategy
 
 NUMBERS = st.lists(st.integers(0, 50), min_size=1, max_size=4)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ctxlab.evaluation.metrics import Score
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.recommendation import choose_configuration
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.results import TuningResults
 from ctxlab.evaluation.tuning.successive_halving import REFERENCE_NOTE, TrialScorer, TrialSums
+from ctxlab.evaluation.verdict import choose_configuration
 from ctxlab.strategies import full, sliding_window
 
 SCORES = (

@@ -86,6 +86,12 @@ def read(write_lines: Callable[..., Path]) -> Read:
     return reading
 
 
+def test_the_newest_logged_context_window_is_kept(read: Read) -> None:
+    infos = [{"model_context_window": size} for size in (121_600, 258_400, None)]
+    counts = [row("event_msg", {"type": "token_count", "info": info}) for info in infos]
+    assert read(META, user("hi"), answer("a"), *counts).meta["context_window"] == 258_400
+
+
 def test_the_items_that_follow_one_another_are_one_answer(read: Read) -> None:
     rows = [thought("hm"), answer("a"), call("c1"), call("c2"), output("c1"), output("c2")]
     recording = read(META, turn(), user("hi"), *rows, answer("done"))

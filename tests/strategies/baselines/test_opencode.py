@@ -30,6 +30,14 @@ def test_it_counts_up_to_the_last_answer_and_leaves_output_and_reserve_free() ->
     assert counted[first] >= 840 > counted[first - 1]
 
 
+def test_a_reserve_that_the_user_sets_may_exceed_the_output() -> None:
+    whole, sent = played("full", task(20), 1000)
+    trace, _ = played("opencode(output=100, reserved=300)", task(20), 1000)
+    first = next(turn for turn, event in trace.context.events if event == "summary")
+    counted = [t - s.entries[-1].tokens for t, s in zip(whole.tokens, sent, strict=True)]
+    assert counted[first] >= 600 > counted[first - 1]
+
+
 def test_where_the_user_has_spoken_it_is_not_told_to_go_on() -> None:
     messages = [*said(12), Message("user", "next")]
     trace, sent = played("opencode(preserve_recent_tokens=100)", messages, 700)

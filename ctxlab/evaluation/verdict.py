@@ -60,7 +60,7 @@ _ROUNDING_TOLERANCE = 1e-12
 _EQUAL_TOKENS = 0.05
 "largest difference of the mean tokens, as a share, at which a strategy is compared with chance"
 _MAX_DIGITS = 6
-_MIN_FAR_ARGUMENTS = 10
+MIN_FAR_ARGUMENTS = 10
 """minimum number of arguments of tool calls with a far need for a recommendation; far recall computed
 from fewer arguments is not reliable"""
 _MAX_FALLBACK_RATE = 0.05
@@ -289,7 +289,7 @@ def no_verdict_reason(leaderboard: pd.DataFrame) -> str:
             f"No tool call uses anything last mentioned more than {FAR_TOKENS:,} tokens earlier, so "
             f"{HEADLINE_LABEL} cannot compare the strategies."
         )
-    if far < _MIN_FAR_ARGUMENTS:
+    if far < MIN_FAR_ARGUMENTS:
         label = f"{HEADLINE_LABEL[:1].upper()}{HEADLINE_LABEL[1:]}"
         return f"{label} is based on {far:,.0f} arguments, too few to compare strategies."
     control = control_names(leaderboard)
