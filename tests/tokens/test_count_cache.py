@@ -88,6 +88,7 @@ def _count_all(folder: Path, texts: list[str]) -> None:
     fill(CountCache(folder), texts)
 
 
+@pytest.mark.e2e
 def test_processes_that_write_at_once_lose_nothing(cache: CountCache) -> None:
     context = multiprocessing.get_context("spawn")
     work = [(cache.folder, TEXTS[start:]) for start in (0, 500, 1000, 1500)]
