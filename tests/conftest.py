@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,11 @@ settings.register_profile(
 # If a shell starts pytest in the background, SIGINT is ignored. Some tests send it, so restore it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Even where Python may store no compiled code, tests do: they start many processes, and each of them,
+# and of the workers of pytest-xdist, would compile ctxlab again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Stored counts would hide faults of counting, also in the processes that tests start.
 os.environ["CTXLAB_CACHE"] = ""

@@ -10,7 +10,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from ctxlab.evaluation.bootstrap import ratio_difference
 
@@ -65,6 +64,8 @@ def equal_clusters(
 
 def test_five_equal_clusters_have_the_coverage_that_theory_says(script: ModuleType) -> None:
     # A percentile interval of a mean is about z standard errors of size √((n − 1) / n) wide.
+    from scipy import stats  # takes a second to import, in every worker
+
     known = 1 - 2 * stats.t.sf(stats.norm.ppf(0.975) * np.sqrt(4 / 5), 4)
     assert known == pytest.approx(0.846, abs=0.001)
     found = script.simulate(equal_clusters, 5, 500)

@@ -17,6 +17,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.evals
 def test_the_page_has_both_loops_of_each_strategy_and_controls_last(script: ModuleType) -> None:
     page = script.write_page([bundled_folder()])
     lines = [line for line in page.splitlines() if line.startswith("|")]

@@ -21,7 +21,8 @@ def named() -> dict[tuple[str, str], Counter[str]]:
     """Return the number of tests by file for each requirement that a docstring names."""
     found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for path in sorted(HERE.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if TAG.search(text) else ():
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 for seed, what in TAG.findall(ast.get_docstring(node) or ""):
                     found[seed, what][path.relative_to(HERE).as_posix()] += 1

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ctxlab._utils.jsonio import dump_json, parse_json
@@ -286,21 +287,21 @@ def sum_requests(requests: pd.DataFrame, scores: Iterable[Score]) -> pd.DataFram
     scores = list(scores)
     columns = [name for name in requests.columns if name not in (*_ID_COLUMNS, "request")]
     groups = requests.groupby(_ID_COLUMNS, observed=True, sort=False)
-    sums = groups[columns].sum(min_count=1)
-    for name in _dollar_columns(scores) & {*columns}:
-        keys = [requests[key] for key in _ID_COLUMNS]
-        partial = requests[name].isna().groupby(keys, observed=True, sort=False).any()
-        sums[name] = sums[name].mask(partial)
-    sums.insert(0, "requests", groups.size())
-    found: dict[Any, Any] = dict(sums.items())
+    sums, sizes = groups[columns].sum(min_count=1), groups.size()
+    if in_dollars := [name for name in columns if name in _dollar_columns(scores)]:
+        partial = groups[in_dollars].count().lt(sizes, axis=0)
+        sums[in_dollars] = sums[in_dollars].mask(partial)
+    largest = groups[list({score.column for score in scores if score.how == "max"})].max()
+    sums.insert(0, "requests", sizes)
+    found = {name: values.to_numpy() for name, values in sums.items()}
     for score in scores:
         if score.how == "max":
-            found[score.name] = groups[score.column].max()
+            found[score.name] = largest[score.column].to_numpy()
         else:
             top, *bottom = (sums[column].to_numpy() for column in score.run_columns)
             found[score.name] = score.compute(top, *(bottom or [top]))
     # One new frame: pandas warns if a hundred columns are added one by one.
-    return pd.DataFrame(found).reset_index()
+    return pd.DataFrame(found, sums.index).reset_index()
 
 
 class Results:
@@ -386,6 +387,12 @@ class Results:
         if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
             return self._run_table.read(columns)
         return self.runs[list(columns)]
+
+    def _read_run_column(self, column: str) -> pd.Series:
+        """Return a column of ``runs``, without reading the others from a stored table."""
+        if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
+            return self._run_table.read([column])[column]
+        return self.runs[column]
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
@@ -476,7 +483,7 @@ class Results:
         in_dollars = _dollar_columns(self.scores)
 
         def group(column: str) -> Any:
-            return self._read_runs([column])[column].groupby(row)
+            return self._read_run_column(column).groupby(row)
 
         @cache  # many scores divide by the same column
         def total(column: str) -> FloatArray:
@@ -522,10 +529,22 @@ class Results:
         numpy.ndarray of shape (clusters, configurations)
             Sum of the column in each cluster for each configuration.
         """
-        keys = ["limit", "strategy"]
-        runs = self._read_runs(["cluster", *keys, column])
-        sums = runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
-        return sums[list(configurations)].to_numpy(dtype=np.float64)
+        cell, shape, known = self._cells
+        sums = self._read_run_column(column).groupby(cell).sum()
+        table = np.full(shape, np.nan)
+        table.flat[sums.index] = sums
+        chosen: list[Any] = [known.get_loc(key) for key in configurations]
+        return table[:, chosen]
+
+    @cached_property
+    def _cells(self) -> tuple[npt.NDArray[np.integer], tuple[int, int], pd.Index[Any]]:
+        """Cell of each run in a table of clusters × configurations, its shape and configurations."""
+        runs = self._read_runs(["cluster", "limit", "strategy"])
+        clusters = runs.groupby("cluster", observed=True, sort=False)
+        groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
+        known = groups.size().index
+        cell = clusters.ngroup() * len(known) + groups.ngroup()
+        return cell.to_numpy(), (clusters.ngroups, len(known)), known
 
     def headline_sums(
         self, configurations: Sequence[tuple[float, str]]
@@ -549,12 +568,12 @@ class Results:
     @property
     def recording_count(self) -> int:
         """Number of recordings with at least one request."""
-        return int(self._read_runs(["recording"])["recording"].nunique())
+        return int(self._read_run_column("recording").nunique())
 
     @property
     def cluster_count(self) -> int:
         """Number of clusters. Intervals treat recordings of different clusters as independent."""
-        return int(self._read_runs(["cluster"])["cluster"].nunique())
+        return int(self._read_run_column("cluster").nunique())
 
     @property
     def far_cluster_count(self) -> int | None:

@@ -147,7 +147,7 @@ def test_a_closed_pipe_is_no_failure(program: Run, bad: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.e2e(smoke=True)
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as POSIX has it")
 @pytest.mark.parametrize(("how", "delay"), [("SIGINT", 0), ("SIGTERM", 0.02)])
 def test_cancelling_says_so(bad: Path, how: str, delay: float) -> None:

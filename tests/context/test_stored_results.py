@@ -14,7 +14,8 @@ from ctxlab.messages.types import Message
 LONG = st.sampled_from(
     ["", "a line\n" * 2000, "x" * 20_000, "\n" * 7000, "one\r\ntwo\u2028three\n" * 900]
 )
-TEXTS = st.builds("".join, st.lists(contents().map(lambda c: Message("tool", c).text) | LONG))
+PARTS = contents().map(lambda content: Message("tool", content).text) | LONG
+TEXTS = st.builds("".join, st.lists(PARTS, max_size=5))
 
 
 @given(TEXTS)

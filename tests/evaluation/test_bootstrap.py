@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import stats
 
 from ctxlab.evaluation.bootstrap import (
     MIN_CLUSTERS,
@@ -153,6 +152,8 @@ def test_a_difference_of_samples_is_covered_at_least_as_often_as_said() -> None:
 
 
 def test_a_test_with_clusters_of_one_size_is_that_of_scipy() -> None:
+    from scipy import stats  # takes a second to import, in every worker
+
     random = np.random.default_rng(4)
     a, b, ones = random.random(9), random.random(9) + 0.2, np.ones(9)
 
@@ -166,6 +167,8 @@ def test_a_test_with_clusters_of_one_size_is_that_of_scipy() -> None:
 
 
 def test_more_clusters_than_can_be_tried_out_are_drawn_to_nearly_the_same_p() -> None:
+    from scipy import stats
+
     random = np.random.default_rng(5)
     a, b, ones = random.normal(size=16) + 0.5, random.normal(size=16), np.ones(16)
     drawn = ratio_difference(a, ones, b, ones, resamples=20_000).p_value

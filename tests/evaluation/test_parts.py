@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,10 +94,23 @@ def test_only_what_changed_is_computed_again(tmp_path: Path) -> None:
     assert len(list_parts(tmp_path).keys() - before.keys()) == 1
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    """Return the folder of a run of three recordings, and its table of requests."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "BUCKET_CHARS", 1)
+        results = evaluate(RECORDINGS[:3], FEW, LIMITS, folder=folder, workers=1)
+        return folder, results.requests
+
+
 @pytest.mark.parametrize("file", ["figures.parquet", "compactions.parquet", "part.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_a_damaged_part_is_computed_again(tmp_path: Path, file: str, damage: str) -> None:
-    expected = evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, workers=1).requests
+def test_a_damaged_part_is_computed_again(
+    tmp_path: Path, finished: tuple[Path, pd.DataFrame], file: str, damage: str
+) -> None:
+    folder, expected = finished
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     before = list_parts(tmp_path)
     path = sorted(before)[2] / file
     data = bytearray(path.read_bytes())
@@ -104,7 +118,7 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path, file: str, damage: str
     path.write_bytes(data if damage == "flip" else data[: len(data) // 2])
     if damage == "gone":
         path.unlink()
-    again = evaluate(RECORDINGS, FEW, LIMITS, folder=tmp_path, workers=1)
+    again = evaluate(RECORDINGS[:3], FEW, LIMITS, folder=tmp_path, workers=1)
     pd.testing.assert_frame_equal(again.requests, expected)
     after = list_parts(tmp_path)
     assert [part for part in before if after[part] != before[part]] == [path.parent]
@@ -200,6 +214,7 @@ def start(folder: Path, strategies: Sequence[str] = FEW) -> subprocess.Popen[byt
     )
 
 
+@pytest.mark.e2e
 def test_a_run_that_is_killed_again_and_again_goes_on_and_computes_nothing_twice(
     tmp_path: Path,
 ) -> None:

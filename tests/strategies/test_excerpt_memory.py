@@ -449,6 +449,7 @@ def lines_of_equal_value() -> list[Message]:
     return [*said, Message("assistant", "Done"), Message("user", "Go on")]
 
 
+@pytest.mark.e2e
 def test_the_text_does_not_depend_on_the_hash_seed_of_the_process() -> None:
     code = (
         "from test_excerpt_memory import TokenCounter, compacted, lines_of_equal_value as talk;"

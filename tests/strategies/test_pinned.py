@@ -93,14 +93,29 @@ def long_conversation() -> Recording:
     return Recording("long", (*messages, Message("assistant", "All of it is mended.")))
 
 
-def test_planted_rules_survive_ten_compactions_of_every_strategy(counter: TokenCounter) -> None:
+COMPACTING = [name for name in (*STRATEGIES, *BASELINES) if name not in CONTROLS]
+RISKY = [
+    "rolling_summary",
+    "sliding_window",
+    "in_batches",
+    "claude_code",
+    "cline",
+    "adk.compaction",
+]
+"""Strategies that summarise, drop and wait, that need user messages, and that send invalid requests."""
+
+
+@pytest.mark.properties(smoke=True)
+@pytest.mark.parametrize("names", [RISKY, COMPACTING], ids=["risky", "every"])
+def test_planted_rules_survive_ten_compactions_of_every_strategy(
+    names: list[str], counter: TokenCounter
+) -> None:
     recording = plant_canaries(long_conversation(), 20, "constraint")
     canaries = read_canaries(recording)
     assert {canary.role for canary in canaries} == {"user", "tool"}
     client = ScriptedClient("The agent mended some parts of the program, one after the other.")
     model = find_model("claude-sonnet-4-5")
     prepared = PreparedRecording(recording, counter, client, format_probe=None, model=model)
-    names = [name for name in (*STRATEGIES, *BASELINES) if name not in CONTROLS]
     for name in names:
         users, inner = name not in NEEDS_USERS, parse_strategy(spelled(name))
         strategy = pinned(inner, users=users, match=PLANTED)

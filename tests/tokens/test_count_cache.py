@@ -88,6 +88,7 @@ def _count_all(folder: Path, texts: list[str]) -> None:
     fill(CountCache(folder), texts)
 
 
+@pytest.mark.e2e
 def test_processes_that_write_at_once_lose_nothing(cache: CountCache) -> None:
     context = multiprocessing.get_context("spawn")
     work = [(cache.folder, TEXTS[start:]) for start in (0, 500, 1000, 1500)]
@@ -216,38 +217,38 @@ def test_a_full_disk_only_means_counting(cache: CountCache) -> None:
 
 
 def test_the_database_stays_below_its_maximum_size_and_keeps_what_is_used(tmp_path: Path) -> None:
-    cache = CountCache(tmp_path, max_bytes=1_000_000)
-    for number in range(60_000):
+    cache = CountCache(tmp_path, max_bytes=300_000)
+    for number in range(20_000):
         cache.count("chars", f"text {number}", len)
         if number % 1000 == 0:
             cache.count("chars", "used often", len if number == 0 else never)
     cache.close()
-    assert database(cache).stat().st_size <= 1_000_000
-    assert 4000 < cache.info().entries < 60_000
-    assert cache.count("chars", "text 59999", never) == 10
+    assert database(cache).stat().st_size <= 300_000
+    assert 1200 < cache.info().entries < 20_000
+    assert cache.count("chars", "text 19999", never) == 10
     cache.close()
 
 
 def test_a_process_notices_that_another_one_made_room(tmp_path: Path) -> None:
-    one, other = (CountCache(tmp_path, max_bytes=1_000_000) for _ in range(2))
-    for number in range(0, 40_000, 2):
+    one, other = (CountCache(tmp_path, max_bytes=300_000) for _ in range(2))
+    for number in range(0, 16_000, 2):
         for cache, text in ((one, f"text {number}"), (other, f"text {number + 1}")):
             assert cache.count("chars", text, len) == len(text)
     one.close()
     other.close()
-    assert database(one).stat().st_size <= 1_000_000
-    newest = [f"text {number}" for number in range(39_000, 40_000)]
+    assert database(one).stat().st_size <= 300_000
+    newest = [f"text {number}" for number in range(15_000, 16_000)]
     assert [one.count("chars", text, never) for text in newest] == [*map(len, newest)]
     one.close()
 
 
 def test_a_damaged_size_does_not_remove_the_bound(tmp_path: Path) -> None:
-    cache = fill(CountCache(tmp_path, max_bytes=1_000_000))
+    cache = fill(CountCache(tmp_path, max_bytes=300_000))
     changed = sqlite3.connect(database(cache))
     changed.execute("PRAGMA user_version = 999999")
     changed.close()
-    fill(cache, [f"text {number}" for number in range(60_000)])
-    assert database(cache).stat().st_size <= 1_000_000
+    fill(cache, [f"text {number}" for number in range(20_000)])
+    assert database(cache).stat().st_size <= 300_000
 
 
 def test_clearing_deletes_all_files_of_the_cache_and_no_other(cache: CountCache) -> None:

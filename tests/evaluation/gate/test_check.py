@@ -500,6 +500,7 @@ def test_a_larger_loss_never_passes_where_a_smaller_one_fails(
         assert abs(excess) < 1e-8 or (finding.outcome == "worse") == (excess > 0)
 
 
+@pytest.mark.properties
 def test_fewer_kept_results_never_pass_after_a_breach(tmp_path: Path) -> None:
     if not list((Path(__file__).parents[3] / "datasets" / "coding-agent").glob("*.jsonl")):
         pytest.skip("the bundled data sets are not built: python -m datasets.make")

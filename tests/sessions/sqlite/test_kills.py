@@ -143,6 +143,7 @@ class Known:
         ]
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     """Issue 6, done when: kill -9 at random moments of appending, compacting, retitling, flushing."""
