@@ -25,10 +25,13 @@ from ctxlab.cli.saving import parse_out_folder
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from ctxlab.cli.render.table import TableView
     from ctxlab.evaluation.spec import Spec
 
 READING = " where sample seed format columns clusters"
 """Fields of ``Options`` that select the recordings to read, as an argument of ``with_options``."""
+TABLE = " sort top shown csv"
+"""Fields of ``Options`` that choose what of a table is printed, as an argument of ``with_options``."""
 ASKING = " replicates max_cost calls concurrency dry_run"
 """Fields of ``Options`` for commands that ask a model, as an argument of ``with_options``."""
 
@@ -312,10 +315,10 @@ class Options:
         autocompletion=complete_from(_format_names),
     )
     columns: str | None = option(
-        "--columns FIELD=COLUMN,…",
-        "Columns of tables (Parquet, CSV, TSV, JSONL), such as messages=history,id=key,cluster=repo, "
-        "or role=speaker,content=text,id=thread,order=turn if each row is a message. Default: "
-        "columns with known names.",
+        "--input-columns FIELD=COLUMN,…",
+        "Columns of tables that are read (Parquet, CSV, TSV, JSONL), such as "
+        "messages=history,id=key,cluster=repo, or role=speaker,content=text,id=thread,order=turn if "
+        "each row is a message. Default: columns with known names.",
     )
     clusters: str | None = option(
         "--clusters FILE",
@@ -349,13 +352,37 @@ class Options:
         callback=_use_cache,
     )
     out: Path | None = option("--out DIR", parser=parse_out_folder)
+    sort: str | None = option(
+        "--sort COLUMN",
+        "Sort the rows within each limit by this column, the best first: the lowest cost, the highest "
+        "recall. -COLUMN reverses the order. --csv prints the names of the columns.",
+    )
+    top: int | None = option(
+        "--top N",
+        "Print only the first N strategies within each limit. Controls are printed as well.",
+        min=1,
+    )
+    shown: str | None = option(
+        "--columns A,B,…", "Print these columns, and the strategy and its limit."
+    )
     json: bool = JSON
+    csv: bool = flag("--csv", "Print the result as CSV, with all columns unless --columns is set.")
     no_progress: bool = NO_PROGRESS
 
     @property
     def progress(self) -> bool | None:
         """False to show no progress bar; None to show one only on a terminal."""
         return False if self.no_progress else None
+
+    @property
+    def view(self) -> TableView:
+        """Rows and columns to print."""
+        from ctxlab.cli.render.table import TableView
+
+        if self.json and self.csv:
+            raise SpecError("expected --json or --csv, got both; use only one of them")
+        names = (name.strip() for name in (self.shown or "").split(","))
+        return TableView(self.sort or "", self.top, tuple(filter(None, names)))
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ask_model(
-    options: Options, spec: Spec, plan: ProbingPlan[Any], to_text: Callable[[Any], str]
+    options: Options, spec: Spec, plan: ProbingPlan[Any], to_text: Callable[[Any, Any], str]
 ) -> None:
     """Run a probing plan: print its maximum cost, ask the model, then save and print the results.
 
@@ -36,16 +36,18 @@ def ask_model(
     plan : ProbingPlan
         Plan that creates the questions and grades the replies.
     to_text : callable
-        Function that takes the results and returns the table to print.
+        Function that takes the results and the rows and columns to print, and returns the table.
     """
     from ctxlab.cli.render.format import to_json_array
-    from ctxlab.cli.render.leaderboard import leaderboard_json
+    from ctxlab.cli.render.leaderboard import leaderboard_data
+    from ctxlab.evaluation.columns import leaderboard_names
     from ctxlab.llm import MAX_CONCURRENT_CALLS
     from ctxlab.llm.batch import build_cost_limited_client
 
     if options.concurrency is not None and options.concurrency < 1:
         raise SpecError(f"--concurrency: expected 1 or more, got {options.concurrency}")
-    out = options.out
+    out, view = options.out, options.view
+    view.check(leaderboard_names(plan.scores))
     if not options.dry_run:
         check_output_folder(out, spec, plan.results.kind, options.answer_model)
     most = options.concurrency or MAX_CONCURRENT_CALLS
@@ -69,7 +71,11 @@ def ask_model(
     del found.manifest["spec"]["metrics"]
     note_run(found, spec.model)
     with save_then_print(out, found.save, f"saved to {out}; answers.parquet contains all answers"):
-        print_result(leaderboard_json(found) if options.json else to_text(found))
+        as_data = options.json or options.csv
+        text = (
+            leaderboard_data(found, view, as_csv=options.csv) if as_data else to_text(found, view)
+        )
+        print_result(text)
 
 
 def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:

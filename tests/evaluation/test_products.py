@@ -16,9 +16,8 @@ from ctxlab.evaluation.products import (
     WITH_INTERVALS,
     ProductTable,
     compare_products,
-    newest_baselines,
 )
-from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.baselines import BASELINES, newest_baselines
 
 LIMIT = 5000
 STRATEGIES = (

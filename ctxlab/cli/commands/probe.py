@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ctxlab.cli.options import ASKING, READING, Options, option, with_options
+from ctxlab.cli.options import ASKING, READING, TABLE, Options, option, with_options
 from ctxlab.cli.probing import ask_model
 
 
 @with_options(
-    "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
-    "no_cache no_progress",
+    "data answer_model strategies limits model reserve"
+    + ASKING
+    + READING
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to evaluate, such as 'rolling_summary | panic'. May be repeated. Default: "
     "full (upper bound), sliding_window and nothing (lower bound).",
     out="Save the run and all replies of the model to this folder.",
