@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ctxlab._utils.jsonio import dump_json, parse_json
@@ -519,10 +520,25 @@ class Results:
         numpy.ndarray of shape (clusters, configurations)
             Sum of the column in each cluster for each configuration.
         """
-        keys = ["limit", "strategy"]
-        runs = self._read_runs(["cluster", *keys, column])
-        sums = runs.pivot_table(column, "cluster", keys, "sum", observed=True, sort=False)
-        return sums[list(configurations)].to_numpy(dtype=np.float64)
+        cells, keys, n_clusters = self._cluster_cells
+        sums = self._read_runs([column])[column].groupby(cells).sum()
+        table = np.full(n_clusters * len(keys), np.nan)
+        table[sums.index] = sums
+        chosen = [keys[limit, strategy] for limit, strategy in configurations]
+        return table.reshape(n_clusters, len(keys))[:, chosen]
+
+    @cached_property
+    def _cluster_cells(self) -> tuple[npt.NDArray[np.intp], dict[tuple[float, str], int], int]:
+        """Number each combination of cluster and configuration.
+
+        Returns the number of each row of ``runs``, the position of each configuration, and the number
+        of clusters. Clusters and configurations are in the order of their first rows.
+        """
+        runs = self._read_runs(["cluster", "limit", "strategy"])
+        cluster, clusters = pd.factorize(runs["cluster"])
+        groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
+        keys = {(float(limit), str(name)): i for i, (limit, name) in enumerate(groups.size().index)}
+        return cluster * len(keys) + groups.ngroup().to_numpy(), keys, len(clusters)
 
     def headline_sums(
         self, configurations: Sequence[tuple[float, str]]
