@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_dollars
 from ctxlab.cli.experiment import spec_to_store
 from ctxlab.cli.notices import note_run
 from ctxlab.cli.output import print_note, print_result, report_skipped
@@ -111,7 +112,7 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
         verb = "has" if left == 1 else "have"
         return f"{known}; {left:,} {verb} no stored answer (--cache-mode auto asks {model})"
     usd = estimate.usd
-    price = "price unknown" if usd != usd else f"at most ${usd:,.{2 if usd >= 1 else 4}f}"
+    price = "price unknown" if usd != usd else f"at most {format_dollars(usd)}"
     return f"{known}, {price} with {model}"
 
 

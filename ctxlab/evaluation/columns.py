@@ -338,29 +338,6 @@ def short_strategy(strategy: str) -> str:
     return re.sub(r"(?<=\w)\(\)(?= \||$)", "", strategy)
 
 
-def describe_limit(limit: float) -> str:
-    """Describe a limit in words.
-
-    Parameters
-    ----------
-    limit : float
-        Number of tokens; a float of at most 1 is a share of each recording.
-
-    Returns
-    -------
-    str
-        Description of the limit.
-
-    Examples
-    --------
-    >>> describe_limit(8000), describe_limit(0.25)
-    ('8,000 tokens', '25 % of each recording')
-    """
-    if isinstance(limit, float) and limit <= 1:
-        return f"{limit * 100:.3g} % of each recording"
-    return f"{limit:,.0f} tokens"
-
-
 _DROP_ORDER = (
     *("answer_containment", "evidence_recall", "invalid_rate", "cached_share", "recall"),
     *("pointer_rate", "lost_rate", "tokens_peak", "survival_end", "evidence_pointer_rate"),

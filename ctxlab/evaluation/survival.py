@@ -29,12 +29,17 @@ import numpy.typing as npt
 import pandas as pd
 from msgspec import structs
 
-from ctxlab._utils.numbers import format_share, format_share_interval, format_signed_share
+from ctxlab._utils.numbers import (
+    describe_limit,
+    format_share,
+    format_share_interval,
+    format_signed_share,
+)
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_difference, ratio_interval
 from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
-from ctxlab.evaluation.columns import describe_limit, short_strategy
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
 from ctxlab.evaluation.metrics.base import FloatArray

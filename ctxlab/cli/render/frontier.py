@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.numbers import format_share, format_signed_share
+from ctxlab._utils.numbers import format_limit, format_share, format_signed_share
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import CHOSEN_MARK
 from ctxlab.cli.render.table import WHOLE_TABLE, Table, TableView
@@ -101,7 +101,7 @@ def frontier_text(tuning: TuningResults, min_recall: float, view: TableView = WH
         (i, "bold" if is_chosen[i] else "dim" if row["dominated"] else "")
         for i, row in enumerate(rows)
     ]
-    limits = Column("limit", [_format_limit(row["limit"]) for row in rows])
+    limits = Column("limit", [format_limit(row["limit"]) for row in rows])
     table = Table([Column("strategy", names, left=True), limits, *figures], styles)
     mark = _mark_sentence(tuning) if any(is_chosen) else ""
     text = table.render(*_notes(tuning, " ".join(filter(None, [table.legend, mark]))))
@@ -222,10 +222,6 @@ def _held_out_status(row: Any) -> str:
     if not row["fits"]:
         return "does not fit"
     return "dominated" if row["dominated"] else ""
-
-
-def _format_limit(limit: float) -> str:
-    return f"{limit * 100:.3g} %" if limit <= 1 else f"{limit:,.0f}"
 
 
 def _format_interval(row: Any, name: str, write: Callable[[float], str]) -> str:

@@ -11,14 +11,13 @@ import pandas as pd
 from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.numbers import to_sentence
+from ctxlab._utils.numbers import describe_limit, to_sentence
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
 from ctxlab.cli.render.table import WHOLE_TABLE, Table, TableView
 from ctxlab.evaluation.columns import (
     Column,
     ColumnFacts,
-    describe_limit,
     find_facts,
     frame_columns,
     legend_of,

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.numbers import to_sentence
+from ctxlab._utils.numbers import describe_limit, to_sentence
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render.leaderboard import board_table, describe_counting
 from ctxlab.cli.render.table import WHOLE_TABLE, TableView
 from ctxlab.evaluation.columns import (
     Column,
-    describe_limit,
     frame_columns,
     legend_of,
     short_strategy,
