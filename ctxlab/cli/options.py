@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -35,6 +36,8 @@ TABLE = " sort top shown csv"
 ASKING = " replicates max_cost calls concurrency dry_run"
 """Fields of ``Options`` for commands that ask a model, as an argument of ``with_options``."""
 
+_OPTION_WIDTH = 24
+"widest option in the help that has its description on the same line"
 _CACHE_MODES = ("auto", "replay", "record")
 
 
@@ -212,6 +215,16 @@ class Options:
 
     FIRST = ("data", "answer_model", "strategies", "limits", "model", "reserve")
     "fields that the help lists before the command's own options"
+    SECTIONS = MappingProxyType(
+        {
+            "Recordings": ("where", "sample", "seed", "format", "columns", "clusters", "on_error"),
+            "Cost and limits": ("cache_ttl", "fixed", "fixed_in_limit", "reasoning"),
+            "Closed loop": ("closed_loop", "max_refetches", "repeatable", "latency"),
+            "Model calls": ("calls", "replicates", "max_cost", "concurrency", "dry_run"),
+            "Output": ("out", "sort", "top", "shown", "json", "csv", "no_cache", "no_progress"),
+        }
+    )
+    "fields by the heading of the section in which the help lists them; the others come first"
 
     data: list[str] | None = argument(
         "PATH…",
@@ -441,6 +454,11 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
             option = copy(chosen[name].default)
             option.help, option.metavar = help, metavar or option.metavar
             chosen[name] = chosen[name].replace(default=option)
+        for title, fields in getattr(holder.annotation, "SECTIONS", {}).items():
+            for name in chosen.keys() & set(fields):
+                option = copy(chosen[name].default)
+                option.rich_help_panel = title
+                chosen[name] = chosen[name].replace(default=option)
         first = getattr(holder.annotation, "FIRST", ())
         parameters = [
             *(each for name, each in chosen.items() if name in first),
@@ -490,10 +508,23 @@ def _indent_section(section: re.Match[str]) -> str:
 
 
 class _Command(TyperCommand):
-    """A command whose help prints the examples of the docstring without wrapping lines."""
+    """A command whose help lists options by section, and does not wrap the lines of examples."""
 
     def __init__(self, *args: Any, help: str | None = None, **settings: Any) -> None:
         super().__init__(*args, help=keep_blocks(help), **settings)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options by section."""
+        titles = ("Arguments", "Options", *Options.SECTIONS)
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
+        for each in self.get_params(ctx):
+            if (record := each.get_help_record(ctx)) is not None:
+                title = "Arguments" if each.param_type_name == "argument" else "Options"
+                sections[getattr(each, "rich_help_panel", None) or title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records, col_max=_OPTION_WIDTH)
 
 
 class _Group(TyperGroup):

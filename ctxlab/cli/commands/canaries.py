@@ -63,10 +63,10 @@ def command(
 
     Examples
     --------
-    ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
-    ctxlab canaries logs/ -s rolling_summary --by round    share kept after each compaction
-    ctxlab canaries logs/ --kind fact --depth 0.2 --json   with confidence intervals
-    ctxlab canaries logs/ --write planted/                 write recordings for ctxlab probe
+    ctxlab canaries ~/.claude/projects -l 50k -n 25       share kept, by kind
+    ctxlab canaries logs/ -s rolling_summary --by round   after each compaction
+    ctxlab canaries logs/ --kind fact --depth 0.2 --json  with intervals
+    ctxlab canaries logs/ --write planted/                for ctxlab probe
 
     The values are ordinary words, so that a strategy cannot recognize canaries by their form. Only
     canaries of the kind path have the form of file names.

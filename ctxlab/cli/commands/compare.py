@@ -92,9 +92,9 @@ def command(
     Examples
     --------
     ctxlab compare runs/a rolling_summary 'tool_stubs | panic'
-    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin recall_far_held=0.02
+    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin cost_usd=5%
     ctxlab compare logs/ observation_mask sliding_window -l 200k --equal-tokens
-    ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
+    ctxlab compare logs/ 'rolling_summary @ 16k' 'panic @ 32k' --out runs/b
     ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
 
     Differences are paired: both strategies are measured at the same requests. The confidence intervals

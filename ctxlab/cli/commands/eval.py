@@ -65,13 +65,15 @@ def command(
 
     Examples
     --------
-    ctxlab eval                                      run the built-in example experiment
-    ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
-    ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
-    ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
-    ctxlab eval logs/ -s lineup -s codex --out runs/a   add a strategy to a run, or go on with it
-    ctxlab eval logs/ --out runs/a --part 3/16       the third of sixteen jobs
-    ctxlab eval runs/a                               repeat a saved run
+    ctxlab eval                                 run the built-in example
+    ctxlab eval ~/.claude/projects -l 50%       your own logs
+    ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k --out runs/a
+    ctxlab eval logs/ -l 100k --closed-loop     add the cost of fetching again
+    ctxlab eval logs/ --sort cost_usd --top 5   the five cheapest strategies
+    ctxlab eval logs/ --csv --columns cost_usd,recall > costs.csv
+    ctxlab eval logs/ -s codex --out runs/a     add to a run
+    ctxlab eval logs/ --out runs/a --part 3/16  the third of sixteen jobs
+    ctxlab eval runs/a                          repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
     measured on the paths, ids and other values that the next tool call uses: it is the share of these

@@ -49,7 +49,7 @@ def command(
 
     Examples
     --------
-    ctxlab next-action logs/ -a gpt-5-mini --dry-run           estimate the cost
+    ctxlab next-action logs/ -a gpt-5-mini --dry-run  estimate the cost
     ctxlab next-action logs/ -a gpt-5-mini -l 16k --max-cost 5 --out run
     ctxlab next-action logs/ -a gpt-5-mini -s full -s panic --only-changed
 

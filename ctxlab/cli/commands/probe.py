@@ -34,9 +34,9 @@ def command(
 
     Examples
     --------
-    ctxlab probe dataset:locomo -a gpt-5-mini --dry-run        estimate the cost
+    ctxlab probe dataset:locomo -a gpt-5-mini --dry-run  estimate the cost
     ctxlab probe dataset:locomo -a gpt-5-mini -l 4k -l 16k --max-cost 5
-    ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 -j claude-sonnet-4-5 --out run
+    ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 --out run
 
     Answers are cached. If a run was stopped, repeat the command to continue it. If a run was complete,
     the same command calls no model and prints the same results.

@@ -40,10 +40,10 @@ def command(
 
     Examples
     --------
-    ctxlab products ~/.claude/projects                     all products in a window of 200,000 tokens
-    ctxlab products logs/ -l 128k -s claude_code -s codex  two of them in a smaller window
-    ctxlab products logs/ --out runs/products              keep all measurements
-    ctxlab strategies claude_code                          what a product does, and where to set it
+    ctxlab products ~/.claude/projects         all, in a window of 200k
+    ctxlab products logs/ -l 128k -s codex     two, smaller window
+    ctxlab products logs/ --out runs/products  keep all measurements
+    ctxlab strategies claude_code              what it does, and settings
 
     Only recordings that are longer than the window are replayed, because a product does nothing to
     shorter ones. Costs are shares of the cost of the full history. Summaries are extracted without a

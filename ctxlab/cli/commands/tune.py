@@ -56,8 +56,8 @@ def command(
     Examples
     --------
     ctxlab tune ~/.claude/projects -l 50k -l 100k -m claude-opus-4-5
-    ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | sliding_window | panic'
-    ctxlab tune logs/ -s rolling_summary -s in_batches --trials 30 --out runs/tuned
+    ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | panic'
+    ctxlab tune logs/ -s rolling_summary --trials 30 --out runs/tuned
 
     A configuration is a strategy with fixed parameters, under a limit. The result is the frontier: all
     configurations for which no other configuration has both a lower cost and a higher recall.
