@@ -216,7 +216,8 @@ class Table:
     """Table that is not wider than the output.
 
     If the table is too wide, the cells of the column with index ``wrap`` are wrapped. If it is
-    still too wide, columns are left out: the highest ``drop`` first, and ``drop=0`` never.
+    still too wide, columns are left out: those with equal cells first, then the highest ``drop``, and
+    ``drop=0`` never.
 
     Examples
     --------
@@ -260,7 +261,7 @@ class Table:
             return room + 1 - sum(1 + (least if c is wrapped else c.width) for c in columns)
 
         self.shown = list(self.columns)
-        for column in sorted(self.columns, key=lambda each: -each.drop):
+        for column in sorted(self.columns, key=_order_of_leaving_out):
             place = self.shown.index(column)
             if spare(self.shown) < 0 and column.narrow:
                 self.shown[place] = replace(column, cells=column.narrow)
@@ -337,6 +338,11 @@ class Table:
         """
         said = [Text(note, "dim") for note in (*notes, self.hidden_note) if note]
         return show.render_to_text(self.text, *([Text(), *said] if said else []))
+
+
+def _order_of_leaving_out(column: Column) -> tuple[bool, int]:
+    says_nothing = column.drop > 0 and len(column.cells) > 1 and len(set(column.cells)) == 1
+    return not says_nothing, -column.drop
 
 
 def wrap_name(name: str, width: int) -> str:
