@@ -122,3 +122,14 @@ def test_no_module_loads_litellm_or_matplotlib_when_it_is_imported() -> None:
     names = [name_of(p) for p in FILES if p.stem != "__main__" and p not in FOREIGN]
     loaded = loaded_by("import " + ", ".join(names))
     assert not loaded & {"litellm", "matplotlib", "tiktoken", "PIL", "diskcache"}
+
+
+@pytest.mark.e2e
+def test_describing_and_evaluating_recordings_loads_no_model_client_plots_or_widgets() -> None:
+    steps = (
+        "import ctxlab; recordings = list(ctxlab.load('bundled:support-desk'))[:1]",
+        "ctxlab.describe(recordings, workers=1)",
+        "results = ctxlab.evaluate(recordings, 'panic', 4000, workers=1); results._repr_html_()",
+    )
+    loaded = loaded_by("; ".join(steps))
+    assert not loaded & {"litellm", "matplotlib", "ipywidgets", "IPython", "typer", "requests"}

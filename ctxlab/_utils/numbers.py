@@ -110,6 +110,71 @@ def format_usd(amount: float) -> str:
     return f"{amount:.{places}f}"
 
 
+def format_dollars(amount: float) -> str:
+    """Format a price for a sentence: with cents, or with four decimals if it is below a dollar.
+
+    Parameters
+    ----------
+    amount : float
+        Amount in US dollars.
+
+    Returns
+    -------
+    str
+        Amount with a dollar sign.
+
+    Examples
+    --------
+    >>> format_dollars(1250.5), format_dollars(0.0412)
+    ('$1,250.50', '$0.0412')
+    """
+    return f"${amount:,.{2 if amount >= 1 else 4}f}"
+
+
+def format_limit(limit: float) -> str:
+    """Format a limit as a cell of a table.
+
+    Parameters
+    ----------
+    limit : float
+        Number of tokens; a float of at most 1 is a share of each recording.
+
+    Returns
+    -------
+    str
+        Number of tokens, or a percentage.
+
+    Examples
+    --------
+    >>> format_limit(8000), format_limit(0.25)
+    ('8,000', '25 %')
+    """
+    is_share = isinstance(limit, float) and limit <= 1
+    return f"{limit * 100:.3g} %" if is_share else f"{limit:,.0f}"
+
+
+def describe_limit(limit: float) -> str:
+    """Describe a limit in words.
+
+    Parameters
+    ----------
+    limit : float
+        Number of tokens; a float of at most 1 is a share of each recording.
+
+    Returns
+    -------
+    str
+        Description of the limit.
+
+    Examples
+    --------
+    >>> describe_limit(8000), describe_limit(0.25)
+    ('8,000 tokens', '25 % of each recording')
+    """
+    said = format_limit(limit)
+    return f"{said} of each recording" if said.endswith("%") else f"{said} tokens"
+
+
 def format_share(value: float) -> str:
     """Format a share with two decimals. Shares between 0.99 and 1 become ``.99``, and 1 becomes ``1.0``.
 

@@ -61,7 +61,7 @@ def note_run(results: Results, model: str | None) -> None:
         Model that the user chose for all recordings. None means that the tokens of each recording
         were counted and priced for the model that the recording names.
     """
-    from ctxlab._utils.numbers import format_count
+    from ctxlab._utils.numbers import format_count, format_dollars
     from ctxlab.llm import DEFAULT_CACHE_FOLDER
     from ctxlab.tokens.model_choice import explain_models
 
@@ -71,7 +71,7 @@ def note_run(results: Results, model: str | None) -> None:
         if cached == calls:
             print_note(f"{said}: all answers came from {DEFAULT_CACHE_FOLDER}; nothing was billed")
             continue
-        price = "price unknown" if usd is None else f"${usd:,.{2 if usd >= 1 else 4}f}"
+        price = "price unknown" if usd is None else format_dollars(usd)
         new = f"{format_count(took['tokens'])} tokens, {price}"
         print_note(f"{said} ({pluralize(cached, 'answer')} from {DEFAULT_CACHE_FOLDER}): {new}")
     recordings = results.manifest["recordings"]

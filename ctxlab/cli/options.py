@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,13 +26,18 @@ from ctxlab.cli.saving import parse_out_folder
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from ctxlab.cli.render.table import TableView
     from ctxlab.evaluation.spec import Spec
 
 READING = " where sample seed format columns clusters"
 """Fields of ``Options`` that select the recordings to read, as an argument of ``with_options``."""
+TABLE = " sort top shown csv"
+"""Fields of ``Options`` that choose what of a table is printed, as an argument of ``with_options``."""
 ASKING = " replicates max_cost calls concurrency dry_run"
 """Fields of ``Options`` for commands that ask a model, as an argument of ``with_options``."""
 
+_OPTION_WIDTH = 24
+"widest option in the help that has its description on the same line"
 _CACHE_MODES = ("auto", "replay", "record")
 
 
@@ -209,6 +215,16 @@ class Options:
 
     FIRST = ("data", "answer_model", "strategies", "limits", "model", "reserve")
     "fields that the help lists before the command's own options"
+    SECTIONS = MappingProxyType(
+        {
+            "Recordings": ("where", "sample", "seed", "format", "columns", "clusters", "on_error"),
+            "Cost and limits": ("cache_ttl", "fixed", "fixed_in_limit", "reasoning"),
+            "Closed loop": ("closed_loop", "max_refetches", "repeatable", "latency"),
+            "Model calls": ("calls", "replicates", "max_cost", "concurrency", "dry_run"),
+            "Output": ("out", "sort", "top", "shown", "json", "csv", "no_cache", "no_progress"),
+        }
+    )
+    "fields by the heading of the section in which the help lists them; the others come first"
 
     data: list[str] | None = argument(
         "PATH…",
@@ -312,10 +328,10 @@ class Options:
         autocompletion=complete_from(_format_names),
     )
     columns: str | None = option(
-        "--columns FIELD=COLUMN,…",
-        "Columns of tables (Parquet, CSV, TSV, JSONL), such as messages=history,id=key,cluster=repo, "
-        "or role=speaker,content=text,id=thread,order=turn if each row is a message. Default: "
-        "columns with known names.",
+        "--input-columns FIELD=COLUMN,…",
+        "Columns of tables that are read (Parquet, CSV, TSV, JSONL), such as "
+        "messages=history,id=key,cluster=repo, or role=speaker,content=text,id=thread,order=turn if "
+        "each row is a message. Default: columns with known names.",
     )
     clusters: str | None = option(
         "--clusters FILE",
@@ -349,13 +365,37 @@ class Options:
         callback=_use_cache,
     )
     out: Path | None = option("--out DIR", parser=parse_out_folder)
+    sort: str | None = option(
+        "--sort COLUMN",
+        "Sort the rows within each limit by this column, the best first: the lowest cost, the highest "
+        "recall. -COLUMN reverses the order. --csv prints the names of the columns.",
+    )
+    top: int | None = option(
+        "--top N",
+        "Print only the first N strategies within each limit. Controls are printed as well.",
+        min=1,
+    )
+    shown: str | None = option(
+        "--columns A,B,…", "Print these columns, and the strategy and its limit."
+    )
     json: bool = JSON
+    csv: bool = flag("--csv", "Print the result as CSV, with all columns unless --columns is set.")
     no_progress: bool = NO_PROGRESS
 
     @property
     def progress(self) -> bool | None:
         """False to show no progress bar; None to show one only on a terminal."""
         return False if self.no_progress else None
+
+    @property
+    def view(self) -> TableView:
+        """Rows and columns to print."""
+        from ctxlab.cli.render.table import TableView
+
+        if self.json and self.csv:
+            raise SpecError("expected --json or --csv, got both; use only one of them")
+        names = (name.strip() for name in (self.shown or "").split(","))
+        return TableView(self.sort or "", self.top, tuple(filter(None, names)))
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -414,6 +454,11 @@ def with_options(names: str = "", **helps: str) -> Callable[[Callable[..., None]
             option = copy(chosen[name].default)
             option.help, option.metavar = help, metavar or option.metavar
             chosen[name] = chosen[name].replace(default=option)
+        for title, fields in getattr(holder.annotation, "SECTIONS", {}).items():
+            for name in chosen.keys() & set(fields):
+                option = copy(chosen[name].default)
+                option.rich_help_panel = title
+                chosen[name] = chosen[name].replace(default=option)
         first = getattr(holder.annotation, "FIRST", ())
         parameters = [
             *(each for name, each in chosen.items() if name in first),
@@ -463,10 +508,23 @@ def _indent_section(section: re.Match[str]) -> str:
 
 
 class _Command(TyperCommand):
-    """A command whose help prints the examples of the docstring without wrapping lines."""
+    """A command whose help lists options by section, and does not wrap the lines of examples."""
 
     def __init__(self, *args: Any, help: str | None = None, **settings: Any) -> None:
         super().__init__(*args, help=keep_blocks(help), **settings)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options by section."""
+        titles = ("Arguments", "Options", *Options.SECTIONS)
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
+        for each in self.get_params(ctx):
+            if (record := each.get_help_record(ctx)) is not None:
+                title = "Arguments" if each.param_type_name == "argument" else "Options"
+                sections[getattr(each, "rich_help_panel", None) or title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records, col_max=_OPTION_WIDTH)
 
 
 class _Group(TyperGroup):

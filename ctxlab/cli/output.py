@@ -91,9 +91,9 @@ def losses_text(lost: Counter[str]) -> str:
     str
         Text such as ``"; lost: time of 7 messages"``; an empty string if no value was lost.
     """
-    from ctxlab.formats.write import format_count
+    from ctxlab.formats.write import describe_loss
 
-    losses = ", ".join(format_count(name, count) for name, count in lost.most_common())
+    losses = ", ".join(describe_loss(name, count) for name, count in lost.most_common())
     return f"; lost: {losses}" if losses else ""
 
 

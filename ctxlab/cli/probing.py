@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_dollars
 from ctxlab.cli.experiment import spec_to_store
 from ctxlab.cli.notices import note_run
 from ctxlab.cli.output import print_note, print_result, report_skipped
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def ask_model(
-    options: Options, spec: Spec, plan: ProbingPlan[Any], to_text: Callable[[Any], str]
+    options: Options, spec: Spec, plan: ProbingPlan[Any], to_text: Callable[[Any, Any], str]
 ) -> None:
     """Run a probing plan: print its maximum cost, ask the model, then save and print the results.
 
@@ -36,16 +37,18 @@ def ask_model(
     plan : ProbingPlan
         Plan that creates the questions and grades the replies.
     to_text : callable
-        Function that takes the results and returns the table to print.
+        Function that takes the results and the rows and columns to print, and returns the table.
     """
     from ctxlab.cli.render.format import to_json_array
-    from ctxlab.cli.render.leaderboard import leaderboard_json
+    from ctxlab.cli.render.leaderboard import leaderboard_data
+    from ctxlab.evaluation.columns import leaderboard_names
     from ctxlab.llm import MAX_CONCURRENT_CALLS
     from ctxlab.llm.batch import build_cost_limited_client
 
     if options.concurrency is not None and options.concurrency < 1:
         raise SpecError(f"--concurrency: expected 1 or more, got {options.concurrency}")
-    out = options.out
+    out, view = options.out, options.view
+    view.check(leaderboard_names(plan.scores))
     if not options.dry_run:
         check_output_folder(out, spec, plan.results.kind, options.answer_model)
     most = options.concurrency or MAX_CONCURRENT_CALLS
@@ -69,7 +72,11 @@ def ask_model(
     del found.manifest["spec"]["metrics"]
     note_run(found, spec.model)
     with save_then_print(out, found.save, f"saved to {out}; answers.parquet contains all answers"):
-        print_result(leaderboard_json(found) if options.json else to_text(found))
+        as_data = options.json or options.csv
+        text = (
+            leaderboard_data(found, view, as_csv=options.csv) if as_data else to_text(found, view)
+        )
+        print_result(text)
 
 
 def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
@@ -105,7 +112,7 @@ def estimate_text(estimate: RequestEstimate, model: str, calls: str) -> str:
         verb = "has" if left == 1 else "have"
         return f"{known}; {left:,} {verb} no stored answer (--cache-mode auto asks {model})"
     usd = estimate.usd
-    price = "price unknown" if usd != usd else f"at most ${usd:,.{2 if usd >= 1 else 4}f}"
+    price = "price unknown" if usd != usd else f"at most {format_dollars(usd)}"
     return f"{known}, {price} with {model}"
 
 

@@ -7,7 +7,7 @@ command line (``ctxlab.cli.render.table``) and by ``ctxlab.evaluation.html``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ctxlab.evaluation.metrics import Score
+    from ctxlab.evaluation.metrics.base import Better
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Column:
     "style of the heading and all cells, in the notation of the library rich"
     narrow: Sequence[str] = ()
     "the same cells with shorter lines, tried before the column is left out; empty if there are none"
+    name: str = ""
+    "name of the column in the data frame that it shows; empty if it shows none"
+    cell_styles: Sequence[str] = ()
+    "style of each cell, in the notation of the library rich; empty for plain cells"
 
     @property
     def width(self) -> int:
@@ -56,6 +61,17 @@ class Column:
 
 
 _Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
+
+
+class ColumnFacts(NamedTuple):
+    """What is known about a column of a data frame, whether or not it is usually printed."""
+
+    unit: str
+    "unit of the values, such as ``share`` or ``USD``"
+    better: Better = ""
+    "direction in which the values improve; empty if neither direction is better"
+    meaning: str = ""
+    "description of the column"
 
 
 class Figure(NamedTuple):
@@ -88,7 +104,8 @@ class Figure(NamedTuple):
             Column with one formatted value per row.
         """
         cells = format_values(frame, self.name, self.format)
-        return Column(self.head, cells, self.legend, self.drop, self.format == "interval")
+        left = self.format == "interval"
+        return Column(self.head, cells, self.legend, self.drop, left, name=self.name)
 
     def is_shown(self, frame: pd.DataFrame) -> bool:
         """Check if the column should be shown with the values of a data frame.
@@ -101,9 +118,11 @@ class Figure(NamedTuple):
         Returns
         -------
         bool
-            False if ``hide`` is set and all values are of the kind that ``hide`` names, such as nan.
-            True otherwise.
+            False if the column was not measured, or if ``hide`` is set and all values are of the kind
+            that ``hide`` names, such as nan. True otherwise.
         """
+        if self.name not in frame:
+            return False
         values = frame[self.name]
         match self.hide:
             case "nan":
@@ -176,6 +195,112 @@ def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column
     return [figure.column(frame) for figure in figures if figure.is_shown(frame)]
 
 
+SUFFIXES = ("_low", "_high", "_sd")
+"""Endings of columns that belong to the column without the ending: the bounds of its interval and its
+standard deviation over seeds."""
+
+
+def score_facts(scores: Iterable[Score]) -> dict[str, ColumnFacts]:
+    """Return what is known about the columns of a leaderboard.
+
+    Parameters
+    ----------
+    scores : iterable of Score
+        Scores of the leaderboard.
+
+    Returns
+    -------
+    dict of str to ColumnFacts
+        Facts by name of the score.
+    """
+    return {each.name: ColumnFacts(each.unit, each.better, each.meaning) for each in scores}
+
+
+def leaderboard_names(scores: Iterable[Score]) -> list[str]:
+    """Return the names of the columns that a leaderboard can have.
+
+    Parameters
+    ----------
+    scores : iterable of Score
+        Scores of the leaderboard.
+
+    Returns
+    -------
+    list of str
+        Names, including those of bounds and of standard deviations.
+    """
+    names = ["strategy", "limit", "requests"]
+    for each in scores:
+        names += [each.name, *(f"{each.name}{end}" for end in SUFFIXES if each.interval)]
+    return names
+
+
+def find_facts(name: str, facts: Mapping[str, ColumnFacts]) -> ColumnFacts:
+    """Return what is known about a column; a bound of an interval is like the column it belongs to.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    facts : mapping of str to ColumnFacts
+        Facts by name of the column.
+
+    Returns
+    -------
+    ColumnFacts
+        Facts of the column; without unit and direction if nothing is known.
+    """
+    stem = next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
+    return facts.get(name) or facts.get(stem, ColumnFacts(""))._replace(meaning="")
+
+
+def named_columns(
+    frame: pd.DataFrame, names: Iterable[str], facts: Mapping[str, ColumnFacts]
+) -> list[Column]:
+    """Create printed columns that have the names of the data frame's columns as headings.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Data frame with the values.
+    names : iterable of str
+        Names of the columns, in display order.
+    facts : mapping of str to ColumnFacts
+        What is known about the columns, by name. It decides how the values are formatted.
+
+    Returns
+    -------
+    list of Column
+        One column per name. A share is printed with its interval if the data frame has one.
+    """
+    found = []
+    for name in names:
+        known = find_facts(name, facts)
+        legend = f"{name}: {known.meaning}" if known.meaning else ""
+        if frame[name].dtype.kind not in "iuf":
+            cells = [short_strategy(str(value)) for value in frame[name]]
+            found.append(Column(_break_name(name), cells, legend, left=True, name=name))
+            continue
+        kind: Any = {"USD": "usd", "per request": "percent"}.get(known.unit, "count")
+        if known.unit == "share":
+            kind = "interval" if f"{name}_low" in frame else "share"
+        found.append(Figure(_break_name(name), name, kind, legend).column(frame))
+    return found
+
+
+def _break_name(name: str) -> str:
+    r"""Break a name after an underscore into two lines of similar length.
+
+    >>> _break_name("recall_far_held"), _break_name("limit")
+    ('recall_\nfar_held', 'limit')
+    """
+    places = [i + 1 for i, letter in enumerate(name[:-1]) if letter == "_"]
+    if not places:
+        return name
+    place = min(places, key=lambda i: max(i, len(name) - i))
+    return f"{name[:place]}\n{name[place:]}"
+
+
 def legend_of(columns: Iterable[Column]) -> str:
     """Join the legends of columns to one sentence.
 
@@ -190,7 +315,8 @@ def legend_of(columns: Iterable[Column]) -> str:
         Sentence with each legend once; empty if no column has a legend.
     """
     words = "; ".join(dict.fromkeys(column.legend for column in columns if column.legend))
-    return to_sentence(words) if words else ""
+    is_name = "_" in words.partition(":")[0]  # names of columns have no capital letter
+    return f"{words}." if is_name else to_sentence(words) if words else ""
 
 
 def short_strategy(strategy: str) -> str:
@@ -214,33 +340,10 @@ def short_strategy(strategy: str) -> str:
     return re.sub(r"(?<=\w)\(\)(?= \||$)", "", strategy)
 
 
-def describe_limit(limit: float) -> str:
-    """Describe a limit in words.
-
-    Parameters
-    ----------
-    limit : float
-        Number of tokens; a float of at most 1 is a share of each recording.
-
-    Returns
-    -------
-    str
-        Description of the limit.
-
-    Examples
-    --------
-    >>> describe_limit(8000), describe_limit(0.25)
-    ('8,000 tokens', '25 % of each recording')
-    """
-    if isinstance(limit, float) and limit <= 1:
-        return f"{limit * 100:.3g} % of each recording"
-    return f"{limit:,.0f} tokens"
-
-
 _DROP_ORDER = (
-    *("question_overflow_rate", "question_tokens_mean", "answer_chance"),
-    *("evidence_pointer_rate", "invalid_rate", "cached_share", "recall", "pointer_rate"),
-    *("lost_rate", "tokens_peak", "survival_end"),
+    *("answer_containment", "evidence_recall", "invalid_rate", "cached_share", "recall"),
+    *("pointer_rate", "lost_rate", "tokens_peak", "survival_end", "evidence_pointer_rate"),
+    *("answer_chance", "question_tokens_mean", "question_overflow_rate"),
 )
 "scores whose columns are left out on a narrow terminal, starting with the last one"
 _PROBE_COLUMNS = (

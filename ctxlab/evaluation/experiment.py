@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from warnings import warn
 
 from ctxlab._utils.progress import Counted, show_count, track
-from ctxlab.errors import RunIncomplete, SpecError, StrategyError
+from ctxlab.errors import DataMissing, RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation.executors import Executor, choose_executor
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike, as_list
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
@@ -39,6 +39,8 @@ from ctxlab.llm.batch import add_cache_hint
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies.registry import DEFAULT_LINEUP
 from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
+from ctxlab.tokens.counter import DEFAULT_MODEL
+from ctxlab.tokens.encodings import find_encoding_name, load_encoding
 from ctxlab.tokens.profiles import TokenProfile
 from ctxlab.tokens.reasoning import ReasoningMode
 
@@ -161,6 +163,10 @@ def evaluate(
     if grid.strategy_models:
         workers = min(default_worker_count() if workers is None else workers, MAX_CONCURRENT_CALLS)
         grid = replace(grid, client=split_for_workers(client or default_client(), workers))
+    with suppress(
+        DataMissing
+    ):  # worker processes inherit the vocabulary, instead of each loading it
+        load_encoding(find_encoding_name(model or DEFAULT_MODEL)[0])
     with add_cache_hint(grid.client):
         if folder is not None:
             store = PartStore(Path(folder).absolute(), grid, retry_failed)

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ctxlab._utils.numbers import to_sentence
+from ctxlab._utils.numbers import describe_limit, to_sentence
 from ctxlab.evaluation.columns import (
     Column,
-    describe_limit,
     legend_of,
     places_by_limit,
     score_columns,

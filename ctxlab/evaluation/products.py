@@ -28,6 +28,7 @@ from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import DEFAULT_DEPTHS, CanaryPlanter, make_planter, read_canaries
 from ctxlab.evaluation.columns import (
     Column,
+    ColumnFacts,
     Figure,
     frame_columns,
     legend_of,
@@ -39,13 +40,14 @@ from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike, resolve_strategy
 from ctxlab.evaluation.html import board_rows, paragraph, table_html, wrap_html
 from ctxlab.evaluation.metrics import Metric
+from ctxlab.evaluation.metrics.base import Better
 from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import MANIFEST_FILE, Results
 from ctxlab.evaluation.verdict import control_name
 from ctxlab.messages.types import Recording, check_recordings
 from ctxlab.strategies import Strategy
-from ctxlab.strategies.baselines import BASELINES, NamedStrategy
+from ctxlab.strategies.baselines import BASELINES, NamedStrategy, newest_baselines
 from ctxlab.tokens.cache_timeline import AS_RECORDED
 from ctxlab.tokens.model_choice import ModelChoice
 from ctxlab.tokens.profiles import TokenProfile
@@ -105,8 +107,26 @@ COLUMNS: dict[str, tuple[str, str]] = {
 """Unit and meaning of each column of the table. Columns with intervals have two more, with the suffixes
 ``_low`` and ``_high``."""
 
+_BETTER: dict[str, Better] = {
+    **dict.fromkeys(("cost_5m", "cost_1h", "usd_5m", "usd_1h", "closed_cost"), "lower"),
+    **dict.fromkeys(("held_far", "constraints"), "higher"),
+    **dict.fromkeys(("compactions", "invalid", "overflow"), "lower"),
+}
+FACTS = {
+    name: ColumnFacts(unit, _BETTER.get(name, ""), meaning)
+    for name, (unit, meaning) in COLUMNS.items()
+}
+"""What is known about the columns of the table."""
+
 WITH_INTERVALS = ("cost_5m", "cost_1h", "held_far", "closed_cost", "constraints", "compactions")
 """Columns that have 95 % intervals over clusters."""
+
+COLUMN_NAMES = tuple(
+    f"{name}{end}"
+    for name in COLUMNS
+    for end in ("", *(("_low", "_high") if name in WITH_INTERVALS else ()))
+)
+"""Names of all columns in their order. Columns that were not measured are missing in a table."""
 
 
 FIGURES = (
@@ -148,6 +168,8 @@ class ProductTable:
     "one row per strategy and limit; ``COLUMNS`` describes the columns"
     results: dict[tuple[float, str], Results]
     """evaluations by limit and by ``recordings`` or ``constraints``: all measurements of the table"""
+    folder: Path | None = None
+    "folder in which the evaluations are stored already; None if there is none"
 
     @property
     def ranked(self) -> pd.DataFrame:
@@ -156,6 +178,8 @@ class ProductTable:
 
     def save(self, folder: str | Path) -> Path:
         """Save the table as ``products.parquet`` and ``products.csv``, beside its evaluations.
+
+        Evaluations that ``compare_products`` has stored in this folder are not written again.
 
         Parameters
         ----------
@@ -171,8 +195,9 @@ class ProductTable:
         folder.mkdir(parents=True, exist_ok=True)
         self.frame.to_parquet(folder / _TABLE, index=False)
         self.frame.to_csv(folder / _TABLE_AS_TEXT, index=False)
-        for key, results in self.results.items():
-            results.save(_folder_of(folder, *key))
+        if self.folder is None or folder.resolve() != self.folder.resolve():
+            for key, results in self.results.items():
+                results.save(_folder_of(folder, *key))
         return folder
 
     def _repr_html_(self) -> str:
@@ -181,17 +206,6 @@ class ProductTable:
         columns = frame_columns(rows, FIGURES)
         table = table_html([names, *columns], board_rows(rows))
         return wrap_html(table, paragraph(legend_of(columns), is_note=True))
-
-
-def newest_baselines() -> tuple[str, ...]:
-    """Return the names of all baselines, without those of superseded versions.
-
-    Returns
-    -------
-    tuple of str
-        Names in alphabetical order of the products.
-    """
-    return tuple(name for name, each in BASELINES.items() if not each.superseded_by)
 
 
 def exceeds_window(prepared: PreparedRecording, limit: float) -> bool:
@@ -299,7 +313,8 @@ def compare_products(
                 cache_ttl="5m", metrics=metrics, folder=place, **settings, **more,
             )  # fmt: skip
         frames.append(_tabulate(limit, chosen, {name: results[limit, name] for name in runs}))
-    return ProductTable(pd.concat(frames, ignore_index=True), results)
+    stored = None if folder is None else Path(folder).absolute()
+    return ProductTable(pd.concat(frames, ignore_index=True), results, stored)
 
 
 def _folder_of(folder: Path, limit: float, name: str) -> Path:
@@ -399,13 +414,7 @@ def _tabulate(
     values["invalid"] = board["newly_invalid_rate"].to_numpy()
     values["overflow"] = board["overflow_rate"].to_numpy()
     frame = pd.DataFrame(values)
-    wanted = [
-        column
-        for name in COLUMNS
-        for column in (name, f"{name}_low", f"{name}_high")
-        if column in frame
-    ]
-    return frame[wanted]
+    return frame[[name for name in COLUMN_NAMES if name in frame]]
 
 
 @dataclass

@@ -58,7 +58,7 @@ from ctxlab.formats.table.hub import is_hub_name
 from ctxlab.llm import CacheMode, default_client
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import models_used
-from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.baselines import newest_baselines
 from ctxlab.strategies.registry import DEFAULT_LINEUP, METRIC_CONTROLS, parse_strategy
 from ctxlab.tokens.cache_timeline import CacheTtl, CostSettings
 from ctxlab.tokens.model_choice import ModelChoice
@@ -102,8 +102,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     "seed for drawing the sample"
     strategies: tuple[str, ...] = DEFAULT_LINEUP
-    """strategies as strings; ``lineup`` is the default lineup, ``baselines`` is every baseline, and
-    ``metric_controls`` is every control of the metric"""
+    """strategies as strings; ``lineup`` is the default lineup, ``baselines`` is the newest baseline of
+    every product, and ``metric_controls`` is every control of the metric"""
     limits: tuple[int | float | str, ...] = DEFAULT_LIMITS
     "integers are numbers of tokens; floats up to 1 are shares of each recording's length"
     model: str | None = None
@@ -145,7 +145,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Expand short forms such as ``16k``, and check the values."""
         sets = {
             "lineup": DEFAULT_LINEUP,
-            "baselines": tuple(BASELINES),
+            "baselines": newest_baselines(),
             "metric_controls": METRIC_CONTROLS,
         }
         texts = [text for name in self.strategies for text in sets.get(name, (name,))]

@@ -22,22 +22,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from msgspec import structs
 
+from ctxlab._utils.numbers import (
+    describe_limit,
+    format_share,
+    format_share_interval,
+    format_signed_share,
+)
 from ctxlab._utils.progress import track
 from ctxlab.errors import SpecError, require_known
-from ctxlab.evaluation.bootstrap import ratio_interval
+from ctxlab.evaluation.bootstrap import ratio_difference, ratio_interval
 from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.engine import PreparedRecording, Trace
 from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike
+from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.canaries import measure_canary_visibility
 from ctxlab.evaluation.metrics.compactions import find_compacted_requests
 from ctxlab.evaluation.parallel import map_parallel
 from ctxlab.evaluation.results import ReplayOutcome, Results, ResultsBuilder
+from ctxlab.evaluation.verdict import control_names, usable_rows
 from ctxlab.llm import default_client
 from ctxlab.llm.base import Client
 from ctxlab.messages.types import Recording, check_recordings
@@ -143,6 +153,64 @@ class SurvivalResults:
             low, high = ratio_interval(over, under, level=level, resamples=resamples, seed=seed)
             board[f"{name}_low"], board[f"{name}_high"] = low, high
         return board.reset_index().astype({"strategy": str})
+
+    def verdict(self) -> str:
+        """Say for each limit which strategy keeps the most canaries at the end of the recordings.
+
+        Controls and strategies that exceed the limit at some request are not considered.
+
+        Returns
+        -------
+        str
+            One paragraph. It compares the best strategy with the next one, and says whether the
+            recordings settle which of both keeps more.
+        """
+        board = self.breakdown(None)
+        usage = self.results.leaderboard().set_index(_KEYS)
+        usable = usable_rows(usage) & (control_names(usage.reset_index()) == "").to_numpy()
+        board = board[usable.reindex(pd.MultiIndex.from_frame(board[_KEYS])).to_numpy()]
+        sentences = []
+        for limit in usage.index.unique("limit"):
+            rows = board[(board["limit"] == limit) & board["survival_end"].notna()]
+            ranked = rows.sort_values("survival_end", ascending=False, kind="stable")
+            sentences.append(self._verdict_within(limit, ranked.to_dict("records")))
+        return " ".join(sentences)
+
+    def _verdict_within(self, limit: float, ranked: list[dict[Any, Any]]) -> str:
+        """Compare the two best strategies within a limit, given the rows of all, best first."""
+        within = f"Within {describe_limit(limit)}"
+        if not ranked:
+            return f"{within}, no strategy was measured that fits at every request."
+        best = ranked[0]
+        share = format_share_interval(
+            *(best[f"survival_end{end}"] for end in ("", "_low", "_high"))
+        )
+        said = f"{short_strategy(best['strategy'])} keeps the most canaries at the end: {share}"
+        if len(ranked) == 1:
+            return f"{within}, {said}; no other strategy fits."
+        other = ranked[1]
+        rival = f"{short_strategy(other['strategy'])} ({format_share(other['survival_end'])}"
+        if other["survival_end"] == best["survival_end"]:
+            return f"{within}, {said}; {rival}) keeps as many."
+        keys = [(limit, each["strategy"]) for each in (best, other)]
+        kept, planted = (self._end_sums(name, keys) for name in ("end_kept", "end"))
+        found = ratio_difference(kept[:, 0], planted[:, 0], kept[:, 1], planted[:, 1])
+        if np.isnan(found.low):
+            return f"{within}, {said}. The next is {rival}); too few clusters for an interval."
+        gap = " to ".join(map(format_signed_share, (found.low, found.high)))
+        gap = f"{format_signed_share(found.estimate)}, 95 % {gap}"
+        if found.low > 0:
+            return f"{within}, {said}, more than {rival}; difference {gap})."
+        return (
+            f"{within}, {said}, but these recordings do not settle whether that is more than {rival}; "
+            f"difference {gap})."
+        )
+
+    def _end_sums(self, column: str, keys: Sequence[tuple[float, str]]) -> FloatArray:
+        """Sum a column of ``frame`` by cluster and configuration, of shape ``(clusters, keys)``."""
+        sums = self.frame.groupby(["cluster", *_KEYS], observed=True)[column].sum()
+        wide = sums.unstack(_KEYS, fill_value=0)
+        return wide[list(keys)].to_numpy(dtype=np.float64)
 
     @property
     def canary_count(self) -> int:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.numbers import describe_limit, format_dollars
 from ctxlab.evaluation.bootstrap import POWER, RatioDifference, ratio_difference
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS, HEADLINE_LABEL, HEADLINE_SCORE
@@ -366,27 +367,6 @@ def _required_recall(board: pd.DataFrame, min_recall: float) -> float:
     return min_recall * (float(full[HEADLINE_SCORE].max()) if len(full) else 1.0)
 
 
-def format_limit(limit: float) -> str:
-    """Format a limit as words for a sentence.
-
-    Parameters
-    ----------
-    limit : float
-        Number of tokens, or a fraction of the recording's length if at most 1.
-
-    Returns
-    -------
-    str
-        Limit in words, such as ``"8,000 tokens"``.
-
-    Examples
-    --------
-    >>> format_limit(8000), format_limit(0.25)
-    ('8,000 tokens', '25% of the recording')
-    """
-    return f"{limit:.0%} of the recording" if limit <= 1 else f"{limit:,.0f} tokens"
-
-
 def format_apart(value: float, other: float) -> str:
     """Format a share with two decimal places, or with more if ``other`` would look the same.
 
@@ -423,13 +403,13 @@ def _format_goal(goal: float, min_recall: float, beside: float) -> str:
 
 
 def _format_key(row: Any) -> str:
-    return f"{row['strategy']} at {format_limit(row['limit'])}"
+    return f"{row['strategy']} at {describe_limit(row['limit'])}"
 
 
 def _format_figures(row: Any, goal: float) -> str:
     digits = _digits_apart(row[HEADLINE_SCORE], goal)
     recall = f"{HEADLINE_LABEL} {format_with_interval(row, HEADLINE_SCORE, digits)}"
-    cost = f"${row['cost_usd']:,.2f}" if row["cost_usd"] > 0 else "at no known price"
+    cost = format_dollars(row["cost_usd"]) if row["cost_usd"] > 0 else "at no known price"
     return f"{recall}, {cost}"
 
 

@@ -44,7 +44,7 @@ _MAX_WHOLE_READ_BYTES = 1 << 26
 _MAX_LISTED_NUMBERS = 3
 _MAX_SNIFFED_LINES = 50
 
-# Names of things that a format may be unable to store; ``write.format_count`` forms their plural.
+# Names of things that a format may be unable to store; ``write.describe_loss`` forms their plural.
 _MESSAGE_KEYS = ("name", "reasoning", "usage", "time", "file", "extra")
 _MESSAGE_FIELDS = {key: f"{key} of a message" for key in _MESSAGE_KEYS}
 _MESSAGE_FIELDS["file"] = "active file of a message"

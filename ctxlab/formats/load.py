@@ -297,7 +297,7 @@ class _Loader:
         keys = list_keys(head)
         kind = FileKind(
             "JSON in an unknown format",
-            "if it is a log, name its format with --format, or its columns with --columns",
+            "if it is a log, name its format with --format, or its columns with --input-columns",
             detail=f", with the keys {keys}" if keys else "",
         )
         if not is_error:
@@ -333,7 +333,7 @@ class _Loader:
             is_table = format.name == TABLE_FORMAT.name
             kind = FileKind(
                 f"a file in the {format.name} format without a conversation",
-                "name the column with the messages, as in --columns messages=NAME",
+                "name the column with the messages, as in --input-columns messages=NAME",
                 is_common=not is_table,
                 detail=said and f": {said}",
             )

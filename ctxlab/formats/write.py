@@ -128,7 +128,7 @@ def write(
     return unsupported
 
 
-def format_count(name: str, count: int) -> str:
+def describe_loss(name: str, count: int) -> str:
     """Combine a number and the name of a value into a phrase such as "3 compactions".
 
     The phrase is used in the warning about values that a format could not store.
@@ -147,9 +147,9 @@ def format_count(name: str, count: int) -> str:
 
     Examples
     --------
-    >>> format_count("time of a message", 40)
+    >>> describe_loss("time of a message", 40)
     'time of 40 messages'
-    >>> format_count("compaction", 3), format_count("compaction", 1)
+    >>> describe_loss("compaction", 3), describe_loss("compaction", 1)
     ('3 compactions', '1 compaction')
     """
     if re.search(r"\bof an? ", name):

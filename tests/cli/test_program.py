@@ -47,9 +47,10 @@ def test_help_names_every_command(arguments: list[str], run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command: str, run: Run) -> None:
+def test_every_command_has_help_that_fits_80_columns(command: str, run: Run) -> None:
     said = run(command, "--help")
     assert said.code == 0
+    assert max(map(len, said.out.split("\n"))) <= 80
     assert f"Usage: ctxlab {command}" in said.out
 
 

@@ -16,9 +16,8 @@ from ctxlab.evaluation.products import (
     WITH_INTERVALS,
     ProductTable,
     compare_products,
-    newest_baselines,
 )
-from ctxlab.strategies.baselines import BASELINES
+from ctxlab.strategies.baselines import BASELINES, newest_baselines
 
 LIMIT = 5000
 STRATEGIES = (
@@ -86,7 +85,10 @@ def test_a_folder_keeps_all_measurements_and_takes_no_other_recordings(
 ) -> None:
     arguments = {"model": "claude-opus-4-6", "constraints": 3, "folder": tmp_path / "run"}
     found = compare_products(RECORDINGS, LIMIT, STRATEGIES, **arguments)
+    stored = tmp_path / "run" / f"{LIMIT}" / "recordings" / "requests.parquet"
+    before = stored.stat().st_ino
     found.save(tmp_path / "run")
+    assert stored.stat().st_ino == before  # it is not written again
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "run" / "products.parquet"), table.frame
     )

@@ -71,11 +71,11 @@ def test_the_cheapest_that_keeps_far_recall_is_recommended() -> None:
     )
     assert found.verdict() == (
         f"The cheapest strategy with a {HEADLINE_LABEL} of at least 0.95 (0.95 times that of full "
-        f"history) is good() at 50% of the recording: {HEADLINE_LABEL} 0.98 (too few clusters for an "
+        f"history) is good() at 50 % of each recording: {HEADLINE_LABEL} 0.98 (too few clusters for an "
         f"interval), $8.00, 60% less than the full history would cost if it fitted.{NO_CHANCE}"
     )
-    assert "is dear() at 50%" in found.verdict(min_recall=0.99)
-    assert "is cheap() at 50%" in found.verdict(min_recall=0.5)
+    assert "is dear() at 50 %" in found.verdict(min_recall=0.99)
+    assert "is cheap() at 50 %" in found.verdict(min_recall=0.5)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_no_flawed_row_is_recommended_and_both_sides_of_the_minimum_differ(
         row["far_seen"] /= 100
     board = results(FULL, *made)
     said = board.verdict(least)
-    named = re.search(r" is (.+) at (25|50)% of the recording: [a-z ]+ ([\d.]+) ", said)
+    named = re.search(r" is (.+) at (25|50) % of each recording: [a-z ]+ ([\d.]+) ", said)
     if not named:
         return
     strategy, limit, value = named[1], int(named[2]) / 100, named[3]
@@ -209,7 +209,7 @@ def test_where_none_keeps_far_recall_the_nearest_is_named() -> None:
     )
     assert found.verdict() == (
         f"No strategy has a {HEADLINE_LABEL} of at least 0.95 (0.95 times that of full history); the "
-        f"nearest is b() at 50% of the recording: {HEADLINE_LABEL} 0.70 (too few clusters for an "
+        f"nearest is b() at 50 % of each recording: {HEADLINE_LABEL} 0.70 (too few clusters for an "
         f"interval), $2.00.{NO_CHANCE}"
     )
     near = results(FULL, {"strategy": "a()", "far_seen": 9.47}).verdict()

@@ -34,7 +34,7 @@ def command(
     Examples
     --------
     ctxlab calibrate ~/.claude/projects --where 'model=claude-opus*'
-    ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run   only the Gemini recordings in logs/
+    ctxlab calibrate logs/ --model gemini-2.5-pro --dry-run  the Gemini logs
     """
     from ctxlab._utils.numbers import format_count
     from ctxlab._utils.progress import track

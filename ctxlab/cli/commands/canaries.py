@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.notices import note_run, note_strategy_models
-from ctxlab.cli.options import READING, Options, complete_from, flag, option, with_options
+from ctxlab.cli.options import READING, TABLE, Options, complete_from, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.errors import SpecError
 
@@ -20,7 +20,11 @@ _BREAKDOWNS = ("kind", "depth", "round", "distance", "role")
 
 
 @with_options(
-    "data strategies limits model" + READING + " on_error json no_cache no_progress",
+    "data strategies limits model reserve"
+    + READING
+    + " on_error"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to measure, such as 'tool_stubs(keep=3) | panic'. May be repeated. Default: "
     "the default lineup.",
     seed="Seed for choosing the canaries and the sample. Default: 0.",
@@ -59,10 +63,10 @@ def command(
 
     Examples
     --------
-    ctxlab canaries ~/.claude/projects -l 50k -n 25        share kept at the end, by kind
-    ctxlab canaries logs/ -s rolling_summary --by round    share kept after each compaction
-    ctxlab canaries logs/ --kind fact --depth 0.2 --json   with confidence intervals
-    ctxlab canaries logs/ --write planted/                 write recordings for ctxlab probe
+    ctxlab canaries ~/.claude/projects -l 50k -n 25       share kept, by kind
+    ctxlab canaries logs/ -s rolling_summary --by round   after each compaction
+    ctxlab canaries logs/ --kind fact --depth 0.2 --json  with intervals
+    ctxlab canaries logs/ --write planted/                for ctxlab probe
 
     The values are ordinary words, so that a strategy cannot recognize canaries by their form. Only
     canaries of the kind path have the form of file names.
@@ -81,10 +85,12 @@ def command(
 
 
 def _measure_survival(spec: Spec, plan: CanaryPlanter, by: str, options: Options) -> None:
-    from ctxlab.cli.render.survival import survival_json, survival_text
+    from ctxlab.cli.render.survival import survival_data, survival_names, survival_text
     from ctxlab.evaluation.survival import measure_survival
     from ctxlab.llm import default_client
 
+    view = options.view
+    view.check(survival_names(by))
     note_strategy_models(spec)
     with report_skipped(spec.on_error) as skipped:
         found = measure_survival(
@@ -93,6 +99,7 @@ def _measure_survival(spec: Spec, plan: CanaryPlanter, by: str, options: Options
             spec.limits,
             spec.model,
             **vars(plan),
+            reserve=spec.reserve,
             data=spec.data,
             progress=options.progress,
             profile=spec.profiles,
@@ -100,7 +107,10 @@ def _measure_survival(spec: Spec, plan: CanaryPlanter, by: str, options: Options
         )
     _note_without_canaries(found.skip_reasons)
     note_run(found.results, spec.model)
-    print_result(survival_json(found, by) if options.json else survival_text(found, by))
+    if options.json or options.csv:
+        print_result(survival_data(found, by, view, as_csv=options.csv))
+    else:
+        print_result(survival_text(found, by, view))
 
 
 def _write(spec: Spec, plan: CanaryPlanter, to: str, force: bool, progress: bool | None) -> None:

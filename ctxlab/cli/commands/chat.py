@@ -41,7 +41,7 @@ def command(
     Examples
     --------
     ctxlab chat --model gpt-5-mini
-    ctxlab chat --session 3f2a                     resume a session
+    ctxlab chat --session 3f2a  resume a session
     ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
     echo "What is in this folder?" | ctxlab chat   print only the answer
 

@@ -17,6 +17,7 @@ from ctxlab.cli.experiment import load_experiment, replay_spec
 from ctxlab.cli.notices import note_strategy_models
 from ctxlab.cli.options import (
     READING,
+    TABLE,
     Options,
     argument,
     complete_strategy,
@@ -38,8 +39,12 @@ _MIN_RESAMPLES = 1000
 
 @with_options(
     "limits model reserve cache_ttl fixed fixed_in_limit reasoning closed_loop max_refetches "
-    "repeatable latency" + READING + " on_error out json no_cache no_progress",
+    "repeatable latency" + READING + " on_error out" + TABLE + " json no_cache no_progress",
     out="Save the replay as a run in this folder.",
+    sort="Sort the pairs of each score by this column, in ascending order. -COLUMN reverses the order. "
+    "--csv prints the names of the columns.",
+    top="Print only the first N pairs of each score.",
+    shown="Print these columns, and the strategies, their limits and the score.",
 )
 def command(
     options: Options,
@@ -87,25 +92,29 @@ def command(
     Examples
     --------
     ctxlab compare runs/a rolling_summary 'tool_stubs | panic'
-    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin recall_far_held=0.02
+    ctxlab compare runs/a 'panic @ 16k' 'panic @ 32k' --margin cost_usd=5%
     ctxlab compare logs/ observation_mask sliding_window -l 200k --equal-tokens
-    ctxlab compare logs/ 'rolling_summary @ 16k' 'sliding_window @ 32k' --out runs/b
+    ctxlab compare logs/ 'rolling_summary @ 16k' 'panic @ 32k' --out runs/b
     ctxlab compare runs/a full 'tool_stubs | panic' --by format --latex
 
     Differences are paired: both strategies are measured at the same requests. The confidence intervals
     come from a bootstrap that resamples whole clusters of recordings. Repeated trials of one task are
     one cluster.
     """
-    from ctxlab.cli.render.comparison import comparison_text
-    from ctxlab.cli.render.format import frame_to_json
+    from ctxlab.cli.render.comparison import arrange_comparison, comparison_text
     from ctxlab.cli.render.leaderboard import describe_counting
+    from ctxlab.cli.render.table import TableView
     from ctxlab.evaluation.comparison.paired import compare_strategies
+    from ctxlab.evaluation.comparison.report import COMPARISON_COLUMNS
 
+    view = options.view
+    view.check(COMPARISON_COLUMNS)
     if resamples < _MIN_RESAMPLES:
         raise SpecError(f"--resamples: expected {_MIN_RESAMPLES:,} or more, got {resamples:,}")
     margins = dict(map(_parse_margin, margin or ()))
-    if sum([markdown, latex, options.json]) > 1:
-        raise SpecError("expected --markdown, --latex or --json, got several; use only one of them")
+    if sum([markdown, latex, options.json, options.csv]) > 1:
+        several = "expected --markdown, --latex, --json or --csv, got several"
+        raise SpecError(f"{several}; use only one of them")
     ran, results, choices = _load_or_replay(path, strategies or [], options, equal_tokens)
     out = options.out
     again = " ".join(shlex.quote(each) for each in (str(out), *choices))
@@ -114,13 +123,15 @@ def command(
         found = compare_strategies(
             results, *choices, scores=score, margins=margins, by=by, resamples=resamples
         )
-        if options.json:
-            print_result(frame_to_json(found.table))
+        chosen = arrange_comparison(found, view)
+        if options.json or options.csv:
+            rows = TableView(columns=view.columns)
+            print_result(rows.to_data(chosen.table, {}, within=(), as_csv=options.csv))
         elif markdown or latex:
-            print_result(found.to_markdown() if markdown else found.to_latex())
+            print_result(chosen.to_markdown() if markdown else chosen.to_latex())
         else:
             counting = describe_counting(results.manifest, "cost_usd" in set(found.table["score"]))
-            print_result(comparison_text(found, results.runs, counting, all))
+            print_result(comparison_text(found, results.runs, counting, all, view))
 
 
 def _load_or_replay(

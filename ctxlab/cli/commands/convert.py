@@ -31,10 +31,10 @@ def command(
 
     Examples
     --------
-    ctxlab convert ~/.claude/projects all.jsonl              one file in the native format
-    ctxlab convert logs/ chats.jsonl --to openai             one conversation per line
-    ctxlab convert logs/*.json trajectories/ --to atif       one file per recording
-    ctxlab convert run.jsonl - --to anthropic | jq .system   print to standard output
+    ctxlab convert ~/.claude/projects all.jsonl         one native file
+    ctxlab convert logs/ chats.jsonl --to openai        a conversation per line
+    ctxlab convert logs/*.json trajectories/ --to atif  one file per recording
+    ctxlab convert a.jsonl - --to anthropic             print to standard output
 
     If an error occurs, no output file is written. A recording cannot be converted in place: an output
     file never replaces an input file, even with --force.

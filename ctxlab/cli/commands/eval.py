@@ -14,7 +14,7 @@ from ctxlab.cli.notices import (
     note_unlogged_tokens,
     suspect_warnings,
 )
-from ctxlab.cli.options import READING, Options, argument, flag, option, with_options
+from ctxlab.cli.options import READING, TABLE, Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result
 from ctxlab.cli.saving import check_output_folder, save_then_print
 from ctxlab.errors import RunIncomplete, SpecError
@@ -24,11 +24,13 @@ from ctxlab.errors import RunIncomplete, SpecError
     "strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit reasoning metrics "
     "closed_loop max_refetches repeatable latency calls"
     + READING
-    + " on_error out json no_cache no_progress",
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to evaluate, such as 'tool_stubs(keep=3) | panic'. lineup evaluates the "
-    "default lineup, baselines the default strategies of products, and metric_controls the controls "
-    "of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, unless an "
-    "experiment file sets strategies.",
+    "default lineup, baselines the newest default strategies of products, and metric_controls the "
+    "controls of the metric. May be repeated. ctxlab strategies lists all names. Default: lineup, "
+    "unless an experiment file sets strategies.",
     out="Save the run to this folder, as Parquet files and a manifest. If the run stops, the same "
     "command goes on where it stopped. A run in the folder with the same recordings and model is "
     "continued: only what is missing or changed is computed. Recordings that fail are listed, and the "
@@ -63,13 +65,15 @@ def command(
 
     Examples
     --------
-    ctxlab eval                                      run the built-in example experiment
-    ctxlab eval ~/.claude/projects --limit 50%       your own logs, default strategies
-    ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k -l 32k --out runs/a
-    ctxlab eval logs/ -l 100k --closed-loop          what does it cost to fetch again what is lost?
-    ctxlab eval logs/ -s lineup -s codex --out runs/a   add a strategy to a run, or go on with it
-    ctxlab eval logs/ --out runs/a --part 3/16       the third of sixteen jobs
-    ctxlab eval runs/a                               repeat a saved run
+    ctxlab eval                                 run the built-in example
+    ctxlab eval ~/.claude/projects -l 50%       your own logs
+    ctxlab eval logs/ -s full -s 'tool_stubs | panic' -l 16k --out runs/a
+    ctxlab eval logs/ -l 100k --closed-loop     add the cost of fetching again
+    ctxlab eval logs/ --sort cost_usd --top 5   the five cheapest strategies
+    ctxlab eval logs/ --csv --columns cost_usd,recall > costs.csv
+    ctxlab eval logs/ -s codex --out runs/a     add to a run
+    ctxlab eval logs/ --out runs/a --part 3/16  the third of sixteen jobs
+    ctxlab eval runs/a                          repeat a saved run
 
     The result is a table with the tokens, cost and recall of each strategy under each limit. Recall is
     measured on the paths, ids and other values that the next tool call uses: it is the share of these
@@ -79,8 +83,12 @@ def command(
     Options replace the settings of an experiment file or of a saved run.
     """
     from ctxlab.cli.render import leaderboard as render
+    from ctxlab.evaluation.columns import leaderboard_names
 
+    view = options.view
     spec, saved = load_experiment(paths or [], options.changes)
+    scores = [score for metric in spec.chosen_metrics for score in metric.scores]
+    view.check(leaderboard_names(scores))
     check_output_folder(options.out, spec)
     note_strategy_models(spec)
     if options.out is None and (retry_failed or scheduler or part):
@@ -102,12 +110,12 @@ def command(
         note_changed_recordings(saved, recordings)
     out = options.out
     with save_then_print(out, results.save, f"saved to {out}; repeat it with: ctxlab eval {out}"):
-        if options.json:
-            print_result(render.leaderboard_json(results))
+        if options.json or options.csv:
+            print_result(render.leaderboard_data(results, view, as_csv=options.csv))
         elif markdown:
-            print_result(render.leaderboard_markdown(results))
+            print_result(render.leaderboard_markdown(results, view))
         else:
-            print_result(render.leaderboard_text(results, spec.min_recall))
+            print_result(render.leaderboard_text(results, spec.min_recall, view))
     if results.manifest.get("failed"):
         raise typer.Exit(3)
 

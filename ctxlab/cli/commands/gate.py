@@ -83,19 +83,19 @@ def command(
 
     Examples
     --------
-    ctxlab gate                          check evals/budgets.toml
-    ctxlab gate --update                 store the current results as the baseline, to be committed
+    ctxlab gate           check evals/budgets.toml
+    ctxlab gate --update  store the results as the new baseline
     ctxlab gate budgets.toml -e logs --junit gate.xml
     ctxlab gate --old logs/may --new logs/june --margin tokens_mean=10%
-    ctxlab gate --old logs/may --new logs/june -s 'sliding_window | panic' -l 32k --json
+    ctxlab gate --old logs/may --new logs/june -s panic -l 32k --json
 
     A file with budgets:
-      [logs]                               # the experiment logs.toml in the same folder
-      max = { overflow_rate = 0 }          # bound for all budgets of the experiment
+      [logs]                               # the experiment in logs.toml
+      max = { overflow_rate = 0 }          # bound for all budgets
       [logs.masking]                       # a budget with the name masking
       strategy = "observation_mask(keep=10) | sliding_window | panic"
       min = { recall_far_held = 0.6 }
-      margin = { tokens_mean = "2 %" }     # maximum deterioration from the baseline
+      margin = { tokens_mean = "2 %" }     # largest deterioration
 
     Exit code: 0 if no bound is violated, 1 if a bound is violated or, with --strict, unclear, 2 if an
     error occurred. Without --strict, 0 does not mean that the bounds are met: read how many are unclear.

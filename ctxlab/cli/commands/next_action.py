@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ctxlab.cli.options import ASKING, READING, Options, flag, option, with_options
+from ctxlab.cli.options import ASKING, READING, TABLE, Options, flag, option, with_options
 from ctxlab.cli.probing import ask_model
 from ctxlab.errors import ReadError, SpecError
 
 
 @with_options(
-    "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
-    "no_cache no_progress",
+    "data answer_model strategies limits model reserve"
+    + ASKING
+    + READING
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to evaluate, such as 'observation_mask | panic'. May be repeated. Default: "
     "full (upper bound), 'observation_mask(keep=10) | sliding_window | panic', sliding_window and "
     "nothing (lower bound).",
@@ -45,7 +49,7 @@ def command(
 
     Examples
     --------
-    ctxlab next-action logs/ -a gpt-5-mini --dry-run           estimate the cost
+    ctxlab next-action logs/ -a gpt-5-mini --dry-run  estimate the cost
     ctxlab next-action logs/ -a gpt-5-mini -l 16k --max-cost 5 --out run
     ctxlab next-action logs/ -a gpt-5-mini -s full -s panic --only-changed
 

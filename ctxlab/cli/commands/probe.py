@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ctxlab.cli.options import ASKING, READING, Options, option, with_options
+from ctxlab.cli.options import ASKING, READING, TABLE, Options, option, with_options
 from ctxlab.cli.probing import ask_model
 
 
 @with_options(
-    "data answer_model strategies limits model reserve" + ASKING + READING + " on_error out json "
-    "no_cache no_progress",
+    "data answer_model strategies limits model reserve"
+    + ASKING
+    + READING
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to evaluate, such as 'rolling_summary | panic'. May be repeated. Default: "
     "full (upper bound), sliding_window and nothing (lower bound).",
     out="Save the run and all replies of the model to this folder.",
@@ -30,9 +34,9 @@ def command(
 
     Examples
     --------
-    ctxlab probe dataset:locomo -a gpt-5-mini --dry-run        estimate the cost
+    ctxlab probe dataset:locomo -a gpt-5-mini --dry-run  estimate the cost
     ctxlab probe dataset:locomo -a gpt-5-mini -l 4k -l 16k --max-cost 5
-    ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 -j claude-sonnet-4-5 --out run
+    ctxlab probe chats/ -a gpt-5-mini -s lineup -j gpt-5 --out run
 
     Answers are cached. If a run was stopped, repeat the command to continue it. If a run was complete,
     the same command calls no model and prints the same results.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ctxlab.cli.notices import note_strategy_models
-from ctxlab.cli.options import READING, Options, flag, option, with_options
+from ctxlab.cli.options import READING, TABLE, Options, flag, option, with_options
 from ctxlab.cli.output import print_result, report_skipped
 from ctxlab.cli.saving import save_then_print
 
 
 @with_options(
-    "data strategies limits model" + READING + " on_error out json no_cache no_progress",
+    "data strategies limits model"
+    + READING
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="Strategy to compare, such as claude_code or 'codex(trigger=0.5)'. May be repeated. "
     "Default: the newest baseline of every product, beside full history, the recorded compactions, a "
     "sliding window, excerpt_memory and controls.",
@@ -36,10 +40,10 @@ def command(
 
     Examples
     --------
-    ctxlab products ~/.claude/projects                     all products in a window of 200,000 tokens
-    ctxlab products logs/ -l 128k -s claude_code -s codex  two of them in a smaller window
-    ctxlab products logs/ --out runs/products              keep all measurements
-    ctxlab strategies claude_code                          what a product does, and where to set it
+    ctxlab products ~/.claude/projects         all, in a window of 200k
+    ctxlab products logs/ -l 128k -s codex     two, smaller window
+    ctxlab products logs/ --out runs/products  keep all measurements
+    ctxlab strategies claude_code              what it does, and settings
 
     Only recordings that are longer than the window are replayed, because a product does nothing to
     shorter ones. Costs are shares of the cost of the full history. Summaries are extracted without a
@@ -48,8 +52,10 @@ def command(
     """
     from ctxlab._utils.humanize import parse_limit
     from ctxlab.cli.render import products as render
-    from ctxlab.evaluation.products import DEFAULT_WINDOWS, compare_products
+    from ctxlab.evaluation.products import COLUMN_NAMES, DEFAULT_WINDOWS, compare_products
 
+    view = options.view
+    view.check(COLUMN_NAMES)
     spec = options.spec()
     note_strategy_models(spec)
     limits = [parse_limit(each) for each in options.changes.get("limits") or DEFAULT_WINDOWS]
@@ -61,9 +67,9 @@ def command(
         progress=options.progress, profile=spec.profiles, folder=options.out,
     )  # fmt: skip
     with save_then_print(options.out, found.save, f"saved to {options.out}"):
-        if options.json:
-            print_result(render.products_json(found))
+        if options.json or options.csv:
+            print_result(render.products_data(found, view, as_csv=options.csv))
         elif markdown:
-            print_result(render.products_markdown(found))
+            print_result(render.products_markdown(found, view))
         else:
-            print_result(render.products_text(found))
+            print_result(render.products_text(found, view))

@@ -40,9 +40,9 @@ def _describe() -> None:
 
     Examples
     --------
-    ctxlab serve mcp                          sessions of this folder, over standard input/output
-    ctxlab serve mcp ~/.claude/projects       logs of another agent, read-only
-    ctxlab serve mcp --http                   over HTTP; prints the URL and the token
+    ctxlab serve mcp                     over standard input/output
+    ctxlab serve mcp ~/.claude/projects  logs of another agent, read-only
+    ctxlab serve mcp --http              over HTTP; prints the URL and the token
     CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
     ctxlab serve http --workspace . --model gpt-5-mini
 

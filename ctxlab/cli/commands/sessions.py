@@ -46,9 +46,9 @@ def _describe() -> None:
     Examples
     --------
     ctxlab sessions list --search delegation --since 7d
-    ctxlab sessions show 3f2a                       properties and table of contents
-    ctxlab sessions show 3f2a --turn 5              one turn in full
-    ctxlab sessions search "retry logic"            search all messages
+    ctxlab sessions show 3f2a             properties and table of contents
+    ctxlab sessions show 3f2a --turn 5    one turn in full
+    ctxlab sessions search "retry logic"  search all messages
     ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
     ctxlab sessions list --store ~/.claude/projects
 

@@ -45,8 +45,8 @@ def command(
     Examples
     --------
     ctxlab show log.jsonl -s 'observation_mask(keep=3)' -l 50% -n 40
-    ctxlab show log.jsonl -s codex -l 64k -n -1 --text         whole texts, such as the summary
-    ctxlab show log.jsonl -s codex -l 64k -n -1 --diff full    what is left out, and what replaces it
+    ctxlab show log.jsonl -s codex -l 64k -n -1 --text       whole texts
+    ctxlab show log.jsonl -s codex -l 64k -n -1 --diff full  what is left out
     ctxlab show logs/ --recording a7_98c -s codex -l 64k --diff claude_code
 
     The forms are verbatim, truncated, stub, pointer, summary and rewritten. In a comparison, a message

@@ -27,9 +27,9 @@ def command(
 
     Examples
     --------
-    ctxlab strategies                      list all strategies
-    ctxlab strategies rolling_summary      describe a strategy, with parameters and an example
-    ctxlab strategies openhands.default    describe a product's default, with version and link
+    ctxlab strategies                    list all strategies
+    ctxlab strategies rolling_summary    parameters and an example
+    ctxlab strategies openhands.default  a product's default
     """
     from ctxlab.cli.render.format import render_to_text, to_json_array
     from ctxlab.strategies.introspection import list_strategies, strategy_info

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ctxlab.cli.experiment import spec_to_store
 from ctxlab.cli.notices import note_run, note_unlogged_tokens
-from ctxlab.cli.options import READING, Options, option, with_options
+from ctxlab.cli.options import READING, TABLE, Options, option, with_options
 from ctxlab.cli.output import print_note, print_result, report_skipped
 from ctxlab.cli.saving import check_output_folder, save_then_print
 from ctxlab.errors import SpecError
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @with_options(
     "data strategies limits model reserve min_recall cache_ttl fixed fixed_in_limit reasoning"
     + READING
-    + " on_error out json no_cache no_progress",
+    + " on_error out"
+    + TABLE
+    + " json no_cache no_progress",
     strategies="SPACE:: Search space: a strategy with alternative values in brackets or in a range, as "
     "in 'observation_mask(keep=[1, 3, 10]) | panic' or 'tool_stubs(keep=range(1, 40, 4)) | panic', "
     "the name of a default space, such as rolling_summary, or that of a product, such as claude_code, "
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     seed="Seed for drawing the held-out recordings, the configurations and the sample. Default: 0.",
     out="Save the results on the held-out recordings, the frontier and all trials to this folder. "
     "ctxlab eval DIR replays the frontier on all recordings.",
+    sort="Sort the frontier by this column, the best first. -COLUMN reverses the order. --csv prints "
+    "the names of the columns. Default: by cost.",
+    top="Print only the first N configurations.",
 )
 def command(
     options: Options,
@@ -52,8 +57,8 @@ def command(
     Examples
     --------
     ctxlab tune ~/.claude/projects -l 50k -l 100k -m claude-opus-4-5
-    ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | sliding_window | panic'
-    ctxlab tune logs/ -s rolling_summary -s in_batches --trials 30 --out runs/tuned
+    ctxlab tune logs/ -s 'observation_mask(keep=[1, 3, 10, 30]) | panic'
+    ctxlab tune logs/ -s rolling_summary --trials 30 --out runs/tuned
 
     A configuration is a strategy with fixed parameters, under a limit. The result is the frontier: all
     configurations for which no other configuration has both a lower cost and a higher recall.
@@ -66,7 +71,7 @@ def command(
     Default search spaces: sliding_window, in_batches, chunked_window, tool_stubs, observation_mask,
     when_it_pays, on_expiry, tool_result_cap, rolling_summary, contents. None of them calls a model.
     """
-    from ctxlab.cli.render.frontier import frontier_json, frontier_text
+    from ctxlab.cli.render.frontier import frontier_data, frontier_names, frontier_text
     from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
     from ctxlab.evaluation.tuning.search_space import DEFAULT_SPACES
     from ctxlab.evaluation.tuning.tune import tune
@@ -75,6 +80,8 @@ def command(
     cost, _, gain = map(str.strip, (objective or f"cost_usd,{HEADLINE_SCORE}").partition(","))
     if not gain or "," in gain:
         raise SpecError(f"--objective: expected two scores (cost_usd,recall), got {objective!r}")
+    view = options.view
+    view.check(frontier_names(cost, gain))
     with report_skipped(spec.on_error) as skipped:
         recordings = list(skipped.counting(spec.recordings(skipped)))
     telling = [recording for recording in recordings if recording.request_positions]
@@ -105,8 +112,10 @@ def command(
     found.results.manifest["spec"] = spec_to_store(spec, found.results, **replayed)
     _note_run(found, spec)
     with save_then_print(options.out, found.save, _saved_message(found, options.out)):
-        text = frontier_json(found) if options.json else frontier_text(found, spec.min_recall)
-        print_result(text)
+        if options.json or options.csv:
+            print_result(frontier_data(found, view, as_csv=options.csv))
+        else:
+            print_result(frontier_text(found, spec.min_recall, view))
 
 
 _ERROR_REPLACEMENTS = (

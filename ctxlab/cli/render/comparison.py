@@ -6,6 +6,7 @@ In the table of all pairs, the names of strategies are on separate lines to leav
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import format_count, format_share
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Table, wrap_name
-from ctxlab.evaluation.columns import Column
+from ctxlab.cli.render.table import WHOLE_TABLE, Table, TableView, wrap_name
+from ctxlab.evaluation.columns import Column, short_strategy
 from ctxlab.evaluation.comparison.report import Configuration
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 
@@ -27,8 +28,34 @@ _DROP = {"effect": 4, "clusters": 3, "w/t/l": 2, "p (Holm)": 1}
 _MAX_PAIRS, _MAX_ROWS, _MAX_RECORDINGS = 6, 8, 5
 
 
+def arrange_comparison(comparison: Comparison, view: TableView) -> Comparison:
+    """Return a comparison with the chosen rows: sorted, and only the first ones of each score.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Comparison to arrange.
+    view : TableView
+        Rows to print.
+
+    Returns
+    -------
+    Comparison
+        Comparison with the chosen rows of its table.
+    """
+    if not (view.sort or view.top):
+        return comparison
+    within = [name for name in ("kind", "score") if name in comparison.table]
+    table = comparison.table.sort_values(within, kind="stable")
+    return replace(comparison, table=view.arrange(table, {}, within))
+
+
 def comparison_text(
-    comparison: Comparison, runs: pd.DataFrame, counting_note: str, show_all: bool
+    comparison: Comparison,
+    runs: pd.DataFrame,
+    counting_note: str,
+    show_all: bool,
+    view: TableView = WHOLE_TABLE,
 ) -> str:
     """Return the table of a comparison, followed by notes and a conclusion.
 
@@ -46,6 +73,8 @@ def comparison_text(
         Sentences about how tokens were counted.
     show_all : bool
         Show every pair, even if there are more than six.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
@@ -53,9 +82,13 @@ def comparison_text(
         Text to print.
     """
     frame = comparison.table
+    is_flat = bool(view.sort or view.top or view.columns)
     pairs = len(frame.groupby(["a", "limit_a", "b", "limit_b"]))
     brief = pairs > _MAX_PAIRS and not show_all
-    table = _summary_table(comparison) if brief else _pairs_table(comparison)
+    if is_flat:
+        table = _flat_table(arrange_comparison(comparison, view), view)
+    else:
+        table = _summary_table(comparison) if brief else _pairs_table(comparison)
     notes = [_drop_hidden_legend(note, table.hidden) for note in comparison.notes]
     score = HEADLINE_SCORE if HEADLINE_SCORE in set(frame["score"]) else str(frame["score"].iloc[0])
     text = table.render(*_recording_sentences(frame, runs, score), *notes, counting_note)
@@ -114,6 +147,29 @@ def _summary_table(comparison: Comparison) -> Table:
         left = len(places) - _MAX_ROWS
         rows += [(f"… {left:,} more (--all)", "dim")] if left > 0 else []
     return Table([Column("b", [name[-2] for name in names], left=True), *figures], rows)
+
+
+def _flat_table(comparison: Comparison, view: TableView) -> Table:
+    """Return a table with one row per pair, in the given order, in one section per score."""
+    frame = comparison.table
+    figures = view.shown_columns(frame, {}) if view.columns else _columns(comparison)[1:]
+    has_limits = frame[["limit_a", "limit_b"]].stack().nunique() > 1
+    sides = [
+        [
+            str(Configuration(short_strategy(name), limit)) if has_limits else short_strategy(name)
+            for name, limit in zip(frame[side], frame[f"limit_{side}"], strict=True)
+        ]
+        for side in "ab"
+    ]
+    pairs = [f"{a} against {b}" for a, b in zip(*sides, strict=True)]
+    names = Column("a against b", pairs, left=True)
+    within = [name for name in ("kind", "score") if name in frame]
+    titles = frame[within].astype(str).agg(": ".join, axis=1).tolist()
+    rows: list[tuple[int | str, str]] = []
+    for title, group in groupby(range(len(frame)), key=titles.__getitem__):
+        rows += [("", "")] if rows else []
+        rows += [(title, "bold"), *((place, "") for place in group)]
+    return Table([names, *figures], rows)
 
 
 def _recording_sentences(frame: pd.DataFrame, runs: pd.DataFrame, score: str) -> Iterator[str]:

@@ -95,12 +95,44 @@ def frame_to_json(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> st
     str
         JSON array as text.
     """
+    frame = _with_given_limits(frame, limits)
+    return to_json_array(frame.where(frame.notna(), None).to_dict("records"))
+
+
+def frame_to_csv(frame: pd.DataFrame, limits: Iterable[int | float] = ()) -> str:
+    """Convert a data frame to CSV, with a line of headings and one line per row.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Data frame to convert.
+    limits : iterable of int or float
+        Distinct limits as the user gave them, as in ``frame_to_json``.
+
+    Returns
+    -------
+    str
+        CSV without a line end after the last line. Nan is an empty cell.
+    """
+    text: str = _with_given_limits(frame, limits).to_csv(index=False, lineterminator="\n")
+    return text.removesuffix("\n")
+
+
+def _with_given_limits(frame: pd.DataFrame, limits: Iterable[int | float]) -> pd.DataFrame:
+    """Replace the limits, which pandas has converted to floats, by the limits that the user gave.
+
+    A limit that is not among them is a number of tokens, and becomes an integer, if it is above 1.
+    """
+    import pandas as pd
+
     given = {float(limit): limit for limit in limits}
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    for row in rows:
-        if "limit" in row:
-            row["limit"] = given.get(row["limit"], row["limit"])
-    return to_json_array(rows)
+    frame = frame.astype(object)
+    for name in ("limit", "limit_a", "limit_b"):
+        if name in frame:
+            plain = (int(each) if each > 1 else each for each in frame[name])
+            values = [given.get(each, each) for each in plain]
+            frame[name] = pd.Series(values, frame.index, dtype=object)
+    return frame
 
 
 def to_json_array(rows: Iterable[Mapping[Any, Any]]) -> str:

@@ -1,53 +1,70 @@
-"""Render the leaderboard of ``ctxlab eval`` as text, Markdown or JSON."""
+"""Render the leaderboard of ``ctxlab eval`` as text, Markdown, JSON or CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 from rich.text import Text
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.numbers import to_sentence
+from ctxlab._utils.numbers import describe_limit, to_sentence
 from ctxlab._utils.tables import markdown_table
 from ctxlab.cli.render import format as show
-from ctxlab.cli.render.table import Table
+from ctxlab.cli.render.table import WHOLE_TABLE, Table, TableView
 from ctxlab.evaluation.columns import (
     Column,
-    describe_limit,
+    ColumnFacts,
+    find_facts,
     frame_columns,
     legend_of,
     places_by_limit,
     score_columns,
+    score_facts,
     short_strategy,
     spread_figures,
 )
 from ctxlab.evaluation.results import Results
-from ctxlab.evaluation.verdict import control_name
+from ctxlab.evaluation.verdict import choose_configuration, control_name
 
 _RATES = {"input": "input", "cached": "cache_read", "output": "output"}
+CHOSEN_MARK = " *"
+"""Mark after the name of the recommended strategy."""
+
+_DISQUALIFYING = ("overflow_rate", "newly_invalid_rate", "overflow", "invalid")
+"columns of flaws that exclude a strategy from being the best; the last two are those of products"
+_FLAWS = (*_DISQUALIFYING, "invalid_rate", "over_rate")
+"columns of flaws, whose values above 0 are red"
 _TEXT_KINDS = {"summary": "summaries", "contents": "contents"}
 
 
-def leaderboard_json(results: Results) -> str:
-    """Convert the leaderboard to a JSON array with one object per strategy and limit.
+def leaderboard_data(results: Results, view: TableView, *, as_csv: bool = False) -> str:
+    """Convert the leaderboard to a JSON array with one object per strategy and limit, or to CSV.
 
     Parameters
     ----------
     results : Results
         Results of the evaluation.
+    view : TableView
+        Rows and columns to print.
+    as_csv : bool, default False
+        True for CSV, False for JSON.
 
     Returns
     -------
     str
-        JSON array as text. The keys are the columns of the leaderboard; limits are written as the
-        user gave them.
+        JSON or CSV. The keys are the columns of the leaderboard; limits are written as the user gave
+        them.
     """
-    return show.frame_to_json(results.leaderboard(), results.manifest["spec"]["limits"])
+    limits = results.manifest["spec"]["limits"]
+    facts = score_facts(results.scores)
+    return view.to_data(results.leaderboard(), facts, limits, as_csv=as_csv)
 
 
-def leaderboard_text(results: Results, min_recall: float) -> str:
+def leaderboard_text(results: Results, min_recall: float, view: TableView = WHOLE_TABLE) -> str:
     """Return the leaderboard as a table, followed by notes and a recommendation.
 
     Parameters
@@ -57,30 +74,40 @@ def leaderboard_text(results: Results, min_recall: float) -> str:
     min_recall : float
         Minimum of the headline recall score of a recommended strategy, as a share of its value for full
         history.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
     str
         Text to print; the last line is the recommendation.
     """
-    board = results.leaderboard()
-    table = board_table(results, board, score_columns(results.scores, board))
-    parts = [table.render(*_notes(results, board, table.legend))]
-    for title in dict.fromkeys(score.section for score in results.scores if score.section):
+    whole, facts = results.leaderboard(), score_facts(results.scores)
+    board = view.arrange(whole, facts)
+    choice = choose_configuration(whole, min_recall)
+    chosen = choice.key if choice and choice.qualifies else None
+    usual = score_columns(results.scores, board)
+    columns = view.shown_columns(board, facts) if view.columns else usual
+    table = board_table(results, board, columns, facts, chosen)
+    parts = [table.render(*_notes(results, whole, table.legend + _mark_legend(table)))]
+    sections = dict.fromkeys(score.section for score in results.scores if score.section)
+    for title in () if view.columns else sections:
         columns = score_columns(results.scores, board, title)
-        below = board_table(results, board, columns)
+        below = board_table(results, board, columns, facts, chosen)
         parts.append(show.render_to_text(Text(title, "bold")))
         parts.append(below.render(below.legend))
     return show.with_conclusion("\n\n".join(parts), results.verdict(min_recall))
 
 
-def leaderboard_markdown(results: Results) -> str:
+def leaderboard_markdown(results: Results, view: TableView = WHOLE_TABLE) -> str:
     """Convert the leaderboard to Markdown, with one table per limit, a legend and notes.
 
     Parameters
     ----------
     results : Results
         Results of the evaluation.
+    view : TableView, optional
+        Rows and columns to print; all rows and the usual columns by default.
 
     Returns
     -------
@@ -88,8 +115,9 @@ def leaderboard_markdown(results: Results) -> str:
         Markdown text. Each table has all columns, also the spread of random controls over seeds, and
         its last rows are the controls.
     """
-    board = results.leaderboard()
-    columns = [
+    facts = score_facts(results.scores)
+    board = view.arrange(results.leaderboard(), facts)
+    usual = [
         *(
             column
             for section in dict.fromkeys(score.section for score in results.scores)
@@ -97,6 +125,7 @@ def leaderboard_markdown(results: Results) -> str:
         ),
         *frame_columns(board, spread_figures(results.scores, board)),
     ]
+    columns = view.shown_columns(board, facts) if view.columns else usual
     marks = {name: " (control)" if control_name(name) else "" for name in board["strategy"]}
     names = [f"`{short_strategy(name)}`{marks[name]}" for name in board["strategy"]]
     heads = ["strategy", *(column.head for column in columns)]
@@ -105,11 +134,20 @@ def leaderboard_markdown(results: Results) -> str:
         places = [i for part in rows for i in part]
         cells = [[names[i], *(column.cells[i] for column in columns)] for i in places]
         parts += [f"Within {_describe_given(results, limit)}:", markdown_table(heads, cells)]
-    return "\n\n".join([*parts, *_notes(results, board, legend_of(columns))])
+    return "\n\n".join([*parts, *_notes(results, results.leaderboard(), legend_of(columns))])
 
 
-def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]) -> Table:
+def board_table(
+    results: Results,
+    board: pd.DataFrame,
+    columns: Sequence[Column],
+    facts: Mapping[str, ColumnFacts] = MappingProxyType({}),
+    chosen: tuple[float, str] | None = None,
+) -> Table:
     """Create a table with one row per strategy, grouped by limit; controls come last in a group.
+
+    On a terminal, controls are dim, and the best values of the strategies that fit the limit are green.
+    Requests that exceed the limit or are invalid are red.
 
     Parameters
     ----------
@@ -119,21 +157,55 @@ def board_table(results: Results, board: pd.DataFrame, columns: Sequence[Column]
         Leaderboard, or another data frame with the columns ``strategy`` and ``limit``.
     columns : sequence of Column
         Columns to show after the names of the strategies.
+    facts : mapping of str to ColumnFacts, optional
+        What is known about the columns of ``board``; it says which values are the best.
+    chosen : (float, str), optional
+        Limit and strategy of the row to mark, as the recommended one.
 
     Returns
     -------
     Table
         Table to print.
     """
-    names = Column("strategy", [short_strategy(name) for name in board["strategy"]], left=True)
+    keys = zip(board["limit"], board["strategy"], strict=True)
+    cells = [short_strategy(key[1]) + (CHOSEN_MARK if key == chosen else "") for key in keys]
+    names = Column("strategy", cells, left=True)
+    colored = (replace(each, cell_styles=_cell_styles(each, board, facts)) for each in columns)
     rows: list[tuple[int | str, str]] = []
     for limit, (others, controls) in places_by_limit(board).items():
         rows += [("", "")] if rows else []
         rows.append((f"within {_describe_given(results, limit)}", "bold"))
-        rows += [(i, "") for i in others]
+        rows += [(i, "bold" if cells[i].endswith(CHOSEN_MARK) else "") for i in others]
         rows += [("  controls", "dim italic")] if controls else []
         rows += [(i, "dim") for i in controls]
-    return Table([names, *columns], rows)
+    return Table([names, *colored], rows)
+
+
+def _cell_styles(
+    column: Column, board: pd.DataFrame, facts: Mapping[str, ColumnFacts]
+) -> list[str]:
+    """Return a colour for each cell: red for flaws, green for the best values within a limit."""
+    styles = [""] * len(board)
+    if column.name not in board:
+        return styles
+    values = board[column.name]
+    if column.name in _FLAWS:
+        return ["red" if value > 0 else "" for value in values]
+    better = find_facts(column.name, facts).better
+    flawed = board[[name for name in _DISQUALIFYING if name in board]].gt(0).any(axis=1)
+    for others, _ in places_by_limit(board).values():
+        sound = values.iloc[[i for i in others if not flawed.iloc[i]]].dropna()
+        if better and sound.nunique() > 1:
+            best = sound.max() if better == "higher" else sound.min()
+            for i in sound.index[sound == best]:
+                styles[i] = "green"
+    return styles
+
+
+def _mark_legend(table: Table) -> str:
+    """Explain the mark of the recommended row, if a row is marked."""
+    is_marked = any(cell.endswith(CHOSEN_MARK) for cell in table.columns[0].cells)
+    return f"{' ' if table.legend else ''}*: see the recommendation below." if is_marked else ""
 
 
 def _describe_given(results: Results, limit: float) -> str:

@@ -11,7 +11,8 @@ import pandas as pd
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import format_count, format_percent, format_signed_share
 from ctxlab.cli.render.leaderboard import board_table
-from ctxlab.evaluation.columns import Column, Figure, frame_columns
+from ctxlab.cli.render.table import WHOLE_TABLE, TableView
+from ctxlab.evaluation.columns import Column, Figure, frame_columns, score_facts
 from ctxlab.evaluation.probing.results import FULL_HISTORY, NextActionResults
 
 _SAME_TOOL = "same tool: calls of the recorded tool; same call: same tool and same arguments"
@@ -41,28 +42,37 @@ _LAST = (
 )
 
 
-def next_action_text(results: NextActionResults) -> str:
+def next_action_text(results: NextActionResults, view: TableView = WHOLE_TABLE) -> str:
     """Return the scores as a table with one row per strategy, followed by a legend and notes.
 
     Parameters
     ----------
     results : NextActionResults
         Results of the next-action run.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
     str
         Text to print.
     """
-    board = results.leaderboard()
+    facts = score_facts(results.scores)
+    board = view.arrange(results.leaderboard(), facts)
+    columns = view.shown_columns(board, facts) if view.columns else _columns(results, board)
+    table = board_table(results, board, columns, facts)
+    return table.render(*_notes(results, results.leaderboard(), table.legend))
+
+
+def _columns(results: NextActionResults, board: pd.DataFrame) -> list[Column]:
+    """Return the columns of the table; columns without values are left out."""
     columns = frame_columns(board, _FIRST)
     beside = results.difference_to_full().set_index(["strategy", "limit"])
     if not beside.empty:
         keys = zip(board["strategy"], board["limit"], strict=True)
         cells = [_difference_cell(beside, key) for key in keys]
         columns.append(Column("vs full\n(95 %)", cells, left=True))
-    table = board_table(results, board, [*columns, *frame_columns(board, _LAST)])
-    return table.render(*_notes(results, board, table.legend))
+    return [*columns, *frame_columns(board, _LAST)]
 
 
 def _difference_cell(beside: pd.DataFrame, key: tuple[str, float]) -> str:

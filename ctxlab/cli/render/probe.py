@@ -10,7 +10,8 @@ import pandas as pd
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import format_percent, format_share_interval
 from ctxlab.cli.render.leaderboard import board_table
-from ctxlab.evaluation.columns import Column, Figure, frame_columns
+from ctxlab.cli.render.table import WHOLE_TABLE, TableView
+from ctxlab.evaluation.columns import Column, Figure, frame_columns, score_facts
 from ctxlab.evaluation.probing.judge import judge_key
 
 if TYPE_CHECKING:
@@ -40,22 +41,27 @@ _AFTER_SCORES = (
 )
 
 
-def qa_text(results: QAResults) -> str:
+def qa_text(results: QAResults, view: TableView = WHOLE_TABLE) -> str:
     """Return the scores as a table with one row per strategy, followed by a legend and notes.
 
     Parameters
     ----------
     results : QAResults
         Results of question answering.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
     str
         Text to print.
     """
-    board = results.leaderboard()
-    table = board_table(results, board, list(_columns(results, board)))
-    return table.render(*_notes(results, board, table.legend))
+    facts = score_facts(results.scores)
+    board = view.arrange(results.leaderboard(), facts)
+    usual = _columns(results, board)
+    columns = view.shown_columns(board, facts) if view.columns else list(usual)
+    table = board_table(results, board, columns, facts)
+    return table.render(*_notes(results, results.leaderboard(), table.legend))
 
 
 def _columns(results: QAResults, board: pd.DataFrame) -> Iterator[Column]:

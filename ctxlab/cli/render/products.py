@@ -6,64 +6,80 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.numbers import to_sentence
+from ctxlab._utils.numbers import describe_limit, to_sentence
 from ctxlab._utils.tables import markdown_table
-from ctxlab.cli.render import format as show
 from ctxlab.cli.render.leaderboard import board_table, describe_counting
+from ctxlab.cli.render.table import WHOLE_TABLE, TableView
 from ctxlab.evaluation.columns import (
-    describe_limit,
+    Column,
     frame_columns,
     legend_of,
     short_strategy,
 )
-from ctxlab.evaluation.products import FIGURES
+from ctxlab.evaluation.products import FACTS, FIGURES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ctxlab.evaluation.products import ProductTable
 
 
-def products_json(table: ProductTable) -> str:
-    """Convert the table to a JSON array with one object per strategy and limit.
+def products_data(table: ProductTable, view: TableView, *, as_csv: bool = False) -> str:
+    """Convert the table to a JSON array with one object per strategy and limit, or to CSV.
 
     Parameters
     ----------
     table : ProductTable
         Comparison to convert.
+    view : TableView
+        Rows and columns to print.
+    as_csv : bool, default False
+        True for CSV, False for JSON.
 
     Returns
     -------
     str
-        JSON array as text.
+        JSON or CSV.
     """
-    return show.frame_to_json(table.frame, table.frame["limit"].unique().tolist())
+    limits = table.frame["limit"].unique().tolist()
+    return view.to_data(table.frame, FACTS, limits, as_csv=as_csv)
 
 
-def products_text(table: ProductTable) -> str:
+def products_text(table: ProductTable, view: TableView = WHOLE_TABLE) -> str:
     """Return the table as text, with a legend and notes.
 
     Parameters
     ----------
     table : ProductTable
         Comparison to print.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
     str
         Text to print.
     """
-    frame = table.ranked
+    frame = view.arrange(table.ranked, FACTS)
     results = next(iter(table.results.values()))
-    shown = board_table(results, frame, frame_columns(frame, FIGURES))
+    shown = board_table(results, frame, _columns(frame, view), FACTS)
     return shown.render(*_notes(table, shown.legend))
 
 
-def products_markdown(table: ProductTable) -> str:
+def _columns(frame: pd.DataFrame, view: TableView) -> list[Column]:
+    """Return the columns beside the names of the strategies."""
+    return view.shown_columns(frame, FACTS) if view.columns else frame_columns(frame, FIGURES)
+
+
+def products_markdown(table: ProductTable, view: TableView = WHOLE_TABLE) -> str:
     """Convert the table to Markdown, with one table per limit, a legend and notes.
 
     Parameters
     ----------
     table : ProductTable
         Comparison to convert.
+    view : TableView, optional
+        Rows and columns to print; the usual ones by default.
 
     Returns
     -------
@@ -72,8 +88,8 @@ def products_markdown(table: ProductTable) -> str:
     """
     parts: list[str] = []
     legend = ""
-    for limit, frame in table.ranked.groupby("limit", sort=False):
-        columns = frame_columns(frame.reset_index(drop=True), FIGURES)
+    for limit, frame in view.arrange(table.ranked, FACTS).groupby("limit", sort=False):
+        columns = _columns(frame.reset_index(drop=True), view)
         names = [f"`{short_strategy(name)}`" for name in frame["strategy"]]
         legend = legend_of(columns)
         heads = ["strategy", *(each.head.replace("\n", " ") for each in columns)]

@@ -1,4 +1,4 @@
-"""Draw tables that fit the width of the output.
+"""Choose the rows and columns of a data frame to print, and draw tables that fit the output's width.
 
 If a table is too wide, names or sentences are wrapped, and less important columns are left out.
 Figures are never cut off.
@@ -7,7 +7,7 @@ Figures are never cut off.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,19 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ctxlab.cli.render import format as show
-from ctxlab.evaluation.columns import Column, legend_of
+from ctxlab.errors import SpecError
+from ctxlab.evaluation.columns import (
+    SUFFIXES,
+    Column,
+    ColumnFacts,
+    find_facts,
+    legend_of,
+    named_columns,
+)
+from ctxlab.evaluation.verdict import control_names
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 _MIN_WRAP_WIDTH = 12
 _STEPS = r"(?= \| )"
@@ -27,6 +36,179 @@ _BREAKS = r"(?<=,)|(?<=\()(?!\))|(?<=[^\s|])(?=[ /])"
 "positions of line breaks within a strategy: after a comma or ``(``, and before a space or slash"
 _WORDS = r"(?<=[_=-])"
 "positions of line breaks within a name: after an underscore, an equals sign or a hyphen"
+_KEYS = (
+    *("a", "limit_a", "b", "limit_b", "score", "strategy", "limit"),
+    *("kind", "depth", "round", "distance", "role"),
+)
+"columns that say what a row is about, which are always printed"
+
+
+@dataclass(frozen=True)
+class TableView:
+    """Rows and columns of a data frame that the user chose to print.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"limit": [8, 8, 4], "strategy": ["a", "b", "c"], "cost": [3, 1, 2]})
+    >>> best = TableView(sort="cost", top=1).arrange(frame, {"cost": ColumnFacts("USD", "lower")})
+    >>> best["strategy"].tolist()
+    ['b', 'c']
+    >>> TableView(columns=("usd",)).check(["limit", "cost"])
+    Traceback (most recent call last):
+    ctxlab.errors.SpecError: --columns: expected columns of the table, got 'usd'; choose from limit, cost
+    """
+
+    sort: str = ""
+    "column to sort by; with a leading hyphen, the order is reversed; empty to keep the order"
+    top: int | None = None
+    "number of strategies to keep in each group; None keeps all"
+    columns: tuple[str, ...] = ()
+    "columns to print; empty for the usual ones"
+
+    @property
+    def sort_column(self) -> str:
+        """Column to sort by, without a hyphen; empty to keep the order."""
+        return self.sort.removeprefix("-")
+
+    def check(self, known: Iterable[str]) -> None:
+        """Check that the named columns exist, before anything is computed.
+
+        Parameters
+        ----------
+        known : iterable of str
+            Names of the columns that the data frame will have.
+
+        Raises
+        ------
+        SpecError
+            If a column is unknown. The message lists the names of the columns.
+        """
+        names = list(known)
+        listed = ", ".join(each for each in names if not each.endswith(SUFFIXES))
+        for option, wanted in (("--sort", [self.sort_column]), ("--columns", self.columns)):
+            what = "a column" if option == "--sort" else "columns"
+            for name in wanted:
+                if name and name not in names:
+                    raise SpecError(
+                        f"{option}: expected {what} of the table, got {name!r}; choose from {listed}"
+                    )
+
+    def arrange(
+        self,
+        frame: pd.DataFrame,
+        facts: Mapping[str, ColumnFacts],
+        within: Sequence[str] = ("limit",),
+    ) -> pd.DataFrame:
+        """Sort the rows of each group, and keep the first ones.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Data frame to arrange.
+        facts : mapping of str to ColumnFacts
+            What is known about the columns. The best values come first. Columns that are not better
+            in either direction are sorted in ascending order.
+        within : sequence of str, optional
+            Columns that define the groups, whose order is kept. Empty for a single group.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Rows in their new order. Controls do not count as one of the ``top`` rows, and are kept.
+        """
+        frame = frame.reset_index(drop=True)
+        self.check(map(str, frame))
+        group = frame.groupby(list(within), sort=False, observed=True).ngroup() if within else None
+        if self.sort:
+            name = self.sort_column
+            is_ascending = find_facts(name, facts).better != "higher"
+            if self.sort.startswith("-"):
+                is_ascending = not is_ascending
+            order = frame.sort_values(name, ascending=is_ascending, kind="stable").index
+            if group is not None:
+                order = group[order].sort_values(kind="stable").index
+            frame = frame.loc[order].reset_index(drop=True)
+            group = None if group is None else group[order].reset_index(drop=True)
+        if self.top is not None:
+            counted = frame.assign(counted=True)["counted"]
+            if "strategy" in frame:
+                counted = control_names(frame) == ""
+            place = counted.cumsum() if group is None else counted.groupby(group).cumsum()
+            frame = frame[~counted | (place <= self.top)].reset_index(drop=True)
+        return frame
+
+    def pick(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return the chosen columns, after those that say what a row is about.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Data frame with all columns.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The data frame itself if no columns were chosen.
+        """
+        if not self.columns:
+            return frame
+        self.check(map(str, frame))
+        return frame[list(dict.fromkeys([*(key for key in _KEYS if key in frame), *self.columns]))]
+
+    def to_data(
+        self,
+        frame: pd.DataFrame,
+        facts: Mapping[str, ColumnFacts],
+        limits: Iterable[int | float] = (),
+        within: Sequence[str] = ("limit",),
+        *,
+        as_csv: bool = False,
+    ) -> str:
+        """Convert the chosen rows and columns to JSON or CSV.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Data frame with all rows and columns.
+        facts : mapping of str to ColumnFacts
+            What is known about the columns.
+        limits : iterable of int or float, optional
+            Distinct limits as the user gave them.
+        within : sequence of str, optional
+            Columns that define the groups, as in ``arrange``.
+        as_csv : bool, default False
+            True for CSV, False for a JSON array with one object per row.
+
+        Returns
+        -------
+        str
+            Text to print.
+        """
+        chosen = self.pick(self.arrange(frame, facts, within))
+        return (show.frame_to_csv if as_csv else show.frame_to_json)(chosen, limits)
+
+    def shown_columns(self, frame: pd.DataFrame, facts: Mapping[str, ColumnFacts]) -> list[Column]:
+        """Create the printed columns that were chosen, without those that say what a row is about.
+
+        Parameters
+        ----------
+        frame : pandas.DataFrame
+            Data frame with all columns.
+        facts : mapping of str to ColumnFacts
+            What is known about the columns.
+
+        Returns
+        -------
+        list of Column
+            Columns of the table; empty if no columns were chosen.
+        """
+        self.check(map(str, frame))
+        return named_columns(frame, [name for name in self.columns if name not in _KEYS], facts)
+
+
+WHOLE_TABLE = TableView()
+"""All rows in their order, and the usual columns."""
 
 
 @dataclass
@@ -34,7 +216,8 @@ class Table:
     """Table that is not wider than the output.
 
     If the table is too wide, the cells of the column with index ``wrap`` are wrapped. If it is
-    still too wide, columns are left out: the highest ``drop`` first, and ``drop=0`` never.
+    still too wide, columns are left out: those with equal cells first, then the highest ``drop``, and
+    ``drop=0`` never.
 
     Examples
     --------
@@ -78,7 +261,7 @@ class Table:
             return room + 1 - sum(1 + (least if c is wrapped else c.width) for c in columns)
 
         self.shown = list(self.columns)
-        for column in sorted(self.columns, key=lambda each: -each.drop):
+        for column in sorted(self.columns, key=_order_of_leaving_out):
             place = self.shown.index(column)
             if spare(self.shown) < 0 and column.narrow:
                 self.shown[place] = replace(column, cells=column.narrow)
@@ -102,18 +285,24 @@ class Table:
             if isinstance(what, str):
                 text.append(f"{what}\n", style)
             else:
-                self._draw(text, [cells[what].split("\n") for cells in self._cells], style)
+                lines = [cells[what].split("\n") for cells in self._cells]
+                self._draw(text, lines, style, what)
         text.right_crop(1)
         return text
 
-    def _draw(self, text: Text, cells: Sequence[Sequence[str]], style: str) -> None:
+    def _draw(
+        self, text: Text, cells: Sequence[Sequence[str]], style: str, row: int | None = None
+    ) -> None:
         for n in range(max(map(len, cells))):
             gap = ""
             for column, size, lines in zip(self.shown, self._sizes, cells, strict=True):
                 line = lines[n] if n < len(lines) else ""
                 space = " " * (size - cell_len(line))
-                padded = line + space if column.left else space + line
-                text.append(gap + padded, f"{style} {column.style}".strip())
+                own = column.cell_styles[row] if row is not None and column.cell_styles else ""
+                before, after = ("", space) if column.left else (space, "")
+                text.append(gap + before)
+                text.append(line, f"{style} {column.style} {own}".strip())
+                text.append(after)
                 gap = " "
             text.append("\n")
 
@@ -149,6 +338,11 @@ class Table:
         """
         said = [Text(note, "dim") for note in (*notes, self.hidden_note) if note]
         return show.render_to_text(self.text, *([Text(), *said] if said else []))
+
+
+def _order_of_leaving_out(column: Column) -> tuple[bool, int]:
+    says_nothing = column.drop > 0 and len(column.cells) > 1 and len(set(column.cells)) == 1
+    return not says_nothing, -column.drop
 
 
 def wrap_name(name: str, width: int) -> str:

@@ -29,6 +29,14 @@ class Configuration(NamedTuple):
         return f"{self.strategy} @ {window}"
 
 
+COMPARISON_COLUMNS = (
+    *("kind", "a", "b", "limit_a", "limit_b", "score", "meaning", "unit", "better", "relative"),
+    *("value_a", "value_b", "difference", "low", "high", "p", "p_holm", "effect"),
+    *("wins", "ties", "losses", "recordings", "clusters", "detectable", "left_out"),
+    *("margin", "finding"),
+)
+"""Columns of ``Comparison.table``. ``kind`` is missing if recordings are not compared by kind."""
+
 _FINDING_VERBS = {
     "better": "is better than",
     "worse": "is worse than",

@@ -30,6 +30,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from ctxlab._utils.humanize import parse_limit, parse_quantity
+from ctxlab._utils.numbers import format_limit
 from ctxlab.errors import SpecError, UnknownName, require_known
 from ctxlab.evaluation.metrics.base import Score
 from ctxlab.evaluation.spec import Spec, prefix_errors, read_spec, read_table
@@ -110,9 +111,7 @@ class GateBudget:
         name = " / ".join(filter(None, (self.experiment, self.name)))
         if self.limit is None:
             return name
-        share = isinstance(self.limit, float) and self.limit <= 1
-        limit = f"{self.limit * 100:.3g} %" if share else f"{self.limit:,.0f}"
-        return f"{name} at {limit}"
+        return f"{name} at {format_limit(self.limit)}"
 
     @property
     def margins(self) -> tuple[Bound, ...]:

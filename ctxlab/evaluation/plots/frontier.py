@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.numbers import format_limit
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE, LIGHT_GRAY, TEXT_COLOR
@@ -160,7 +161,7 @@ def _make_labels(
         name = ", ".join(dict.fromkeys(names))
         # Add the limit to a control's label, unless the point is the same under several limits.
         if is_control and several and len(limits) == 1:
-            name += f" {_format_limit(limits[0])}"
+            name += f" {format_limit(limits[0])}"
         weight = "bold" if rows.index.isin(best.index).any() else "normal"
         labels.append(Label(first[x], first[y], name, first["color"], weight, bool(is_control)))
     return labels
@@ -193,7 +194,7 @@ def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
     from matplotlib.lines import Line2D
 
     colors = _limit_colors(board).items()
-    looks = [(f"limit {_format_limit(limit)}", color, color, "o") for limit, color in colors]
+    looks = [(f"limit {format_limit(limit)}", color, color, "o") for limit, color in colors]
     used = board[board["control"] == ""]
     if (used["color"] == TEXT_COLOR).any():
         looks.append(("several limits", TEXT_COLOR, TEXT_COLOR, "o"))
@@ -257,9 +258,3 @@ def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
         return dict(zip(limits, COLOR_CYCLE, strict=False))
     scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
     return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
-
-
-def _format_limit(value: float) -> str:
-    if value <= 1:
-        return f"{value:.0%}"
-    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from ctxlab._utils.numbers import describe_limit
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE
@@ -90,10 +91,9 @@ def plot_survival(
     ax.grid(color="#EEEEEE", lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    window = f"{chosen:.0%} of each recording" if chosen <= 1 else f"{chosen:,.0f} tokens"
     clusters = survival.results.cluster_count
     counted = f"{survival.canary_count:,} canaries, {clusters} clusters"
-    title = f"{counted}, within {window}; off-policy replay"
+    title = f"{counted}, within {describe_limit(chosen)}; off-policy replay"
     ax.set_title(title, loc="left", fontsize=9)
     ax.legend(
         loc="upper left", bbox_to_anchor=(0, -0.13), ncols=2, handlelength=2.2, **LEGEND_STYLE

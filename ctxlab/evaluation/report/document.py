@@ -16,6 +16,7 @@ import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import (
+    describe_limit,
     format_percent,
     format_share,
     format_share_interval,
@@ -23,7 +24,7 @@ from ctxlab._utils.numbers import (
     format_usd,
 )
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, RatioDifference, ratio_difference
-from ctxlab.evaluation.columns import describe_limit, legend_of, score_figures, short_strategy
+from ctxlab.evaluation.columns import legend_of, score_figures, short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.replay import MESSAGE_STATES
 from ctxlab.evaluation.report.maps import MapRequest, iter_lost, make_context_maps

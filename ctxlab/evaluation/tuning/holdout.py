@@ -129,5 +129,6 @@ def _check_cluster_counts(clusters: int, held: int, holdout: float) -> None:
     raise SpecError(
         f"too few clusters: with a holdout of {holdout:g}, {clusters - held} of {clusters} are used for "
         f"tuning (at least {MIN_TUNING_CLUSTERS} are needed) and {held} for the evaluation (at least "
-        f"{MIN_CLUSTERS} are needed); {remedy}, or use a holdout of 0 to evaluate on the tuning set"
+        f"{MIN_CLUSTERS} are needed); {remedy}, or use a holdout of 0 to evaluate on the tuning set, "
+        "and measure the choice on other recordings later"
     )

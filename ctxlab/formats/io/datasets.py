@@ -208,10 +208,11 @@ def data_dirs(data_dir: str | Path | None = None) -> tuple[Path, ...]:
     """
     if data_dir is not None:
         return (Path(data_dir).expanduser().absolute(),)
-    from pooch import os_cache
+    from platformdirs import user_cache_path
 
     configured = os.environ.get("CTXLAB_DATA")
-    return (*([Path(configured).expanduser().absolute()] if configured else []), os_cache("ctxlab"))
+    chosen = [Path(configured).expanduser().absolute()] if configured else []
+    return (*chosen, user_cache_path("ctxlab"))
 
 
 def local_dataset_dir(dataset: Dataset, data_dir: str | Path | None = None) -> Path | None:

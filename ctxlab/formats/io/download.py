@@ -1,12 +1,12 @@
 """Download data sets and verify them with the SHA-256 hashes in the catalog.
 
-The library pooch downloads and verifies files, but cannot resume an interrupted download. Each file
-is therefore first written to ``NAME.part`` in the folder of the data set. After an interruption, the
-next download requests only the missing bytes.
+Each file is first written to ``NAME.part`` in the folder of the data set. After an interruption, the
+next download requests only the missing bytes. A file gets its name when its hash has been verified.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from http import HTTPStatus
 from pathlib import Path
@@ -118,26 +118,24 @@ def fetch_dataset(
 
 
 def _fetch_file(file: DatasetFile, target: Path, label: str, progress: bool | None) -> None:
-    import pooch
     from requests import RequestException
 
     address = _apply_mirror(file.address)
     part = target.with_name(f"{target.name}.part")
-
-    def resume(address: str, output: str, _: object) -> None:
-        _transfer(address, part, file.bytes, label, progress)
-        os.replace(part, output)
-
-    pooch.get_logger().setLevel("ERROR")  # the progress bar shows the same information
     try:
-        pooch.retrieve(address, file.sha256, target.name, target.parent, downloader=resume)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _transfer(address, part, file.bytes, label, progress)
+        if (found := _hash_file(part)) != file.sha256:
+            part.unlink()
+            raise DataMissing(
+                f"{address}: wrong sha256: expected {file.sha256}, got {found}. Run the same command "
+                "again. If it fails again, the server has a different file"
+            )
+        os.replace(part, target)
     except RequestException as error:
         kept = "; run the same command again to resume the download"
         why = _error_text(error) + (kept if part.exists() else "")
         raise DataMissing(f"{address}: {why}") from None
-    except ValueError as error:
-        fix = "Run the same command again. If it fails again, the server has a different file"
-        raise DataMissing(f"{address}: {error} {fix}") from None
     except OSError as error:
         raise DataMissing(f"{target}: {error.strerror or error}") from None
 
@@ -190,11 +188,14 @@ def _apply_mirror(address: str) -> str:
 
 
 def _verify_sha256(target: Path, file: DatasetFile) -> None:
-    import pooch
-
-    if (found := pooch.file_hash(str(target))) != file.sha256:
+    if (found := _hash_file(target)) != file.sha256:
         hashes = f"expected the published file with sha256 {file.sha256}, got {found}"
         raise DataMissing(f"{target}: {hashes}; delete or move the file and download it again")
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _description_files(dataset: Dataset) -> dict[str, str]:

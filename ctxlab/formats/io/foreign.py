@@ -372,7 +372,7 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
         _is_table,
         FileKind(
             "a table (CSV or TSV)",
-            "name the column with the messages, as in --columns messages=NAME",
+            "name the column with the messages, as in --input-columns messages=NAME",
         ),
     ),
     (_is_binary, FileKind("a binary file", "name a log in JSON or JSONL", True)),

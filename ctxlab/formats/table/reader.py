@@ -121,7 +121,7 @@ def read_table(source: Source, table: Table, named: dict[str, str]) -> Iterator[
     if columns is None:
         present = ", ".join(list(sample[0])[:12])
         source.skip(
-            "table without a known column of messages: name the columns with --columns, such as "
+            "table without a known column of messages: name the columns with --input-columns, such as "
             f"messages=COLUMN,id=COLUMN; its columns are {present}"
         )
         return

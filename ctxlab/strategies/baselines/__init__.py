@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from ctxlab.errors import SpecError
 from ctxlab.strategies.baselines.base import Baseline, NamedStrategy
 
-__all__ = ["BASELINES", "Baseline", "NamedStrategy"]
+__all__ = ["BASELINES", "Baseline", "NamedStrategy", "newest_baselines"]
 
 
 def _load_baselines() -> dict[str, Baseline]:
@@ -29,3 +29,14 @@ def _load_baselines() -> dict[str, Baseline]:
 
 
 BASELINES: dict[str, Baseline] = _load_baselines()
+
+
+def newest_baselines() -> tuple[str, ...]:
+    """Return the names of all baselines, without those of superseded versions.
+
+    Returns
+    -------
+    tuple of str
+        Names in alphabetical order of the products.
+    """
+    return tuple(name for name, each in BASELINES.items() if not each.superseded_by)

@@ -19,10 +19,11 @@ SOME = ("-s", "full", "-s", "rolling_summary", "-s", "observation_mask(keep=2) |
 
 
 def test_json_is_all_of_standard_output_and_says_what_python_says(run: Run, logs: Path) -> None:
-    said = run("canaries", logs, *LIMIT, *SOME, "--json", "--seed", "3")
+    said = run("canaries", logs, *LIMIT, *SOME, "--json", "--seed", "3", "--reserve", "500")
     rows = json.loads(said.out)
     assert (said.code, said.err) == (0, NAMELESS)
-    found = measure_survival(list(load(logs)), [s for s in SOME if s != "-s"], "3k", seed=3)
+    some = [s for s in SOME if s != "-s"]
+    found = measure_survival(list(load(logs)), some, "3k", seed=3, reserve=500)
     frame = found.breakdown("kind").set_index(["strategy", "kind"])
     for row in rows:
         if row["kind"] is not None:
@@ -42,8 +43,9 @@ def test_json_is_all_of_standard_output_and_says_what_python_says(run: Run, logs
 @pytest.mark.parametrize("by", BREAKDOWNS)
 def test_the_table_is_readable_at_100_columns(run: Run, logs: Path, by: str) -> None:
     said = run("canaries", logs, *LIMIT, "-l", "50%", "--by", by)
-    lines = said.out.rstrip("\n").split("\n")
+    *lines, verdict = said.out.rstrip("\n").split("\n")
     assert said.code == 0
+    assert verdict.count("Within ") == 2
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in said.out
     assert by in lines[0]

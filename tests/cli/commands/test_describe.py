@@ -212,7 +212,7 @@ def test_columns_and_clusters_are_options(run: Run, tmp_path: Path) -> None:
     cell = chat.replace('"', '""')
     (tmp_path / "runs.csv").write_text(f'log,key\n"{cell}",a\n"{cell}",b\n')
     (tmp_path / "clusters.tsv").write_text("file\tcluster\nruns.csv\tone\n")
-    options = ("--columns", "messages=log,id=key", "--clusters", tmp_path / "clusters.tsv")
+    options = ("--input-columns", "messages=log,id=key", "--clusters", tmp_path / "clusters.tsv")
     rows = described(run, tmp_path / "runs.csv", *options)["recordings"]
     named = [(row["recording"], row["cluster"], row["format"]) for row in rows]
     assert named == [("runs/a", "one", "table"), ("runs/b", "one", "table")]

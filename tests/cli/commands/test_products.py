@@ -26,6 +26,13 @@ def test_it_shows_what_products_cost_and_forget_and_keeps_the_measurements(
     assert [row["held_far"] for row in shown] == stored["held_far"].tolist()
 
 
+def test_what_was_not_measured_has_no_column(logs: Path, run: Run) -> None:
+    said = run("products", logs, *CHOICE, "--no-closed-loop", "--constraints", "0")
+    assert said.code == 0, said.err
+    assert "held far" in said.out
+    assert "closed" not in said.out.split("within")[0]
+
+
 def test_a_folder_with_other_files_is_left_alone(logs: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("notes", encoding="utf-8")

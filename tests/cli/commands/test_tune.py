@@ -40,6 +40,7 @@ def test_it_prints_the_frontier_and_the_verdict_last(run: Run, trails: Path) -> 
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in said.out
     assert last.startswith("Recommended: ")
+    assert sum(line.rstrip().endswith(" *") or " * " in line for line in lines) == 1
     assert "on the tuning set. On 6 held-out clusters, it reaches this minimum (0.20)" in last
     words = " ".join(said.out.split())
     for part in ("of 24 are on the cost-gain frontier of 6 clusters", "6 other clusters", "off-policy",
@@ -170,6 +171,11 @@ def test_cost_and_where_tuned_stand_beside_what_was_held_out_however_narrow(
 def test_one_configuration_is_worth_its_price(run: Run, trails: Path) -> None:
     said = run("tune", trails, "-s", "panic", "-l", "4k", "-m", "gpt-4o")
     assert said.out.count("1 configuration of 1 is on the cost-gain frontier") == 1
+
+
+def test_a_search_without_holdout_says_how_to_measure_the_choice(run: Run, logs: Path) -> None:
+    said = run("tune", logs, "-s", "panic", "-l", "4k", "-m", "gpt-4o", "--holdout", "0")
+    assert "All 3 clusters were searched. Before you rely" in " ".join(said.out.split())
 
 
 def test_what_is_saved_says_what_repeating_it_replays(

@@ -126,7 +126,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path: Path) -> None
 
 def test_a_table_without_messages_says_how_to_name_its_columns(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", {"spent": 1, "at": 2})
-    with pytest.raises(ReadError, match=r"name the columns with --columns.* spent, at"):
+    with pytest.raises(ReadError, match=r"name the columns with --input-columns.* spent, at"):
         list(load(path))
 
 
