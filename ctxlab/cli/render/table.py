@@ -216,7 +216,7 @@ class Table:
     """Table that is not wider than the output.
 
     If the table is too wide, the cells of the column with index ``wrap`` are wrapped. If it is
-    still too wide, columns are left out: those with equal cells first, then the highest ``drop``, and
+    still too wide, columns are left out: those with nothing but 0 first, then the highest ``drop``, and
     ``drop=0`` never.
 
     Examples
@@ -341,8 +341,8 @@ class Table:
 
 
 def _order_of_leaving_out(column: Column) -> tuple[bool, int]:
-    says_nothing = column.drop > 0 and len(column.cells) > 1 and len(set(column.cells)) == 1
-    return not says_nothing, -column.drop
+    has_only_zeros = column.drop > 0 and set(column.cells) == {"0"}
+    return not has_only_zeros, -column.drop
 
 
 def wrap_name(name: str, width: int) -> str:
