@@ -106,8 +106,8 @@ def explain_rejection(effect: Effect, default: Effect, min_recall: float, name: 
     said = f"{name} saves {percent(saved)}"
     if not saved >= MIN_SAVING:
         there = f"saves only {percent(saved)}" if saved > 0 else f"costs {percent(-saved)} more"
-        first = f"{name} saved enough on the recordings that chose it"
-        return f"{first}, but {there} on those that measure it."
+        chosen = f"{name} saved enough on the recordings that chose it"
+        return f"{chosen}, but {there} on those that measure it."
     if not effect.held_far >= min_recall * default.held_far:
         return (
             f"{said}, but keeps too little on the recordings that did not choose it: its "
