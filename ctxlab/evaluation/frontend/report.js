@@ -156,7 +156,11 @@ function drawDifferences() {
   section("differences", "How sure is the difference?",
     element("p", {}, "Each line is a strategy minus ", fromLog(reference), ", on the same requests, with a 95 % interval over clusters."),
     groups.map((group) => [element("h3", {}, group.title),
-      forest({ ...group, format: (value) => `${value > 0 ? "+" : ""}${Number((value * 100).toPrecision(2))}${group.unit}` })]));
+      forest({ ...group, format: (value) => signed(value * 100) + group.unit })]));
+}
+
+function signed(value) {
+  return `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}${Math.abs(Number(value.toPrecision(2)))}`;
 }
 
 drawBoard();
