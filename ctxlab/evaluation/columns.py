@@ -7,8 +7,7 @@ command line (``ctxlab.cli.render.table``) and by ``ctxlab.evaluation.html``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ctxlab._utils.numbers import (
@@ -17,8 +16,10 @@ from ctxlab._utils.numbers import (
     format_share,
     format_share_interval,
     format_usd,
-    to_sentence,
 )
+from ctxlab._utils.tables import Column as Column
+from ctxlab._utils.tables import legend_of as legend_of
+from ctxlab._utils.tables import text_columns as text_columns
 from ctxlab.evaluation.recommendation import control_name
 from ctxlab.strategies.base import SEEDS
 
@@ -26,33 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ctxlab.evaluation.metrics import Score
-
-
-@dataclass(frozen=True)
-class Column:
-    """Column of a table: heading, cells and layout."""
-
-    head: str
-    "heading of one or two lines"
-    cells: Sequence[str]
-    "one cell per row; a cell may have several lines"
-    legend: str = ""
-    "explanation of the heading, for the legend below the table; empty if none is needed"
-    drop: int = 0
-    "if the table is too wide, the column with the highest number is left out first; 0: never"
-    left: bool = False
-    "True to align the cells left, False to align them right"
-    style: str = ""
-    "style of the heading and all cells, in the notation of the library rich"
-    narrow: Sequence[str] = ()
-    "the same cells with shorter lines, tried before the column is left out; empty if there are none"
-
-    @property
-    def width(self) -> int:
-        """Width of the widest line of the heading and the cells, in terminal columns."""
-        from rich.cells import cell_len
-
-        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
 
 
 _Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
@@ -140,24 +114,6 @@ def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
     return [write.get(kind, format_count)(float(value)) for value in frame[name]]
 
 
-def text_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Column]:
-    """Create left-aligned columns from rows of strings.
-
-    Parameters
-    ----------
-    heads : sequence of str
-        Headings of the columns.
-    rows : iterable of sequence of str
-        Rows, each with one cell per heading.
-
-    Returns
-    -------
-    list of Column
-        One column per heading.
-    """
-    return [Column(head, cells, left=True) for head, *cells in zip(heads, *rows, strict=True)]
-
-
 def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column]:
     """Create printed columns from a data frame; columns without values to show are left out.
 
@@ -174,23 +130,6 @@ def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column
         Columns for which ``Figure.is_shown`` is True.
     """
     return [figure.column(frame) for figure in figures if figure.is_shown(frame)]
-
-
-def legend_of(columns: Iterable[Column]) -> str:
-    """Join the legends of columns to one sentence.
-
-    Parameters
-    ----------
-    columns : iterable of Column
-        Columns to explain.
-
-    Returns
-    -------
-    str
-        Sentence with each legend once; empty if no column has a legend.
-    """
-    words = "; ".join(dict.fromkeys(column.legend for column in columns if column.legend))
-    return to_sentence(words) if words else ""
 
 
 def short_strategy(strategy: str) -> str:

@@ -27,17 +27,15 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import DEFAULT_DEPTHS, CanaryPlanter, make_planter, read_canaries
 from ctxlab.evaluation.columns import (
-    Column,
     Figure,
     frame_columns,
     legend_of,
-    short_strategy,
 )
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike, resolve_strategy
-from ctxlab.evaluation.html import board_rows, paragraph, table_html, wrap_html
+from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame
 from ctxlab.evaluation.metrics import Metric
 from ctxlab.evaluation.metrics.cost import hour_cost
 from ctxlab.evaluation.parallel import map_parallel
@@ -177,10 +175,9 @@ class ProductTable:
 
     def _repr_html_(self) -> str:
         rows = self.ranked
-        names = Column("strategy", [short_strategy(each) for each in rows["strategy"]], left=True)
         columns = frame_columns(rows, FIGURES)
-        table = table_html([names, *columns], board_rows(rows))
-        return wrap_html(table, paragraph(legend_of(columns), is_note=True))
+        legend = paragraph(legend_of(columns), is_note=True)
+        return wrap_with_frame([grouped_html(rows, columns), legend], rows)
 
 
 def newest_baselines() -> tuple[str, ...]:

@@ -6,8 +6,10 @@ needed them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +76,10 @@ class Replay:
             {
                 "request": [n.argument.request for n in rows],
                 "position": [positions[n.argument.request] for n in rows],
-                "tool": [n.argument.tool for n in rows],
-                "argument": [n.argument.path for n in rows],
+                "tool": _texts(n.argument.tool for n in rows),
+                "argument": _texts(n.argument.path for n in rows),
                 "kind": [n.entity.kind for n in rows],
-                "entity": [n.entity.text for n in rows],
+                "entity": _texts(n.entity.text for n in rows),
                 "origin": [n.origin_role for n in rows],
                 "last": [n.last_mention for n in rows],
                 "gap": [n.gap_tokens for n in rows],
@@ -108,9 +110,9 @@ class Replay:
         in_view = [bool(there) if probe.answers else None for probe, there in answered]
         return pd.DataFrame(
             {
-                "id": [probe.id for probe in probes],
-                "category": [probe.category for probe in probes],
-                "question": [probe.question for probe in probes],
+                "id": _texts(probe.id for probe in probes),
+                "category": _texts(probe.category for probe in probes),
+                "question": _texts(probe.question for probe in probes),
                 "request": [min(requests[i], last) for i in range(len(probes))],
                 "position": [prepared.probe_position(i) for i in range(len(probes))],
                 "evidence": np.where(named, seen.evidence_in_view[0], np.nan),
@@ -224,6 +226,16 @@ class Replay:
         """Return a string with the recording's id, the strategy and the number of requests."""
         name, strategy = self.prepared.recording.id, self.trace.strategy
         return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
+
+    def _repr_html_(self) -> str:
+        from ctxlab.evaluation.replay_html import replay_html
+
+        return replay_html(self)
+
+
+def _texts(values: Iterable[str | None]) -> pd.Series[Any]:
+    """Return texts as objects, because texts of logs may contain lone surrogates."""
+    return pd.Series(list(values), dtype=object)
 
 
 def replay(

@@ -29,6 +29,7 @@ import pandas as pd
 from msgspec import structs
 
 from ctxlab._utils.progress import track
+from ctxlab._utils.tables import legend_of
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
@@ -71,7 +72,7 @@ _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name 
 
 @dataclass
 class SurvivalResults:
-    """Survival of each canary. A notebook displays it as a table with one column per kind."""
+    """Survival of each canary. A notebook displays it as a table with a column for each kind."""
 
     frame: pd.DataFrame
     """one row per canary × strategy × limit × round × distance. ``requests`` is the number of
@@ -150,15 +151,14 @@ class SurvivalResults:
         return int(self.frame.groupby("recording", observed=True)["canary"].nunique().sum())
 
     def _repr_html_(self) -> str:
-        shown = self.breakdown("kind").pivot(index=_KEYS, columns="kind", values="survival_end")
-        board = self.results.leaderboard().set_index(_KEYS)
-        shown["all"], shown["stale"] = board["survival_end"], board["stale_rate_end"]
-        html = shown.reset_index().to_html(index=False, float_format="{:.2f}".format)
-        return (
-            f"{html}<p>Share of {self.canary_count:,} canaries in view at the end of their recordings, "
-            f"in {self.results.cluster_count:,} clusters. Off-policy replay. Survival is availability, "
-            f"an upper bound of use. Intervals: .breakdown('kind'). {self.results.model_note}</p>"
-        )
+        from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame
+        from ctxlab.evaluation.survival_table import survival_columns, survival_notes
+
+        whole = self.breakdown(None)
+        columns = survival_columns(self, whole, "kind")
+        notes = [*survival_notes(self, "kind", legend_of(columns)), self.results.model_note]
+        said = (paragraph(note, is_note=True) for note in notes)
+        return wrap_with_frame([grouped_html(whole, columns), *said], whole)
 
 
 def measure_survival(

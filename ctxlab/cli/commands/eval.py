@@ -12,7 +12,6 @@ from ctxlab.cli.notices import (
     note_missing_metrics,
     note_strategy_models,
     note_unlogged_tokens,
-    suspect_warnings,
 )
 from ctxlab.cli.options import READING, Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result
@@ -79,6 +78,7 @@ def command(
     Options replace the settings of an experiment file or of a saved run.
     """
     from ctxlab.cli.render import leaderboard as render
+    from ctxlab.evaluation.description_table import suspect_warnings
 
     spec, saved = load_experiment(paths or [], options.changes)
     check_output_folder(options.out, spec)

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.tables import legend_of
 from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
@@ -224,9 +225,19 @@ class TuningResults:
         return Path(folder)
 
     def _repr_html_(self) -> str:
-        table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")
-        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
-        return f"{table}<p>{note}{self.results.model_note}</p>"
+        from ctxlab.evaluation.html import paragraph, table_html, wrap_with_frame
+        from ctxlab.evaluation.tuning.frontier_table import frontier_columns, frontier_notes
+
+        columns = list(frontier_columns(self))
+        rows = [(i, bool(quiet)) for i, quiet in enumerate(self.frontier["dominated"])]
+        bound = "Recall is availability, an upper bound on what is used."
+        notes = [*frontier_notes(self, legend_of(columns)), f"{bound} {self.results.model_note}"]
+        parts = [
+            paragraph(self.verdict()),
+            table_html(columns, rows),
+            *(paragraph(note, is_note=True) for note in notes),
+        ]
+        return wrap_with_frame(parts, self.frontier)
 
     @property
     def _uses_headline(self) -> bool:
