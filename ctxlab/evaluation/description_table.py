@@ -453,4 +453,5 @@ def descriptions_html(found: Descriptions) -> str:
         *map(paragraph, description_notes(found)),
         paragraph(legend_of(columns), is_note=True),
     ]
-    return wrap_with_frame(parts, found.recordings)
+    # Paths of files are left out, because notebooks are shared.
+    return wrap_with_frame(parts, found.recordings.drop(columns="source"))
