@@ -18,11 +18,12 @@ from ctxlab._utils.text import show_symbols
 _STYLE = """<style>
 .ctxlab{font-family:system-ui,sans-serif;font-size:13px;line-height:1.4}
 .ctxlab table{border-collapse:collapse;border:0;margin:.4em 0;font-size:inherit;color:inherit}
-.ctxlab th,.ctxlab td{text-align:right;padding:.15em .5em;border:0;white-space:nowrap;\
+.ctxlab th,.ctxlab td{text-align:right;padding:.15em .4em;border:0;white-space:nowrap;\
 background:none;color:inherit;font-variant-numeric:tabular-nums;vertical-align:top}
 .ctxlab th{font-weight:600;border-bottom:1px solid currentColor;vertical-align:bottom}
 .ctxlab td.l,.ctxlab th.l{text-align:left}
-.ctxlab td.t{white-space:normal;overflow-wrap:anywhere;min-width:14em}
+.ctxlab td.l{white-space:normal}
+.ctxlab td.t{overflow-wrap:anywhere;min-width:12em}
 .ctxlab tr.g td{font-weight:600;padding-top:.7em;text-align:left;white-space:normal}
 .ctxlab tr.c td{opacity:.65}
 .ctxlab p{margin:.4em 0;max-width:60em;overflow-wrap:anywhere}
@@ -31,6 +32,9 @@ background:none;color:inherit;font-variant-numeric:tabular-nums;vertical-align:t
 .ctxlab .w{overflow-x:auto}
 .ctxlab pre{font-size:11px;line-height:1.2;margin:.4em 0;overflow-x:auto;color:inherit}
 .ctxlab pre.t{white-space:pre-wrap;overflow-wrap:anywhere}
+.ctxlab table.p td{padding:0 .4em;vertical-align:bottom}
+.ctxlab table.p tr{background:none}
+.ctxlab table.p svg{margin:0}
 .ctxlab svg{max-width:100%;height:auto;display:block;margin:.4em 0}
 </style>"""
 
@@ -210,7 +214,7 @@ def drawing(width: int, height: int, label: str, *parts: str) -> str:
     label : str
         Description for people who do not see the drawing.
     *parts : str
-        SVG elements.
+        SVG elements. They contain no text, because it would remain where drawings are removed.
 
     Returns
     -------
@@ -219,30 +223,33 @@ def drawing(width: int, height: int, label: str, *parts: str) -> str:
     """
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{escape(show_symbols(label))}" fill="currentColor" font-size="11" '
-        f'font-family="system-ui,sans-serif">{"".join(parts)}</svg>'
+        f'aria-label="{escape(show_symbols(label))}" fill="currentColor">{"".join(parts)}</svg>'
     )
 
 
-def svg_text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    """Return a line of text in a drawing.
+def lane_table(heads: Sequence[str], lanes: Iterable[tuple[str, str, str]]) -> str:
+    """Return a table of drawings, one below the other, with a name and a figure beside each.
 
     Parameters
     ----------
-    x, y : float
-        Position of the base line.
-    text : str
-        Text, which is escaped.
-    anchor : {"start", "middle", "end"}
-        Which part of the text is at ``x``.
+    heads : sequence of str
+        Three headings.
+    lanes : iterable of tuple of (str, str, str)
+        Name, drawing (HTML) and figure of each lane.
 
     Returns
     -------
     str
-        SVG element.
+        HTML. Where drawings are removed, the names and figures remain.
     """
-    side = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text x="{x:g}" y="{y:g}"{side}>{escape_text(text)}</text>'
+    head = "".join(
+        f"<th{' class=l' * (n == 1)}>{_lines(text)}</th>" for n, text in enumerate(heads)
+    )
+    rows = "".join(
+        f"<tr><td>{_lines(name)}</td><td>{picture}</td><td>{_lines(figure)}</td></tr>"
+        for name, picture, figure in lanes
+    )
+    return f"<table class=p><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def svg_boxes(

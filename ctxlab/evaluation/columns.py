@@ -75,9 +75,11 @@ class Figure(NamedTuple):
         Returns
         -------
         bool
-            False if ``hide`` is set and all values are of the kind that ``hide`` names, such as nan.
-            True otherwise.
+            False if the data frame does not have the column, or if ``hide`` is set and all values are
+            of the kind that ``hide`` names, such as nan. True otherwise.
         """
+        if self.name not in frame:
+            return False
         values = frame[self.name]
         match self.hide:
             case "nan":

@@ -22,7 +22,6 @@ from ctxlab._utils.html import (
     paragraph,
     svg_boxes,
     svg_lines,
-    svg_text,
     table_html,
     title,
     wrap_html,
@@ -91,6 +90,7 @@ def replay_html(replay: Replay) -> str:
     return wrap_html(
         head,
         *map(paragraph, _summary(replay)),
+        paragraph(picture.axes, is_note=True),
         picture.draw(),
         *(paragraph(text, is_note=True) for text in picture.notes()),
         _need_table(replay),
@@ -159,6 +159,15 @@ class ContextMap:
         """Return the rows of requests: the first row that shows the request or a later one."""
         return np.searchsorted(self.requests, requests)
 
+    @property
+    def axes(self) -> str:
+        """Sentences that say what the rows and the columns are."""
+        return (
+            f"From top to bottom: requests {self.requests[0]:,} to {self.requests[-1]:,}. From left to "
+            f"right: messages 0 to {self.edges[-1] - 1:,}. At the right: tokens of each request; the "
+            "dashed line is the budget."
+        )
+
     def missing(self) -> pd.DataFrame:
         """Return the row, the column and the tier of each mark; lost needs come last."""
         needs = self.replay.needs
@@ -172,7 +181,7 @@ class ContextMap:
 
     def draw(self) -> str:
         """Draw one row per request: the messages from left to right, and the size at the right edge."""
-        width, left, right, top = 760, 46, 130, 26
+        width, left, right, top = 760, 0, 120, 2
         rows, columns = self.codes.shape
         step = (width - left - right) / columns
         pitch = float(np.clip(320 / rows, 7, 18))
@@ -194,17 +203,9 @@ class ContextMap:
             for state in _HEIGHTS
         ]  # fmt: skip
         parts += self._draw_marks(left, top, step, pitch)
-        parts += self._draw_sizes(width - right + 14, right - 50, top, pitch)
-        for row in sorted({0, rows // 2, rows - 1}):
-            y = top + (row + 0.5) * pitch + 4
-            parts.append(svg_text(left - 6, y, f"{self.requests[row]:,}", "end"))
-        for edge, side in ((0, "start"), (columns, "end")):
-            number = f"{self.edges[edge] - bool(edge):,}"
-            parts.append(svg_text(left + edge * step, top + height + 13, number, side))
-        parts.append(svg_text(2, top - 14, "requests ↓   messages →"))
-        parts.append(svg_text(width - right + 14, top - 14, "tokens (line: budget)"))
+        parts += self._draw_sizes(width - right + 16, right - 26, top, pitch)
         label = "Context map: state of each message in each request; the fold below has it as text"
-        return drawing(width, round(top + height + 18), label, *parts)
+        return drawing(width, round(top + height + 2), label, *parts)
 
     def _draw_marks(self, left: float, top: float, step: float, pitch: float) -> Iterator[str]:
         """Draw crosses for lost needs, and rings for needs that can be fetched again."""

@@ -15,10 +15,10 @@ from itertools import pairwise
 from ctxlab._utils.html import (
     drawing,
     fold,
+    lane_table,
     paragraph,
     svg_boxes,
     svg_lines,
-    svg_text,
     table_html,
     title,
     wrap_html,
@@ -37,7 +37,7 @@ _MAX_TOOLS = 3
 _MAX_SKIP_REASONS = 8
 _TEXT_CHARS = 90
 _LANES = ("system", "user", "assistant", "tool")
-_LANE_HEIGHT, _LEFT, _RIGHT, _WIDTH = 22, 70, 60, 760
+_LANE_HEIGHT, _WIDTH = 22, 620
 
 
 def recording_html(recording: Recording) -> str:
@@ -143,13 +143,13 @@ def _edges(count: int, most: int) -> list[int]:
 
 
 def _timeline(recording: Recording) -> str:
-    """Return a drawing with one lane per role, one for bills, and a line at each compaction."""
+    """Return one lane of bars per role and one for bills, with a line at each compaction."""
     messages = recording.messages
     edges = _edges(len(messages), _MAX_BARS)
-    lanes = [role for role in _LANES if any(message.role == role for message in messages)]
-    step = (_WIDTH - _LEFT - _RIGHT) / (len(edges) - 1)
+    roles = [role for role in _LANES if any(message.role == role for message in messages)]
+    step = _WIDTH / (len(edges) - 1)
     rows: list[tuple[str, list[float]]] = []
-    for role in lanes:
+    for role in roles:
         sizes = [
             sum(count_message_chars(m) for m in messages[start:stop] if m.role == role)
             for start, stop in pairwise(edges)
@@ -161,29 +161,25 @@ def _timeline(recording: Recording) -> str:
             for start, stop in pairwise(edges)
         ]
         rows.append(("billed", largest))
-    parts, y = [], 12.0
+    places = [step * _bar_of(c.position, edges) for c in recording.compactions]
+    marks = "".join(f"M{max(x, 1):.1f} 0V{_LANE_HEIGHT}" for x in dict.fromkeys(places))
+    lanes = []
     for name, values in rows:
-        y += _LANE_HEIGHT
         top = max(values) or 1
         boxes = [
             # The root lets small messages be seen beside large ones.
-            (_LEFT + i * step, y - h, max(step - 0.4, 0.4), h)
+            (i * step, _LANE_HEIGHT - 1 - h, max(step - 0.4, 0.4), h)
             for i, value in enumerate(values)
             if (h := math.sqrt(value / top) * (_LANE_HEIGHT - 4))
         ]
-        parts += [svg_text(_LEFT - 6, y - 3, name, "end")]
-        parts += [svg_boxes(boxes, opacity=0.6), svg_lines(f"M{_LEFT} {y}H{_WIDTH - _RIGHT}", 0.5)]
-        parts += [svg_text(_WIDTH - _RIGHT + 4, y - 3, format_count(top))]
-    places = [_LEFT + step * _bar_of(c.position, edges) for c in recording.compactions]
-    marks = "".join(f"M{x:.1f} 12V{y:g}" for x in dict.fromkeys(places))
-    parts.append(svg_lines(marks, 1.2, "3 2"))
-    parts.append(svg_text(_LEFT, y + 14, "message 0"))
-    parts.append(svg_text(_WIDTH - _RIGHT, y + 14, f"{len(messages) - 1:,}", "end"))
-    drawn = ["Size of the messages of each role along the conversation (height: square root)"]
-    drawn += ["billed input tokens"] if bills else []
-    drawn += ["dashed: compactions"] if places else []
-    heading = svg_text(_LEFT, 9, "; ".join(drawn))
-    return drawing(_WIDTH, int(y) + 20, "; ".join(drawn), heading, *parts)
+        parts = [svg_boxes(boxes, opacity=0.6), svg_lines(f"M0 {_LANE_HEIGHT - 0.5}H{_WIDTH}", 0.5)]
+        parts.append(svg_lines(marks, 1.2, "3 2"))
+        lanes.append(
+            (name, drawing(_WIDTH, _LANE_HEIGHT, f"sizes: {name}", *parts), format_count(top))
+        )
+    drawn = f"size of messages 0 to {len(messages) - 1:,} (height: square root)"
+    drawn += "; dashed: compaction" if places else ""
+    return lane_table(("", drawn, "largest bar"), lanes)
 
 
 def _bar_of(position: int, edges: Sequence[int]) -> int:
