@@ -34,6 +34,9 @@ from ctxlab.tokens.model_choice import ModelChoice
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
 """States of a message in a request. An ``absent`` message comes after the request."""
 
+_INTEGER_COLUMNS = [
+    column.name for name in DEFAULT_METRICS for column in METRICS[name].columns if column.integer
+]
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 
@@ -54,6 +57,8 @@ class Replay:
         ).items()
         places = {"position": self.prepared.request_positions}
         frame = pd.DataFrame({**places, **{name: column[0] for name, column in columns}})
+        if len(self.trace.draws) == 1:
+            frame = frame.astype(dict.fromkeys(_INTEGER_COLUMNS, np.int64))
         return frame.rename_axis("request")
 
     @cached_property
@@ -74,17 +79,17 @@ class Replay:
         tier = np.select(tiers, ["held", "named", "pointer"], "lost")
         return pd.DataFrame(
             {
-                "request": [n.argument.request for n in rows],
-                "position": [positions[n.argument.request] for n in rows],
+                "request": _positions(n.argument.request for n in rows),
+                "position": _positions(positions[n.argument.request] for n in rows),
                 "tool": _texts(n.argument.tool for n in rows),
                 "argument": _texts(n.argument.path for n in rows),
-                "kind": [n.entity.kind for n in rows],
+                "kind": _texts(n.entity.kind for n in rows),
                 "entity": _texts(n.entity.text for n in rows),
-                "origin": [n.origin_role for n in rows],
-                "last": [n.last_mention for n in rows],
-                "gap": [n.gap_tokens for n in rows],
-                "far": [n.gap_tokens > FAR_TOKENS for n in rows],
-                "tier": tier.astype(str),
+                "origin": _texts(n.origin_role for n in rows),
+                "last": _positions(n.last_mention for n in rows),
+                "gap": _positions(n.gap_tokens for n in rows),
+                "far": np.array([n.gap_tokens > FAR_TOKENS for n in rows], dtype=bool),
+                "tier": _texts(map(str, tier)),
                 "similar": kept.similar[0],
             }
         )
@@ -113,8 +118,8 @@ class Replay:
                 "id": _texts(probe.id for probe in probes),
                 "category": _texts(probe.category for probe in probes),
                 "question": _texts(probe.question for probe in probes),
-                "request": [min(requests[i], last) for i in range(len(probes))],
-                "position": [prepared.probe_position(i) for i in range(len(probes))],
+                "request": _positions(min(requests[i], last) for i in range(len(probes))),
+                "position": _positions(map(prepared.probe_position, range(len(probes)))),
                 "evidence": np.where(named, seen.evidence_in_view[0], np.nan),
                 "pointer": np.where(named, seen.evidence_fetchable[0], np.nan),
                 "answer": pd.array(in_view, dtype="boolean"),
@@ -231,6 +236,10 @@ class Replay:
         from ctxlab.evaluation.replay_html import replay_html
 
         return replay_html(self)
+
+
+def _positions(values: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.fromiter(values, np.int64)
 
 
 def _texts(values: Iterable[str | None]) -> pd.Series[Any]:

@@ -236,7 +236,7 @@ def measure_survival(
         grid = replace(grid, client=client or default_client())
         workers = 1
     planter = make_planter(n, kinds, depths, seed)
-    table = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+    table = ResultsBuilder(grid.columns, grid.configurations, grid.scores, grid.integers)
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None
@@ -334,4 +334,7 @@ def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     for name in ("recording", "cluster", "strategy", "canary", "kind", "role", "round", "distance"):
         order = pd.Index(orders.get(name) or list(frame[name].unique()))
         frame[name] = pd.Categorical(frame[name], order, ordered=name in ("round", "distance"))
-    return frame.astype({"depth": float, "at": float})
+    counts = [name for name in frame if name in _COUNT_COLUMNS or name == "end_both"]
+    whole = bool((frame[counts] % 1 == 0).all(axis=None))  # means over seeds are not
+    kinds = dict.fromkeys(counts, np.int64 if whole else np.float64)
+    return frame.astype({"depth": float, "at": float, **kinds})
