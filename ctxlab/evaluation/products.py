@@ -138,7 +138,7 @@ FIGURES = (
 """Columns of the printed table."""
 
 
-@dataclass
+@dataclass(repr=False)
 class ProductTable:
     """Comparison of the defaults of products. A notebook displays it as a table."""
 
@@ -172,6 +172,10 @@ class ProductTable:
         for key, results in self.results.items():
             results.save(_folder_of(folder, *key))
         return folder
+
+    def __repr__(self) -> str:
+        """Return a short description with the number of rows."""
+        return f"<ProductTable: {len(self.frame):,} rows>"
 
     def _repr_html_(self) -> str:
         rows = self.ranked

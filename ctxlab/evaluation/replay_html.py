@@ -156,7 +156,18 @@ class ContextMap:
         self.codes: npt.NDArray[np.intp] = np.argmax(counts, axis=0)
 
     def row_of(self, requests: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """Return the rows of requests: the first row that shows the request or a later one."""
+        """Return the rows of requests: the first row that shows the request or a later one.
+
+        Parameters
+        ----------
+        requests : array_like of int
+            Numbers of requests.
+
+        Returns
+        -------
+        numpy.ndarray of int
+            Row of each request.
+        """
         return np.searchsorted(self.requests, requests)
 
     @property
@@ -169,7 +180,13 @@ class ContextMap:
         )
 
     def missing(self) -> pd.DataFrame:
-        """Return the row, the column and the tier of each mark; lost needs come last."""
+        """Return the needs that were not in view, by their place in the map.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns ``row``, ``column`` and ``tier`` of each mark; lost needs come last.
+        """
         needs = self.replay.needs
         some = needs[needs["tier"].isin(["pointer", "lost"])]
         found = some.assign(
@@ -180,7 +197,13 @@ class ContextMap:
         return found.drop_duplicates(["row", "column"], keep="last")
 
     def draw(self) -> str:
-        """Draw one row per request: the messages from left to right, and the size at the right edge."""
+        """Draw one row per request: the messages from left to right, and the size at the right edge.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         width, left, right, top = 760, 0, 120, 2
         rows, columns = self.codes.shape
         step = (width - left - right) / columns
@@ -240,7 +263,13 @@ class ContextMap:
             )
 
     def notes(self) -> Iterator[str]:
-        """Yield the legend, and how many requests and messages a row and a column stand for."""
+        """Yield the legend, and how many requests and messages a row and a column stand for.
+
+        Yields
+        ------
+        str
+            Next note.
+        """
         found = [MESSAGE_STATES[code] for code in np.unique(self.codes)]
         names = {
             "verbatim": "full height, sky blue: verbatim",
@@ -265,7 +294,13 @@ class ContextMap:
             )
 
     def as_text(self) -> str:
-        """Return the map as text, with one line per row."""
+        """Return the map as text, with one line per row.
+
+        Returns
+        -------
+        str
+            HTML.
+        """
         lines = [[_LETTERS[MESSAGE_STATES[code]] for code in row] for row in self.codes]
         for row, column, tier in self.missing().itertuples(index=False):
             lines[row][column] = TIER_MARKS[tier]

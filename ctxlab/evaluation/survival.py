@@ -70,7 +70,7 @@ _REQUEST_COUNTS = ["kept", "superseded", "stale", "both", "requests"]
 _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name in pair))
 
 
-@dataclass
+@dataclass(repr=False)
 class SurvivalResults:
     """Survival of each canary. A notebook displays it as a table with a column for each kind."""
 
@@ -149,6 +149,11 @@ class SurvivalResults:
     def canary_count(self) -> int:
         """Number of canaries planted in all recordings."""
         return int(self.frame.groupby("recording", observed=True)["canary"].nunique().sum())
+
+    def __repr__(self) -> str:
+        """Return a short description with the numbers of canaries and configurations."""
+        configurations = len(self.results.configurations)
+        return f"<SurvivalResults of {self.canary_count:,} canaries, {configurations:,} configurations>"
 
     def _repr_html_(self) -> str:
         from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame

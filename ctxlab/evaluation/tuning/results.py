@@ -41,7 +41,7 @@ _Ratio: TypeAlias = tuple[FloatArray, FloatArray]
 "numerators and denominators of a ratio, each of shape ``(clusters, configurations)``"
 
 
-@dataclass
+@dataclass(repr=False)
 class TuningResults:
     """Results of a search. A notebook displays them as a table of the frontier."""
 
@@ -223,6 +223,12 @@ class TuningResults:
             self.frontier.to_parquet(beside / "frontier.parquet", index=False)
             self.trials.to_parquet(beside / "trials.parquet", index=False)
         return Path(folder)
+
+    def __repr__(self) -> str:
+        """Return a short description with the numbers of configurations."""
+        tried = self.results.manifest["tuning"]["configurations"]
+        kept = len(self.trial_sums.frontier)
+        return f"<TuningResults: {kept:,} of {tried:,} configurations on the frontier>"
 
     def _repr_html_(self) -> str:
         from ctxlab.evaluation.html import paragraph, table_html, wrap_with_frame
