@@ -1,4 +1,4 @@
-"""Write the pages that list strategies, formats and metrics: ``python docs/generate.py``."""
+"""Write the pages that list strategies, formats, metrics and tables: ``python docs/generate.py``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
+from ctxlab.evaluation.schemas import list_tables
 from ctxlab.formats import FORMATS
 from ctxlab.formats.io.foreign import list_kinds
 from ctxlab.messages.types import Message, Recording, Usage
@@ -156,6 +157,23 @@ columns: for `HEADLINE`, these are `HEADLINE_low` and `HEADLINE_high`.
     return page(*parts)
 
 
+def tables_page() -> str:
+    """Return the page of all tables: type, unit and meaning of each column."""
+    intro = """# Tables
+
+The tables that ctxlab returns and stores are data frames of pandas. No column contains lists or dicts.
+This page lists the columns. *Type* is the type in pandas; `text` is `str` or `object`, depending on the
+version of pandas, and `Int64` has missing values. A table of results has only the columns of the metrics
+that were measured. If a run has a random strategy, such as `random_drop`, its counts are means over
+several seeds, so that the columns of all strategies have the type `float64` instead of `int64`."""
+    parts = [intro]
+    for table in list_tables():
+        rows = [[f"`{name}`", *about] for name, about in table.columns.items()]
+        heads = ["column", "type", "unit", "meaning"]
+        parts += [f"## {table.name}", f"{upper_first(table.rows)}.", markdown_table(heads, rows)]
+    return page(*parts)
+
+
 def strategy_table(strategies: Iterable[StrategyInfo]) -> str:
     """Return a table with the summary and the source of each strategy, and its use of a model."""
     rows = []
@@ -231,6 +249,7 @@ PAGES = {
     "settings.md": settings_page,
     "formats.md": formats_page,
     "metrics.md": metrics_page,
+    "tables.md": tables_page,
 }
 
 if __name__ == "__main__":

@@ -30,6 +30,29 @@ place = {"metadata": {"path": str(path.parent)}}
 nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
 """
 
+COUNTS = """
+import nbclient, nbformat, sys
+cell = nbformat.v4.new_code_cell(sys.argv[1])
+notebook = nbformat.v4.new_notebook(cells=[cell])
+shown = []
+client = nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3")
+handle = client.process_message
+def watch(message, *rest):
+    shown.append(str(message["content"].get("data", "")))
+    return handle(message, *rest)
+client.process_message = watch
+client.execute()
+print(any("counting" in each for each in shown), [dict(o.data) for o in cell.outputs])
+"""
+"code that runs a cell and prints whether it showed progress, and what is left of its outputs"
+
+COUNTING = """
+import time
+from ctxlab._utils.progress import track
+for _ in track(range(4), "counting"):
+    time.sleep(0.3)
+"""
+
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -66,6 +89,16 @@ def test_it_runs_offline_without_a_key(
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+@pytest.mark.notebooks
+def test_progress_is_shown_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("nbclient", "ipykernel", "nbformat"):
+        pytest.importorskip(module, reason=f"{module} is not installed: [notebooks]")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-c", COUNTS, COUNTING]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "True [{}]", done.stderr[-4000:]
+
+
 @each_notebook
 def test_it_is_numbered(path: Path) -> None:
     assert re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem)
@@ -88,6 +121,12 @@ def test_no_output_is_an_error_or_a_warning(path: Path) -> None:
     for output in outputs(path):
         assert output["output_type"] != "error"
         assert output.get("name") != "stderr", output["text"]
+
+
+@each_notebook
+def test_no_output_is_a_widget(path: Path) -> None:
+    # A saved notebook has no kernel that could show it.
+    assert not any("widget" in kind for output in outputs(path) for kind in output.get("data", {}))
 
 
 @each_notebook

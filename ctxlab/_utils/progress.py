@@ -1,4 +1,4 @@
-"""Show progress bars in notebooks, and on standard error if it is a terminal."""
+"""Show progress in notebooks, and on standard error if it is a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import length_hint
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from ctxlab._utils.numbers import format_bytes
 
 if TYPE_CHECKING:
     import rich.progress
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _REFRESH_SECONDS = 0.1
 "Minimum number of seconds between two redraws of a progress bar."
+_DELAY_SECONDS = 0.5
+"A notebook shows no progress of what takes less time than this."
+_NOTEBOOK_REFRESH_SECONDS = 0.25
+_BAR_WIDTH = 24
 
 
 class Counted(Generic[_Item]):
@@ -78,7 +84,11 @@ def show_count(
     The arguments of the function are the number of completed items and the total, or None if the total
     is unknown. If ``show`` is None, the bar is shown in a notebook, or if standard error is a terminal.
     """
-    if not (_is_interactive() if show is None else show):
+    if _in_notebook() and show is not False:
+        with _NotebookLine(description) as line:
+            yield line.update
+        return
+    if not (sys.stderr.isatty() if show is None else show):
         yield lambda completed, total: None
         return
     # auto_refresh would start a thread, which makes os.fork unsafe and slows down the main thread.
@@ -105,7 +115,14 @@ def track_bytes(
     earlier, interrupted download transferred. If ``show`` is None, the bar is shown in a notebook, or if
     standard error is a terminal.
     """
-    if not (_is_interactive() if show is None else show):
+    if _in_notebook() and show is not False:
+        with _NotebookLine(description, format_bytes) as line:
+            for chunk in chunks:
+                completed += len(chunk)
+                line.update(completed, total)
+                yield chunk
+        return
+    if not (sys.stderr.isatty() if show is None else show):
         yield from chunks
         return
     with _make_bar("DownloadColumn", "TimeRemainingColumn") as progress:
@@ -136,6 +153,53 @@ def _make_bar(
     return kit.Progress(*shown, console=console, transient=True, auto_refresh=auto_refresh)
 
 
-def _is_interactive() -> bool:
+def _in_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return sys.stderr.isatty() or type(shell).__name__ == "ZMQInteractiveShell"
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class _NotebookLine:
+    """Line of text in the output of a notebook's cell, which is emptied at the end.
+
+    A widget would be stored in the notebook, where nothing can show it later. What takes less than
+    half a second shows no line at all.
+    """
+
+    def __init__(self, description: str, write: Callable[[int], str] = "{:,}".format) -> None:
+        self._description, self._write = description, write
+        self._handle: Any = None
+        self._start = monotonic()
+        self._next = self._start + _DELAY_SECONDS
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._handle is not None:
+            self._handle.update({}, raw=True)
+
+    def update(self, completed: int, total: int | None) -> None:
+        """Show the number of completed items, if the last change is not too recent."""
+        import IPython.display
+
+        now = monotonic()
+        if now < self._next:
+            return
+        self._next = now + _NOTEBOOK_REFRESH_SECONDS
+        shown = {"text/plain": self._describe(completed, total, now - self._start)}
+        if self._handle is None:
+            display: Any = IPython.display.display
+            self._handle = display(shown, raw=True, display_id=True)
+        else:
+            self._handle.update(shown, raw=True)
+
+    def _describe(self, completed: int, total: int | None, seconds: float) -> str:
+        count = self._write(completed)
+        if not total:
+            return f"{self._description}: {count} in {seconds:.0f} s"
+        filled = min(_BAR_WIDTH, _BAR_WIDTH * completed // total)
+        bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
+        left = (
+            f", about {seconds * (total - completed) / completed:.0f} s left" if completed else ""
+        )
+        return f"{self._description} {bar} {count} of {self._write(total)}{left}"

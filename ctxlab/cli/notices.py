@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import parse_json
-from ctxlab.cli.output import one_line, print_note
+from ctxlab.cli.output import print_note
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
@@ -128,30 +127,6 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
             f"missing from the logs and from all results except the cost; leave room for them with "
             f"--reserve {tokens}"
         )
-
-
-def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield warnings about recordings that were probably not read completely.
-
-    Parameters
-    ----------
-    recordings : sequence of mapping
-        One mapping per recording, from the key ``recordings`` of a manifest or from
-        ``iter_descriptions``.
-
-    Yields
-    ------
-    str
-        One warning for each of the first three such recordings, then the number of the remaining ones.
-    """
-    warned = [each for each in recordings if each.get("warning")]
-    for each in warned[:3]:
-        yield (
-            f"warning: {one_line(each['recording'])} was probably not read in full: "
-            f"{one_line(each['warning'])}; name its format with --format, or open an issue"
-        )
-    if len(warned) > 3:
-        yield f"warning: {len(warned) - 3:,} more recordings were probably not read in full"
 
 
 def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None:

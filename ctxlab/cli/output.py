@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.text import one_line as one_line
 from ctxlab.errors import CtxlabError, ReadError, UnknownFormat
 
 if TYPE_CHECKING:
@@ -185,25 +186,3 @@ def report_skipped(on_error: str = "skip") -> Iterator[Skipped]:
                 raise UnknownFormat(error.path, None, hint) from None
         raise
     skipped.note()
-
-
-def one_line(text: str) -> str:
-    r"""Convert a string to one line without control characters.
-
-    Parameters
-    ----------
-    text : str
-        String to convert.
-
-    Returns
-    -------
-    str
-        The string with each run of white space replaced by a space, and each unprintable character
-        by ``�``.
-
-    Examples
-    --------
-    >>> one_line("a\n b\x1b[2Jc")
-    'a b�[2Jc'
-    """
-    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))

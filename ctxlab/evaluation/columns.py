@@ -7,8 +7,7 @@ command line (``ctxlab.cli.render.table``) and by ``ctxlab.evaluation.html``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ctxlab._utils.numbers import (
@@ -17,8 +16,10 @@ from ctxlab._utils.numbers import (
     format_share,
     format_share_interval,
     format_usd,
-    to_sentence,
 )
+from ctxlab._utils.tables import Column as Column
+from ctxlab._utils.tables import legend_of as legend_of
+from ctxlab._utils.tables import text_columns as text_columns
 from ctxlab.evaluation.verdict import control_name
 from ctxlab.strategies.base import SEEDS
 
@@ -27,37 +28,6 @@ if TYPE_CHECKING:
 
     from ctxlab.evaluation.metrics import Score
     from ctxlab.evaluation.metrics.base import Better
-
-
-@dataclass(frozen=True)
-class Column:
-    """Column of a table: heading, cells and layout."""
-
-    head: str
-    "heading of one or two lines"
-    cells: Sequence[str]
-    "one cell per row; a cell may have several lines"
-    legend: str = ""
-    "explanation of the heading, for the legend below the table; empty if none is needed"
-    drop: int = 0
-    "if the table is too wide, the column with the highest number is left out first; 0: never"
-    left: bool = False
-    "True to align the cells left, False to align them right"
-    style: str = ""
-    "style of the heading and all cells, in the notation of the library rich"
-    narrow: Sequence[str] = ()
-    "the same cells with shorter lines, tried before the column is left out; empty if there are none"
-    name: str = ""
-    "name of the column in the data frame that it shows; empty if it shows none"
-    cell_styles: Sequence[str] = ()
-    "style of each cell, in the notation of the library rich; empty for plain cells"
-
-    @property
-    def width(self) -> int:
-        """Width of the widest line of the heading and the cells, in terminal columns."""
-        from rich.cells import cell_len
-
-        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
 
 
 _Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
@@ -157,24 +127,6 @@ def format_values(frame: pd.DataFrame, name: str, kind: str) -> list[str]:
         return [format_share_interval(*map(float, row)) for row in zip(*columns, strict=True)]
     write = {"usd": format_usd, "share": format_share, "percent": format_percent}
     return [write.get(kind, format_count)(float(value)) for value in frame[name]]
-
-
-def text_columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Column]:
-    """Create left-aligned columns from rows of strings.
-
-    Parameters
-    ----------
-    heads : sequence of str
-        Headings of the columns.
-    rows : iterable of sequence of str
-        Rows, each with one cell per heading.
-
-    Returns
-    -------
-    list of Column
-        One column per heading.
-    """
-    return [Column(head, cells, left=True) for head, *cells in zip(heads, *rows, strict=True)]
 
 
 def frame_columns(frame: pd.DataFrame, figures: Iterable[Figure]) -> list[Column]:
@@ -299,24 +251,6 @@ def _break_name(name: str) -> str:
         return name
     place = min(places, key=lambda i: max(i, len(name) - i))
     return f"{name[:place]}\n{name[place:]}"
-
-
-def legend_of(columns: Iterable[Column]) -> str:
-    """Join the legends of columns to one sentence.
-
-    Parameters
-    ----------
-    columns : iterable of Column
-        Columns to explain.
-
-    Returns
-    -------
-    str
-        Sentence with each legend once; empty if no column has a legend.
-    """
-    words = "; ".join(dict.fromkeys(column.legend for column in columns if column.legend))
-    is_name = "_" in words.partition(":")[0]  # names of columns have no capital letter
-    return f"{words}." if is_name else to_sentence(words) if words else ""
 
 
 def short_strategy(strategy: str) -> str:

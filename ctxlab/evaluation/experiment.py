@@ -177,7 +177,7 @@ def evaluate(
             except StrategyError:
                 store.remove_failures()  # the strategy is at fault, so the next run computes all anew
                 raise
-        builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+        builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores, grid.integers)
         counted = recordings if isinstance(recordings, Sequence) else Counted(recordings)
         found = map_parallel(grid.evaluate_recording, counted, workers, _message_count)
         with show_count("recordings replayed", progress) as update:
@@ -280,7 +280,7 @@ def _read_parts(
     ``write`` is called with the tables of each bucket, which the builder then forgets.
     """
     grid = store.grid
-    builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+    builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores, grid.integers)
     failed: list[dict[str, str]] = []
     written = False
     for part in track(parts, "parts joined", show=progress):

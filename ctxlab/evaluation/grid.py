@@ -154,6 +154,11 @@ class ExperimentGrid:
         return [column.name for metric in self.metrics for column in metric.columns]
 
     @property
+    def integers(self) -> frozenset[str]:
+        """Names of the columns whose values are whole numbers."""
+        return frozenset(c.name for metric in self.metrics for c in metric.columns if c.integer)
+
+    @property
     def scores(self) -> list[Any]:
         """Scores of all metrics, in the column order of the leaderboard."""
         return [score for metric in self.metrics for score in metric.scores]

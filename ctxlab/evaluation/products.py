@@ -27,18 +27,16 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_interval
 from ctxlab.evaluation.canaries import DEFAULT_DEPTHS, CanaryPlanter, make_planter, read_canaries
 from ctxlab.evaluation.columns import (
-    Column,
     ColumnFacts,
     Figure,
     frame_columns,
     legend_of,
-    short_strategy,
 )
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import StrategyLike, resolve_strategy
-from ctxlab.evaluation.html import board_rows, paragraph, table_html, wrap_html
+from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame
 from ctxlab.evaluation.metrics import Metric
 from ctxlab.evaluation.metrics.base import Better
 from ctxlab.evaluation.metrics.cost import hour_cost
@@ -160,7 +158,7 @@ FIGURES = (
 """Columns of the printed table."""
 
 
-@dataclass
+@dataclass(repr=False)
 class ProductTable:
     """Comparison of the defaults of products. A notebook displays it as a table."""
 
@@ -200,12 +198,15 @@ class ProductTable:
                 results.save(_folder_of(folder, *key))
         return folder
 
+    def __repr__(self) -> str:
+        """Return a short description with the number of rows."""
+        return f"<ProductTable: {len(self.frame):,} rows>"
+
     def _repr_html_(self) -> str:
         rows = self.ranked
-        names = Column("strategy", [short_strategy(each) for each in rows["strategy"]], left=True)
         columns = frame_columns(rows, FIGURES)
-        table = table_html([names, *columns], board_rows(rows))
-        return wrap_html(table, paragraph(legend_of(columns), is_note=True))
+        legend = paragraph(legend_of(columns), is_note=True)
+        return wrap_with_frame([grouped_html(rows, columns), legend], rows)
 
 
 def exceeds_window(prepared: PreparedRecording, limit: float) -> bool:

@@ -6,8 +6,10 @@ needed them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,9 @@ from ctxlab.tokens.model_choice import ModelChoice
 MESSAGE_STATES: tuple[str, ...] = ("absent", *(form.value for form in Form), "dropped")
 """States of a message in a request. An ``absent`` message comes after the request."""
 
+_INTEGER_COLUMNS = [
+    column.name for name in DEFAULT_METRICS for column in METRICS[name].columns if column.integer
+]
 _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 
@@ -52,6 +57,8 @@ class Replay:
         ).items()
         places = {"position": self.prepared.request_positions}
         frame = pd.DataFrame({**places, **{name: column[0] for name, column in columns}})
+        if len(self.trace.draws) == 1:
+            frame = frame.astype(dict.fromkeys(_INTEGER_COLUMNS, np.int64))
         return frame.rename_axis("request")
 
     @cached_property
@@ -72,17 +79,17 @@ class Replay:
         tier = np.select(tiers, ["held", "named", "pointer"], "lost")
         return pd.DataFrame(
             {
-                "request": [n.argument.request for n in rows],
-                "position": [positions[n.argument.request] for n in rows],
-                "tool": [n.argument.tool for n in rows],
-                "argument": [n.argument.path for n in rows],
-                "kind": [n.entity.kind for n in rows],
-                "entity": [n.entity.text for n in rows],
-                "origin": [n.origin_role for n in rows],
-                "last": [n.last_mention for n in rows],
-                "gap": [n.gap_tokens for n in rows],
-                "far": [n.gap_tokens > FAR_TOKENS for n in rows],
-                "tier": tier.astype(str),
+                "request": _positions(n.argument.request for n in rows),
+                "position": _positions(positions[n.argument.request] for n in rows),
+                "tool": _texts(n.argument.tool for n in rows),
+                "argument": _texts(n.argument.path for n in rows),
+                "kind": _texts(n.entity.kind for n in rows),
+                "entity": _texts(n.entity.text for n in rows),
+                "origin": _texts(n.origin_role for n in rows),
+                "last": _positions(n.last_mention for n in rows),
+                "gap": _positions(n.gap_tokens for n in rows),
+                "far": np.array([n.gap_tokens > FAR_TOKENS for n in rows], dtype=bool),
+                "tier": _texts(map(str, tier)),
                 "similar": kept.similar[0],
             }
         )
@@ -108,11 +115,11 @@ class Replay:
         in_view = [bool(there) if probe.answers else None for probe, there in answered]
         return pd.DataFrame(
             {
-                "id": [probe.id for probe in probes],
-                "category": [probe.category for probe in probes],
-                "question": [probe.question for probe in probes],
-                "request": [min(requests[i], last) for i in range(len(probes))],
-                "position": [prepared.probe_position(i) for i in range(len(probes))],
+                "id": _texts(probe.id for probe in probes),
+                "category": _texts(probe.category for probe in probes),
+                "question": _texts(probe.question for probe in probes),
+                "request": _positions(min(requests[i], last) for i in range(len(probes))),
+                "position": _positions(map(prepared.probe_position, range(len(probes)))),
                 "evidence": np.where(named, seen.evidence_in_view[0], np.nan),
                 "pointer": np.where(named, seen.evidence_fetchable[0], np.nan),
                 "answer": pd.array(in_view, dtype="boolean"),
@@ -224,6 +231,20 @@ class Replay:
         """Return a string with the recording's id, the strategy and the number of requests."""
         name, strategy = self.prepared.recording.id, self.trace.strategy
         return f"<{name} through {strategy!r}: {len(self.trace.tokens)} requests>"
+
+    def _repr_html_(self) -> str:
+        from ctxlab.evaluation.replay_html import replay_html
+
+        return replay_html(self)
+
+
+def _positions(values: Iterable[int]) -> npt.NDArray[np.int64]:
+    return np.fromiter(values, np.int64)
+
+
+def _texts(values: Iterable[str | None]) -> pd.Series[Any]:
+    """Return texts as objects, because texts of logs may contain lone surrogates."""
+    return pd.Series(list(values), dtype=object)
 
 
 def replay(

@@ -9,7 +9,7 @@ experiment again.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -102,6 +102,9 @@ class ResultsBuilder:
         Strategy (as a string) and limit of each configuration.
     scores : sequence of Score
         Scores of the leaderboard. A score is left out if one of its columns was not measured.
+    integers : collection of str, optional
+        Names of the columns whose values are whole numbers. They are stored as integers, unless a
+        strategy is random: its rows are means over several seeds.
 
     Raises
     ------
@@ -114,8 +117,10 @@ class ResultsBuilder:
         columns: Sequence[str],
         configurations: Sequence[tuple[str, float]],
         scores: Sequence[Score],
+        integers: Collection[str] = (),
     ) -> None:
         self.columns, self.configurations = list(columns), list(configurations)
+        self._integers = frozenset(integers)
         for score in scores:
             if score.name in columns and (score.how, score.column) != ("sum", score.name):
                 what = f"score {score.name} and a column of a metric have the same name"
@@ -145,6 +150,8 @@ class ResultsBuilder:
             self.add_columns(outcome.token_limits, outcome.columns)
             self.calls.add(outcome.strategy_calls)
             self.draws.add(outcome.draw_sums)
+            if outcome.draw_sums:
+                self._integers = frozenset()
             self._compactions.append(outcome.compactions)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
@@ -248,7 +255,8 @@ class ResultsBuilder:
             "request": np.concatenate([np.arange(size) for size in per_run]),
         }
         for name in self.columns:
-            frame[name] = np.concatenate([figures[name].ravel() for figures in self._column_arrays])
+            values = np.concatenate([figures[name].ravel() for figures in self._column_arrays])
+            frame[name] = _to_integers(name, values) if name in self._integers else values
         return pd.DataFrame(frame)
 
     def _build_compactions(self) -> pd.DataFrame | None:
@@ -264,6 +272,16 @@ class ResultsBuilder:
                 **rows.columns(),
             }
         )
+
+
+def _to_integers(name: str, values: FloatArray) -> npt.NDArray[np.int64]:
+    whole = np.rint(values).astype(np.int64)
+    if not np.array_equal(whole, values):
+        raise ValueError(
+            f"Expected whole numbers in the column {name!r}, got other values; set integer=False in the "
+            "Column of the metric"
+        )
+    return whole
 
 
 def sum_requests(requests: pd.DataFrame, scores: Iterable[Score]) -> pd.DataFrame:
@@ -417,9 +435,9 @@ class Results:
         - ``rewritten_share``: share of the request's message tokens after its unchanged prefix
         - ``kind``: what replaced the messages (see
           ``ctxlab.evaluation.metrics.compactions.COMPACTION_KINDS``)
-        - ``requests_until_next``: number of requests until the next compaction; nan for the last one
+        - ``requests_until_next``: number of requests until the next compaction; missing for the last one
         - ``requests_until_limit``: number of requests until one has at least ``tokens_before``
-          tokens again; nan if none has
+          tokens again; missing if none has
         - ``read_again``: number of recorded tool calls, in the replies to this request and to the
           nine after it, that fetch again what the compaction removed. Except for the strategy
           ``recorded``, the agent that made these calls did not see the compaction
@@ -440,7 +458,9 @@ class Results:
     @cached_property
     def _compactions(self) -> pd.DataFrame:
         labels = self._read_runs(["recording", "cluster", "strategy"]).dtypes.to_dict()
-        kinds = {"kind": pd.CategoricalDtype([*COMPACTION_KINDS])}
+        kinds: dict[str, Any] = {"kind": pd.CategoricalDtype([*COMPACTION_KINDS])}
+        # A Parquet file does not say that a column with missing values has integers.
+        kinds |= dict.fromkeys(("requests_until_next", "requests_until_limit"), "Int64")
         assert self._compaction_table is not None
         return _read_table(self._compaction_table).astype({**labels, **kinds})
 

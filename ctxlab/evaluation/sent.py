@@ -120,6 +120,11 @@ class SentRequest:
         size = f"{len(self.entries)} messages, {self.tokens:,} tokens"
         return f"<request {self.request} of {self.strategy}: {size}>"
 
+    def _repr_html_(self) -> str:
+        from ctxlab.evaluation.replay_html import sent_html
+
+        return sent_html(self)
+
 
 def _make_table(rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> pd.DataFrame:
     # Strings stay objects, because texts of logs may contain lone surrogates.

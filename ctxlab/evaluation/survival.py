@@ -36,6 +36,7 @@ from ctxlab._utils.numbers import (
     format_signed_share,
 )
 from ctxlab._utils.progress import track
+from ctxlab._utils.tables import legend_of
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import ratio_difference, ratio_interval
 from ctxlab.evaluation.canaries import CANARY_KINDS, DEFAULT_DEPTHS, make_planter, read_canaries
@@ -79,9 +80,9 @@ _REQUEST_COUNTS = ["kept", "superseded", "stale", "both", "requests"]
 _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name in pair))
 
 
-@dataclass
+@dataclass(repr=False)
 class SurvivalResults:
-    """Survival of each canary. A notebook displays it as a table with one column per kind."""
+    """Survival of each canary. A notebook displays it as a table with a column for each kind."""
 
     frame: pd.DataFrame
     """one row per canary × strategy × limit × round × distance. ``requests`` is the number of
@@ -217,16 +218,20 @@ class SurvivalResults:
         """Number of canaries planted in all recordings."""
         return int(self.frame.groupby("recording", observed=True)["canary"].nunique().sum())
 
+    def __repr__(self) -> str:
+        """Return a short description with the numbers of canaries and configurations."""
+        configurations = len(self.results.configurations)
+        return f"<SurvivalResults of {self.canary_count:,} canaries, {configurations:,} configurations>"
+
     def _repr_html_(self) -> str:
-        shown = self.breakdown("kind").pivot(index=_KEYS, columns="kind", values="survival_end")
-        board = self.results.leaderboard().set_index(_KEYS)
-        shown["all"], shown["stale"] = board["survival_end"], board["stale_rate_end"]
-        html = shown.reset_index().to_html(index=False, float_format="{:.2f}".format)
-        return (
-            f"{html}<p>Share of {self.canary_count:,} canaries in view at the end of their recordings, "
-            f"in {self.results.cluster_count:,} clusters. Off-policy replay. Survival is availability, "
-            f"an upper bound of use. Intervals: .breakdown('kind'). {self.results.model_note}</p>"
-        )
+        from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame
+        from ctxlab.evaluation.survival_table import survival_columns, survival_notes
+
+        whole = self.breakdown(None)
+        columns = survival_columns(self, whole, "kind")
+        notes = [*survival_notes(self, "kind", legend_of(columns)), self.results.model_note]
+        said = (paragraph(note, is_note=True) for note in notes)
+        return wrap_with_frame([grouped_html(whole, columns), *said], whole)
 
 
 def measure_survival(
@@ -304,7 +309,7 @@ def measure_survival(
         grid = replace(grid, client=client or default_client())
         workers = 1
     planter = make_planter(n, kinds, depths, seed)
-    table = ResultsBuilder(grid.columns, grid.configurations, grid.scores)
+    table = ResultsBuilder(grid.columns, grid.configurations, grid.scores, grid.integers)
     frames: list[pd.DataFrame] = []
     left_out: list[str] = []
     total = len(recordings) if isinstance(recordings, Sequence) else None
@@ -402,4 +407,7 @@ def _concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     for name in ("recording", "cluster", "strategy", "canary", "kind", "role", "round", "distance"):
         order = pd.Index(orders.get(name) or list(frame[name].unique()))
         frame[name] = pd.Categorical(frame[name], order, ordered=name in ("round", "distance"))
-    return frame.astype({"depth": float, "at": float})
+    counts = [name for name in frame if name in _COUNT_COLUMNS or name == "end_both"]
+    whole = bool((frame[counts] % 1 == 0).all(axis=None))  # means over seeds are not
+    kinds = dict.fromkeys(counts, np.int64 if whole else np.float64)
+    return frame.astype({"depth": float, "at": float, **kinds})

@@ -353,6 +353,11 @@ class Recording(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
         return f"<Recording {self.id}: {', '.join(filter(None, shown))}>"
 
+    def _repr_html_(self) -> str:
+        from ctxlab.messages.timeline import recording_html
+
+        return recording_html(self)
+
     @property
     def request_positions(self) -> tuple[int, ...]:
         """Positions of the assistant messages that a model wrote. Each one answers one request."""

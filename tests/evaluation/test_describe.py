@@ -21,10 +21,10 @@ CHAT = (Message("user", "hi"), Message("assistant", "ho"))
 def test_a_recording_is_counted_as_the_model_that_it_was_made_with() -> None:
     claude = Recording("a", CHAT, model="claude-opus-4-5")
     unknown = Recording("b", CHAT)
-    frame = ctxlab.describe([claude, unknown], workers=1)
+    frame = ctxlab.describe([claude, unknown], workers=1).recordings
     assert list(frame["counted_as"]) == ["claude-opus-4-5", DEFAULT_MODEL]
     assert frame["tokens"][0] == TokenCounter("claude-opus-4-5").count_request(CHAT)
-    assert list(ctxlab.describe([claude], "gpt-5", workers=1)["counted_as"]) == ["gpt-5"]
+    assert ctxlab.describe([claude], "gpt-5", workers=1)[0]["counted_as"] == "gpt-5"
 
 
 def test_the_largest_results_are_named_with_their_tools() -> None:

@@ -62,7 +62,7 @@ def test_a_close_look_and_a_description_take_the_recordings_own_model(mixed: Pat
     results = evaluate([claude], "full", 0.5, workers=1)
     close = ctxlab.replay(claude, "full", 0.5)
     assert close.requests["cost_usd"].tolist() == results.requests["cost_usd"].tolist()
-    facts = ctxlab.describe(load(mixed), workers=1)
+    facts = ctxlab.describe(load(mixed), workers=1).recordings
     assert facts["counted_as"].tolist() == [model or "gpt-5" for model in MODELS]
 
 

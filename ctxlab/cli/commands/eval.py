@@ -12,7 +12,6 @@ from ctxlab.cli.notices import (
     note_missing_metrics,
     note_strategy_models,
     note_unlogged_tokens,
-    suspect_warnings,
 )
 from ctxlab.cli.options import READING, TABLE, Options, argument, flag, option, with_options
 from ctxlab.cli.output import print_note, print_result
@@ -84,6 +83,7 @@ def command(
     """
     from ctxlab.cli.render import leaderboard as render
     from ctxlab.evaluation.columns import leaderboard_names
+    from ctxlab.evaluation.description_table import suspect_warnings
 
     view = options.view
     spec, saved = load_experiment(paths or [], options.changes)

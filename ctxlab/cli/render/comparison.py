@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ctxlab.evaluation.comparison.report import Comparison
 
-_DROP = {"effect": 4, "clusters": 3, "w/t/l": 2, "p (Holm)": 1}
 _MAX_PAIRS, _MAX_ROWS, _MAX_RECORDINGS = 6, 8, 5
 
 
@@ -101,22 +100,9 @@ def comparison_text(
     return show.with_conclusion(text, said)
 
 
-def _columns(comparison: Comparison) -> list[Column]:
-    """Return the columns with scores and figures, without the columns that name the strategies."""
-    rows, first = comparison.rows(), comparison.headings.index("score")
-    columns = []
-    for head, *cells in list(zip(comparison.headings, *rows, strict=True))[first:]:
-        interval = head.endswith("interval")
-        title = head.replace(" ", "\n") if interval or head.endswith(")") else head
-        narrow = [cell.replace(" to ", " to\n") for cell in cells] if interval else ()
-        left = head in ("score", "finding")
-        columns.append(Column(title, cells, "", _DROP.get(head, 0), left, narrow=narrow))
-    return columns
-
-
 def _pairs_table(comparison: Comparison) -> Table:
     """Return a table with one row per pair and score; each pair is named above its rows."""
-    columns = _columns(comparison)
+    columns = comparison.columns()
     names = [row[: -len(columns)] for row in comparison.rows()]
     rows: list[tuple[int | str, str]] = []
     for (*kind, a, b), group in groupby(range(len(names)), key=names.__getitem__):
@@ -130,7 +116,7 @@ def _pairs_table(comparison: Comparison) -> Table:
 
 def _summary_table(comparison: Comparison) -> Table:
     """Return a table that compares the first strategy with the others, in one section per score."""
-    figures, all_cells = _columns(comparison)[1:], comparison.rows()
+    figures, all_cells = comparison.columns()[1:], comparison.rows()
     names = [cells[: -len(figures)] for cells in all_cells]  # kind (optional), a, b, score
     first: dict[tuple[str, float], str] = {}
     parts: dict[str, list[int]] = {}
@@ -152,7 +138,7 @@ def _summary_table(comparison: Comparison) -> Table:
 def _flat_table(comparison: Comparison, view: TableView) -> Table:
     """Return a table with one row per pair, in the given order, in one section per score."""
     frame = comparison.table
-    figures = view.shown_columns(frame, {}) if view.columns else _columns(comparison)[1:]
+    figures = view.shown_columns(frame, {}) if view.columns else comparison.columns()[1:]
     has_limits = frame[["limit_a", "limit_b"]].stack().nunique() > 1
     sides = [
         [

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab._utils.tables import html_table, latex_table, markdown_table
+from ctxlab._utils.tables import Column, latex_table, markdown_table
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
+from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
+
+_DROP_ORDER = {"effect": 4, "clusters": 3, "w/t/l": 2, "p (Holm)": 1}
+_MAX_SHOWN_PAIRS = 12
 
 
 class Configuration(NamedTuple):
@@ -84,6 +89,24 @@ class Comparison:
         """
         return [_row_cells(row) for row in self.table.itertuples()]
 
+    def columns(self) -> list[Column]:
+        """Return the columns of the table after those that name the strategies.
+
+        Returns
+        -------
+        list of Column
+            Scores, differences, intervals and findings, with one cell per row.
+        """
+        rows, first = self.rows(), self.headings.index("score")
+        columns = []
+        for head, *cells in list(zip(self.headings, *rows, strict=True))[first:]:
+            interval = head.endswith("interval")
+            title = head.replace(" ", "\n") if interval or head.endswith(")") else head
+            narrow = [cell.replace(" to ", " to\n") for cell in cells] if interval else ()
+            left = head in ("score", "finding")
+            columns.append(Column(title, cells, "", _DROP_ORDER.get(head, 0), left, narrow=narrow))
+        return columns
+
     def sentences(self, scores: Sequence[str] = ()) -> list[str]:
         """Describe each row in a sentence.
 
@@ -152,8 +175,26 @@ class Comparison:
         return f"<Comparison: {len(self.table)} rows>"
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{note}</p>" for note in self.notes)
-        return html_table(self.headings, self.rows()) + notes
+        from ctxlab.evaluation.html import paragraph, table_html, wrap_with_frame
+
+        columns = self.columns()
+        names = [cells[: -len(columns)] for cells in self.rows()]
+        rows: list[tuple[int | str, bool]] = []
+        pairs = [list(group) for _, group in groupby(range(len(names)), key=names.__getitem__)]
+        for places in pairs[:_MAX_SHOWN_PAIRS]:
+            *kind, a, b = names[places[0]]
+            rows.append(("\n".join([*kind, f"a: {a}", f"b: {b}"]), False))
+            rows += [(place, False) for place in places]
+        if left := len(pairs) - _MAX_SHOWN_PAIRS:
+            rows += [(f"… {pluralize(left, 'more pair')} (.table)", True)] if left > 0 else []
+        headline = {HEADLINE_SCORE} & set(self.table["score"])
+        said = self.sentences(sorted(headline))[:_MAX_SHOWN_PAIRS]
+        parts = [
+            *map(paragraph, said),
+            table_html(columns, rows),
+            *(paragraph(note, is_note=True) for note in self.notes),
+        ]
+        return wrap_with_frame(parts, self.table)
 
 
 def format_difference(row: Any, value: float) -> str:

@@ -18,10 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 
-from ctxlab._utils.tables import html_table
+from ctxlab._utils.html import paragraph, table_html, wrap_html
+from ctxlab._utils.tables import text_columns
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.bootstrap import ratio_difference
 from ctxlab.evaluation.gate.baseline import (
@@ -88,8 +88,8 @@ class GateResults:
             (f.label, f.budget.label, f.score.name, *f.cells, f.bound_text)
             for f in self.sorted_findings
         ]
-        said = "".join(f"<p>{escape(f.sentence)}</p>" for f in self.breaches)
-        return html_table(heads, rows) + said
+        said = (paragraph(finding.sentence) for finding in self.breaches)
+        return wrap_html(*said, table_html(text_columns(heads, rows)))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,9 @@ class Column:
     "description for the documentation and for lists of metrics"
     unit: str
     "unit of the values, such as ``tokens``, ``USD`` or ``0 or 1``"
+    integer: bool = False
+    """True if all values are whole numbers and none is missing. Tables then contain integers, unless
+    they contain means over the seeds of a random strategy"""
 
 
 @dataclass(frozen=True)

@@ -50,32 +50,51 @@ class CanaryMetric(Metric):
     """
 
     columns = (
-        Column("canaries", "canaries inserted before the request", "canaries"),
+        Column("canaries", "canaries inserted before the request", "canaries", integer=True),
         Column(
-            "canaries_kept", "canaries inserted before the request that are in view", "canaries"
+            "canaries_kept",
+            "canaries inserted before the request that are in view",
+            "canaries",
+            integer=True,
         ),
         Column(
             "canaries_end",
             "`canaries` at the last request; 0 at all other requests",
             "canaries",
+            integer=True,
         ),
         Column(
             "canaries_end_kept",
             "`canaries_kept` at the last request; 0 at all other requests",
             "canaries",
+            integer=True,
         ),
-        Column("canaries_superseded", "canaries with an older and a newer value", "canaries"),
-        Column("canaries_stale", "canaries with only the older value in view", "canaries"),
-        Column("canaries_both", "canaries with the older and the new value in view", "canaries"),
+        Column(
+            "canaries_superseded",
+            "canaries with an older and a newer value",
+            "canaries",
+            integer=True,
+        ),
+        Column(
+            "canaries_stale", "canaries with only the older value in view", "canaries", integer=True
+        ),
+        Column(
+            "canaries_both",
+            "canaries with the older and the new value in view",
+            "canaries",
+            integer=True,
+        ),
         Column(
             "canaries_superseded_end",
             "`canaries_superseded` at the last request; 0 at all other requests",
             "canaries",
+            integer=True,
         ),
         Column(
             "canaries_stale_end",
             "`canaries_stale` at the last request; 0 at all other requests",
             "canaries",
+            integer=True,
         ),
     )
     scores = (

@@ -48,13 +48,17 @@ def _rate(name: str, meaning: str, column: str, interval: bool = False) -> Score
 def _columns(suffix: str, bound: str) -> tuple[Column, ...]:
     return (
         Column(
-            f"refetches{suffix}", f"calls that the agent repeats before its action{bound}", "calls"
+            f"refetches{suffix}",
+            f"calls that the agent repeats before its action{bound}",
+            "calls",
+            integer=True,
         ),
         Column(
             f"irrecoverable{suffix}",
             "needs that are not held and that no repeatable call returned; without those that the "
             f"agent mentioned first{bound}",
             "needs",
+            integer=True,
         ),
         Column(
             f"closed_usd{suffix}",
@@ -99,26 +103,44 @@ class ClosedLoopMetric(Metric):
     columns = (
         *_columns("", ", if it needs the line that mentions a name"),
         *_columns("_named", ", if a name suffices"),
-        Column("refetches_changed", "repeated calls that read a file edited since", "calls"),
+        Column(
+            "refetches_changed",
+            "repeated calls that read a file edited since",
+            "calls",
+            integer=True,
+        ),
         Column(
             "irrecoverable_agent",
             "needs that are not held, that no repeatable call returned, and that the agent "
             "mentioned first",
             "needs",
+            integer=True,
         ),
         Column(
             "unrecovered",
             "needs that are not held although a repeatable call returned them: its file was "
             "rewritten since, its result was cut again, or there were too many calls",
             "needs",
+            integer=True,
         ),
         Column(
             "closed_tokens",
             "tokens of the request and of all requests for repeated calls before it",
             "tokens",
+            integer=True,
         ),
-        Column("closed_priced", "the same, with the unlogged tokens that are paid", "tokens"),
-        Column("closed_cached", "tokens of these requests read from the prompt cache", "tokens"),
+        Column(
+            "closed_priced",
+            "the same, with the unlogged tokens that are paid",
+            "tokens",
+            integer=True,
+        ),
+        Column(
+            "closed_cached",
+            "tokens of these requests read from the prompt cache",
+            "tokens",
+            integer=True,
+        ),
         Column("closed_seconds", "time of these requests at the assumed latency", "seconds"),
     )
     scores = (

@@ -115,8 +115,8 @@ class CompactionRows(NamedTuple):
             "freed_share": freed / self.tokens_before,
             "rewritten_share": self.rewritten_share,
             "kind": pd.Categorical.from_codes(self.kind.tolist(), pd.Index(COMPACTION_KINDS)),
-            "requests_until_next": self.requests_until_next,
-            "requests_until_limit": self.requests_until_limit,
+            "requests_until_next": pd.Series(self.requests_until_next).astype("Int64"),
+            "requests_until_limit": pd.Series(self.requests_until_limit).astype("Int64"),
             "read_again": self.read_again,
         }
 
@@ -125,32 +125,47 @@ class CompactionMetric(Metric):
     """How often a strategy changes what it sent before, and how much each change frees."""
 
     columns = (
-        Column("compacted", "1 if the request changes what the previous request sent", "0 or 1"),
         Column(
-            "freed_tokens", "tokens that the compaction freed; negative if it added some", "tokens"
+            "compacted",
+            "1 if the request changes what the previous request sent",
+            "0 or 1",
+            integer=True,
+        ),
+        Column(
+            "freed_tokens",
+            "tokens that the compaction freed; negative if it added some",
+            "tokens",
+            integer=True,
         ),
         Column(
             "rewritten_tokens",
             "tokens of the messages after the unchanged prefix, if the request is a compaction",
             "tokens",
+            integer=True,
         ),
         Column(
-            "compacted_tokens", "tokens of all messages, if the request is a compaction", "tokens"
+            "compacted_tokens",
+            "tokens of all messages, if the request is a compaction",
+            "tokens",
+            integer=True,
         ),
         Column(
             "small_compaction",
             f"1 if the compaction freed under {SMALL_SHARE:.0%} of the request, or added tokens",
             "0 or 1",
+            integer=True,
         ),
         Column(
             "requests_since_compaction",
             "requests since the previous compaction, if the request is a compaction and not the first",
             "requests",
+            integer=True,
         ),
         Column(
             "repeated_compaction",
             "1 if the request is a compaction and not the first of the recording",
             "0 or 1",
+            integer=True,
         ),
     )
     scores = (

@@ -84,18 +84,35 @@ class CostMetric(Metric):
             "priced_tokens",
             "input tokens that are paid: the request and the unlogged tokens that its price includes",
             "tokens",
+            integer=True,
         ),
-        Column("cached", "tokens read from the provider's prompt cache", "tokens"),
-        Column("cache_write_5m", "tokens written to the cache for its usual lifetime", "tokens"),
-        Column("cache_write_1h", "tokens written to the cache for an hour", "tokens"),
+        Column("cached", "tokens read from the provider's prompt cache", "tokens", integer=True),
         Column(
-            "plain_input", "input tokens neither read from the cache nor written to it", "tokens"
+            "cache_write_5m",
+            "tokens written to the cache for its usual lifetime",
+            "tokens",
+            integer=True,
         ),
-        Column("cold", "1 if the cache no longer contained the previous request", "0 or 1"),
+        Column("cache_write_1h", "tokens written to the cache for an hour", "tokens", integer=True),
+        Column(
+            "plain_input",
+            "input tokens neither read from the cache nor written to it",
+            "tokens",
+            integer=True,
+        ),
+        Column(
+            "cold",
+            "1 if the cache no longer contained the previous request",
+            "0 or 1",
+            integer=True,
+        ),
         Column("cost_usd", "input cost of the request and of the strategy's own calls", "USD"),
         Column("strategy_usd", "cost of the strategy's own model calls", "USD"),
         Column(
-            "output", "output tokens of the recorded reply, as billed or else counted", "tokens"
+            "output",
+            "output tokens of the recorded reply, as billed or else counted",
+            "tokens",
+            integer=True,
         ),
         Column("output_usd", "cost of the output tokens, not included in cost_usd", "USD"),
     )

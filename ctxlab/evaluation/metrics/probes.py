@@ -68,8 +68,9 @@ class ProbeMetric(Metric):
             "questions",
             "questions asked since the previous request; the last request also counts later questions",
             "questions",
+            integer=True,
         ),
-        Column("evidenced", "questions with evidence messages", "questions"),
+        Column("evidenced", "questions with evidence messages", "questions", integer=True),
         Column(
             "evidence_seen",
             "share of a question's evidence messages in view, summed over the questions",
@@ -80,22 +81,39 @@ class ProbeMetric(Metric):
             "share of a question's evidence messages not in view but fetchable, summed over questions",
             "questions",
         ),
-        Column("answerable", "questions with an accepted answer", "questions"),
-        Column("answer_seen", "questions whose request contains an accepted answer", "questions"),
+        Column("answerable", "questions with an accepted answer", "questions", integer=True),
+        Column(
+            "answer_seen",
+            "questions whose request contains an accepted answer",
+            "questions",
+            integer=True,
+        ),
         Column(
             "unseen",
             "questions with an accepted answer whose evidence messages are all out of view",
             "questions",
+            integer=True,
         ),
         Column(
             "unseen_answer",
             "questions counted in `unseen` whose request contains an accepted answer",
             "questions",
+            integer=True,
         ),
-        Column("question_tokens", "tokens of the requests that ask the questions", "tokens"),
-        Column("question_over", "questions whose request exceeds the budget", "questions"),
         Column(
-            "question_own", "tokens of the strategy's own model calls for the questions", "tokens"
+            "question_tokens",
+            "tokens of the requests that ask the questions",
+            "tokens",
+            integer=True,
+        ),
+        Column(
+            "question_over", "questions whose request exceeds the budget", "questions", integer=True
+        ),
+        Column(
+            "question_own",
+            "tokens of the strategy's own model calls for the questions",
+            "tokens",
+            integer=True,
         ),
     )
     scores = (

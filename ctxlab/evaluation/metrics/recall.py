@@ -120,11 +120,17 @@ class RecallMetric(Metric):
         *(column for origin in _FIRST_SAID for column in _far_columns(origin)),
         Column("near_arguments", "arguments with near needs (needs that are not far)", "arguments"),
         _argument_column("near_seen", "near needs", "in view"),
-        Column("names_written", "names in texts that the strategy wrote for the request", "names"),
+        Column(
+            "names_written",
+            "names in texts that the strategy wrote for the request",
+            "names",
+            integer=True,
+        ),
         Column(
             "names_used",
             f"names in these texts that the next {NAME_USE_REQUESTS} recorded actions use",
             "names",
+            integer=True,
         ),
     )
     scores = (

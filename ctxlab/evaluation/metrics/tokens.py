@@ -16,16 +16,35 @@ class UsageMetric(Metric):
     """Size of each request, compared with the budget, and the strategy's own model calls."""
 
     columns = (
-        Column("tokens", "tokens of the request, including its tool definitions", "tokens"),
-        Column("messages", "number of messages in the request", "messages"),
-        Column("over", "tokens above the budget (the limit minus the reserve)", "tokens"),
-        Column("overflow", "1 if the request exceeds the budget", "0 or 1"),
-        Column("panicked", "1 if panic truncation shortened the request", "0 or 1"),
-        Column("stuck", "1 if the request exceeds the budget after panic truncation", "0 or 1"),
-        Column("strategy_tokens", "tokens of the strategy's own model calls", "tokens"),
-        Column("strategy_calls", "number of the strategy's own model calls", "calls"),
-        Column("written", "texts requested from a model, such as summaries", "texts"),
-        Column("fallbacks", "requested texts made partly or fully without the model", "texts"),
+        Column(
+            "tokens",
+            "tokens of the request, including its tool definitions",
+            "tokens",
+            integer=True,
+        ),
+        Column("messages", "number of messages in the request", "messages", integer=True),
+        Column(
+            "over", "tokens above the budget (the limit minus the reserve)", "tokens", integer=True
+        ),
+        Column("overflow", "1 if the request exceeds the budget", "0 or 1", integer=True),
+        Column("panicked", "1 if panic truncation shortened the request", "0 or 1", integer=True),
+        Column(
+            "stuck",
+            "1 if the request exceeds the budget after panic truncation",
+            "0 or 1",
+            integer=True,
+        ),
+        Column(
+            "strategy_tokens", "tokens of the strategy's own model calls", "tokens", integer=True
+        ),
+        Column("strategy_calls", "number of the strategy's own model calls", "calls", integer=True),
+        Column("written", "texts requested from a model, such as summaries", "texts", integer=True),
+        Column(
+            "fallbacks",
+            "requested texts made partly or fully without the model",
+            "texts",
+            integer=True,
+        ),
     )
     scores = (
         Score.mean("tokens_mean", "mean number of tokens per request", "tokens", "tokens").printed(

@@ -20,12 +20,18 @@ class ValidityMetric(Metric):
     """Share of requests that violate the provider's API rules (``PreparedRecording.provider``)."""
 
     columns = (
-        Column("faults", "violations of the provider's API rules in the request", "faults"),
-        Column("invalid", "1 if the provider would reject the request", "0 or 1"),
+        Column(
+            "faults",
+            "violations of the provider's API rules in the request",
+            "faults",
+            integer=True,
+        ),
+        Column("invalid", "1 if the provider would reject the request", "0 or 1", integer=True),
         Column(
             "newly_invalid",
             "1 if the provider would reject the request, but would accept the full history",
             "0 or 1",
+            integer=True,
         ),
     )
     scores = (

@@ -16,7 +16,7 @@ from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots import colors as palette
 from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
 
-_MAX_COMPACTION_SHARE = 0.2
+MAX_COMPACTION_SHARE = 0.2
 "compactions are not marked if more than this share of the requests are compactions"
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
 def _draw_compactions(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
     """Draw a tick for each compaction, unless there are many. Return its label and handle."""
     requests = replay.compactions["request"].to_numpy()
-    if not 0 < len(requests) <= _MAX_COMPACTION_SHARE * len(replay.trace.tokens):
+    if not 0 < len(requests) <= MAX_COMPACTION_SHARE * len(replay.trace.tokens):
         return []
     # x is a share of the width of the axes, and y the number of the request.
     look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": palette.TEXT_COLOR}

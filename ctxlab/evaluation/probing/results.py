@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Self
 
 import pandas as pd
 
+from ctxlab._utils.tables import Column, legend_of
 from ctxlab.errors import ReadError
 from ctxlab.evaluation.comparison.paired import compare_strategies
 from ctxlab.evaluation.probing.judge import JudgeAgreement, judge_agreement, judge_key
@@ -39,7 +41,7 @@ class AnsweredResults(Results):
     kind: ClassVar[str]
     "key in the manifest that identifies the kind of run and contains its settings"
     note: ClassVar[str]
-    "advice on reading the leaderboard, printed below it in a notebook"
+    "advice on reading the leaderboard, shown above it in a notebook"
 
     def __init__(self, results: Results, answers: pd.DataFrame) -> None:
         tables = {"runs": results._run_table, "compactions": results._compaction_table}
@@ -112,9 +114,18 @@ class AnsweredResults(Results):
         model = self.manifest[self.kind]["answer_model"]
         return f"<{type(self).__name__} of {model}: {len(self.answers):,} answers>"
 
+    @abstractmethod
+    def _printed(self, board: pd.DataFrame) -> tuple[list[Column], list[str]]:
+        """Return the columns of the table that is shown, and the notes below it."""
+
     def _repr_html_(self) -> str:
-        shown = self.leaderboard().to_html(index=False, float_format=lambda v: f"{v:,.3g}")
-        return f"{shown}<p>{self.note}</p>"
+        from ctxlab.evaluation.html import grouped_html, paragraph, wrap_with_frame
+
+        board = self.leaderboard()
+        columns, notes = self._printed(board)
+        said = (paragraph(note, is_note=True) for note in notes)
+        parts = [paragraph(self.note), grouped_html(board, columns), *said]
+        return wrap_with_frame(parts, board)
 
 
 class QAResults(AnsweredResults):
@@ -128,6 +139,12 @@ class QAResults(AnsweredResults):
 
     kind = "exam"
     note = "Off-policy replay. Scores depend on both model and context; compare them with those of full."
+
+    def _printed(self, board: pd.DataFrame) -> tuple[list[Column], list[str]]:
+        from ctxlab.evaluation.probing.qa_table import qa_columns, qa_notes
+
+        columns = list(qa_columns(self, board))
+        return columns, list(qa_notes(self, board, legend_of(columns)))
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
         """Compute the leaderboard, with a ``…_sd`` column per score if there are replicates."""
@@ -199,6 +216,15 @@ class NextActionResults(AnsweredResults):
 
     kind = "agreement"
     note = "Off-policy replay. A different call may be as good: compare scores with those of full."
+
+    def _printed(self, board: pd.DataFrame) -> tuple[list[Column], list[str]]:
+        from ctxlab.evaluation.probing.next_action_table import (
+            next_action_columns,
+            next_action_notes,
+        )
+
+        columns = next_action_columns(self, board)
+        return columns, list(next_action_notes(self, board, legend_of(columns)))
 
     def difference_to_full(self, score: str = "agrees_both") -> pd.DataFrame:
         """Compare each strategy with the control ``full`` under every limit.

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from ctxlab._utils.tables import legend_of
 from ctxlab.evaluation.bootstrap import difference_of_samples, ratio_interval
 from ctxlab.evaluation.metrics.base import FloatArray, divide_sums
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
@@ -40,7 +41,7 @@ _Ratio: TypeAlias = tuple[FloatArray, FloatArray]
 "numerators and denominators of a ratio, each of shape ``(clusters, configurations)``"
 
 
-@dataclass
+@dataclass(repr=False)
 class TuningResults:
     """Results of a search. A notebook displays them as a table of the frontier."""
 
@@ -223,10 +224,30 @@ class TuningResults:
             self.trials.to_parquet(beside / "trials.parquet", index=False)
         return Path(folder)
 
+    def __repr__(self) -> str:
+        """Return a short description with the numbers of configurations."""
+        tried = self.results.manifest["tuning"]["configurations"]
+        kept = len(self.trial_sums.frontier)
+        return f"<TuningResults: {kept:,} of {tried:,} configurations on the frontier>"
+
     def _repr_html_(self) -> str:
-        table = self.frontier.to_html(index=False, float_format=lambda v: f"{v:,.3g}")
-        note = f"{self.verdict()} Off-policy replay; recall is availability, an upper bound. "
-        return f"{table}<p>{note}{self.results.model_note}</p>"
+        from ctxlab.evaluation.html import paragraph, table_html, wrap_with_frame
+        from ctxlab.evaluation.tuning.frontier_table import (
+            frontier_columns,
+            frontier_notes,
+            name_columns,
+        )
+
+        columns = [*name_columns(self.frontier), *frontier_columns(self, self.frontier)]
+        rows = [(i, bool(quiet)) for i, quiet in enumerate(self.frontier["dominated"])]
+        bound = "Recall is availability, an upper bound on what is used."
+        notes = [*frontier_notes(self, legend_of(columns)), f"{bound} {self.results.model_note}"]
+        parts = [
+            paragraph(self.verdict()),
+            table_html(columns, rows),
+            *(paragraph(note, is_note=True) for note in notes),
+        ]
+        return wrap_with_frame(parts, self.frontier)
 
     @property
     def _uses_headline(self) -> bool:

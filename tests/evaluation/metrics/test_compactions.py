@@ -136,7 +136,8 @@ def check(prepared: PreparedRecording, strategy: Strategy | str, limit: int) -> 
     trace, sent = run(prepared, strategy, limit)
     table, expected = table_of(prepared, trace), by_eye(prepared, sent)
     assert len(table) == len(expected)
-    for row, seen in zip(table.to_dict("records"), expected, strict=True):
+    numbers = table.drop(columns="kind").astype(float)  # a missing number is nan
+    for row, seen in zip(numbers.to_dict("records"), expected, strict=True):
         assert {name: row[name] for name in seen} == pytest.approx(seen, nan_ok=True)
     columns = {
         name: rows[0] for name, rows in CompactionMetric().measure(prepared, [trace]).items()
@@ -202,7 +203,7 @@ def test_one_logged_compaction_is_one_compaction_of_recorded(kind: str) -> None:
     (row,) = table.to_dict("records")
     assert (row["request"], row["position"], row["kind"]) == (5, 12, kind)
     assert (row["read_again"], row["freed"] > 0) == (1, True)
-    assert np.isnan(row["requests_until_next"])
+    assert pd.isna(row["requests_until_next"])
     assert replay(plain, "recorded", 0.5).compactions.empty
 
 

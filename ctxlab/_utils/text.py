@@ -1,0 +1,90 @@
+"""Show text of logs on one line, and without characters that cannot be seen."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_JOINERS = "\u200c\u200d"
+"invisible characters that some scripts and emoji need"
+
+
+def one_line(text: str) -> str:
+    r"""Convert a string to one line without control characters.
+
+    Parameters
+    ----------
+    text : str
+        String to convert.
+
+    Returns
+    -------
+    str
+        The string with each run of white space replaced by a space, and each unprintable character
+        by ``�``.
+
+    Examples
+    --------
+    >>> one_line("a\n b\x1b[2Jc")
+    'a b�[2Jc'
+    """
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+
+
+def show_symbols(text: str) -> str:
+    r"""Replace characters that cannot be seen or that change the order of others by symbols.
+
+    These are control characters, bidirectional and other format characters, and lone surrogates, which
+    cannot be stored in a file. Line feeds and tabs are kept.
+
+    Parameters
+    ----------
+    text : str
+        Any text, for example from a log.
+
+    Returns
+    -------
+    str
+        Text that can be shown.
+
+    Examples
+    --------
+    >>> show_symbols("a\x1b[2J \u202eb\tc")
+    'a␛[2J ⟨U+202E⟩b\tc'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _symbol(each) for each in text)
+
+
+def _symbol(character: str) -> str:
+    code = ord(character)
+    if character in "\n\t" or character in _JOINERS or unicodedata.category(character) == "Zs":
+        return character
+    if code < 32 or code == 127:
+        return chr(0x2400 + code) if code < 32 else "␡"
+    return f"⟨U+{code:04X}⟩"
+
+
+def clip_line(text: str, limit: int) -> str:
+    r"""Return the beginning of a text on one line.
+
+    Parameters
+    ----------
+    text : str
+        Any text.
+    limit : int
+        Maximum number of characters.
+
+    Returns
+    -------
+    str
+        At most ``limit`` characters, with an ellipsis if the text is longer.
+
+    Examples
+    --------
+    >>> clip_line("a long\n text of a message", 12)
+    'a long text…'
+    """
+    line = " ".join(text[: 8 * limit].split())
+    is_whole = len(line) <= limit and len(text) <= 8 * limit
+    return line if is_whole else f"{line[: limit - 1]}…"
