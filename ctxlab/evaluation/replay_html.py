@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.replay import Replay
     from ctxlab.evaluation.sent import SentRequest
 
-_MAX_MAP_ROWS, _MAX_MAP_COLUMNS = 36, 180
+_MAP_SIZES = ((36, 180), (36, 90), (24, 60), (18, 45))
+"rows and columns of the map; the first size is taken that does not need too many boxes"
+_MAX_BOXES = 810
 _TEXT_ROWS, _TEXT_COLUMNS = 24, 90
 _MAX_NEEDS = 10
 _MAX_MARKS = 400
@@ -85,7 +87,8 @@ def replay_html(replay: Replay) -> str:
     if not len(replay.prepared.request_positions):
         nothing = "The recording contains no model call, so there is nothing to replay."
         return wrap_html(head, paragraph(nothing))
-    picture = ContextMap(replay, _MAX_MAP_ROWS, _MAX_MAP_COLUMNS)
+    maps = (ContextMap(replay, *size) for size in _MAP_SIZES)
+    picture = next(each for each in maps if each.box_count <= _MAX_BOXES)
     as_text = ContextMap(replay, _TEXT_ROWS, _TEXT_COLUMNS)
     return wrap_html(
         head,
@@ -154,6 +157,11 @@ class ContextMap:
             for code in range(len(MESSAGE_STATES))
         ]
         self.codes: npt.NDArray[np.intp] = np.argmax(counts, axis=0)
+
+    @property
+    def box_count(self) -> int:
+        """Number of boxes that the drawing needs: runs of columns with the same state."""
+        return int((np.diff(self.codes, axis=1) != 0).sum()) + len(self.codes)
 
     def row_of(self, requests: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Return the rows of requests: the first row that shows the request or a later one.

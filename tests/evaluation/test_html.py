@@ -74,6 +74,9 @@ def objects(results: Results) -> dict[str, Any]:
     return {
         "recording": long,
         "replay": close,
+        "alternating replay": replay(
+            a_long_recording(60), "observation_mask(keep=1)", 90_000, "gpt-4o"
+        ),
         "sent": close.sent(-1),
         "descriptions": ctxlab.describe([long], "gpt-4o", workers=1),
         "results": results,
