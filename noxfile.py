@@ -2,7 +2,7 @@
 
 The default test suite leaves out some parts. Each of these parts has a marker and a session of the
 same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``evals`` and
-``datasets``. The marker ``browser`` has the session ``jupyter``. The session ``full`` runs all tests.
+``datasets``. The session ``full`` runs all tests.
 """
 
 import shutil
@@ -97,7 +97,7 @@ def notebooks(session: nox.Session) -> None:
 
 
 @nox.session
-def jupyter(session: nox.Session) -> None:
+def browser(session: nox.Session) -> None:
     """Show every object in a real JupyterLab, light and dark; skipped if Chromium is missing."""
     if not any(map(shutil.which, ("chromium", "chromium-browser"))):
         session.skip("chromium is not installed; on Debian, apt-get install chromium")

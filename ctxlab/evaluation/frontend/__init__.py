@@ -17,6 +17,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from ctxlab._utils.text import show_symbols
+
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=function |const |class )", re.MULTILINE)
 
@@ -157,12 +159,4 @@ def text_to_html(text: str) -> str:
     >>> text_to_html("<b>\u202e")
     '&lt;b&gt;⟨U+202E⟩'
     """
-    return escape(_HIDDEN.sub(_show, text))
-
-
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def _show(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 32 else f"⟨U+{code:04X}⟩"
+    return escape(show_symbols(text))
