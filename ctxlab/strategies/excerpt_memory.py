@@ -101,7 +101,8 @@ class excerpt_memory(BaseStrategy):
         kept = entries[:head] + [e for e in entries[head:] if e.message.role == "system"]
         fixed = sum([entry.tokens for entry in kept])
         free = context.available - fixed
-        room = self.target * free
+        # With a large head, the target can be above the trigger.
+        room = min(self.target * free, self.trigger * context.available - fixed)
         budget = int(min(self.share * free, room * _MAX_SHARE))
         newest = [e for e in entries[context.last_unit_start :] if e.message.role != "system"]
         left = int(self.trigger * context.available) - fixed - sum([e.tokens for e in newest])
