@@ -1,8 +1,8 @@
 """Sessions of nox: ``nox -l`` lists them, ``nox`` without arguments runs tests, lint and types.
 
 The default test suite leaves out some parts. Each of these parts has a marker and a session of the
-same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``browser``, ``evals``
-and ``datasets``. The session ``full`` runs all tests.
+same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``browser``,
+``evals`` and ``datasets``. The session ``full`` runs all tests.
 """
 
 import shutil
