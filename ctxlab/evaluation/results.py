@@ -236,9 +236,11 @@ class ResultsBuilder:
     def _label(self, which: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Return the columns that identify recordings (by number) and configurations."""
         limits = np.array([limit for _, limit in self.configurations], np.float64)
+        used, places = np.unique(which, return_inverse=True)  # few of the recordings of a long run
+        recordings = [self.recordings[number] for number in used]
         return {
-            "recording": make_categorical([r["recording"] for r in self.recordings], which),
-            "cluster": make_categorical([r["cluster"] for r in self.recordings], which),
+            "recording": make_categorical([r["recording"] for r in recordings], places),
+            "cluster": make_categorical([r["cluster"] for r in recordings], places),
             "strategy": make_categorical([name for name, _ in self.configurations], labels),
             "limit": limits[labels],
         }
