@@ -61,6 +61,7 @@ BREAKS: dict[str, tuple[frozenset[str], str]] = {
             "takes and leaves single messages as they fit",
         ),
         ("openai.truncation_auto", "starts_with_user", TASKLESS),
+        ("openhands.amortized", "starts_with_user", TASKLESS),
         ("pydantic_ai.sliding", "starts_with_user", TASKLESS),
         ("semantic_kernel.truncation", "starts_with_user", TASKLESS),
         ("semantic_kernel.summarization", "starts_with_user", "its summary is the assistant's"),
