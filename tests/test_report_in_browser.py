@@ -17,7 +17,8 @@ pytestmark = pytest.mark.browser
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 HOSTILE = "</script><script>window.ran=1</script><img src=x onerror='window.ran=1'>\u202e\u2066"
 STRATEGIES = ["full", "sliding_window | panic", "rolling_summary | panic", "excerpt_memory | panic",
-              "observation_mask | panic", "nothing", "random_drop", "recorded"]  # fmt: skip
+              "tool_result_cap(chars=4000) | observation_mask(keep=10) | panic", "nothing",
+              "random_drop", "recorded"]  # fmt: skip
 
 
 def hostile_recording(number: int) -> Recording:
@@ -74,6 +75,8 @@ def strategies(page: Any) -> list[str]:
 def test_it_fits_the_width_and_runs_nothing_of_a_log(page: Any) -> None:
     widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert widths[0] <= widths[1]
+    wider = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth)"
+    assert page.evaluate(f"{wider}.length") == 0
     for each in range(page.locator("#maps select").first.locator("option").count()):
         page.locator("#maps select").first.select_option(index=each)
     for button in page.locator("#maps .needs button").all()[:5]:
@@ -112,6 +115,12 @@ def test_a_point_leads_to_the_map_and_a_mark_to_the_message_that_held_the_need(p
     page.keyboard.press("Enter")
     chosen = page.locator("#maps select").nth(1)
     assert "sliding_window" in chosen.locator("option:checked").inner_text()
+    assert "false" not in page.locator("#maps").inner_text()
+    page.get_by_role("button", name="random_drop within 2,000 tokens").first.focus()
+    page.keyboard.press("Enter")
+    assert "no map of random_drop" in page.locator("#maps").inner_text()
+    point.focus()
+    page.keyboard.press("Enter")
     slider = page.get_by_role("slider", name="request")
     slider.focus()
     page.keyboard.press("Home")

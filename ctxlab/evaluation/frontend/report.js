@@ -98,9 +98,11 @@ function drawMaps() {
     recordingField.select.value = map.recording;
     strategyField.select.replaceChildren(...there.map((each) => option(each.row, rows[each.row].label, each === map)));
     source.replaceChildren();
-    shown.replaceChildren(
-      element("p", {}, `${map.summary} `),
-      contextMap({ states: data.states, map, recording, request: now.request, showMessage: (position, need) => showSource(recording, position, need) }));
+    const other = "The sample has no map of ";
+    shown.replaceChildren(element("div", {},
+      map.row !== now.row && element("p", {}, other, fromLog(rows[now.row].label), "; this is another strategy."),
+      element("p", {}, map.summary),
+      contextMap({ states: data.states, map, recording, request: now.request, showMessage: (position, need) => showSource(recording, position, need) })));
     now.request = -1;
   }
 

@@ -66,8 +66,8 @@ export function sortableTable({ columns, rows, showLimit, onSelect, onPick }) {
       element("td", { class: "figure" }, row.texts[i], row.bounds && i === row.bounds.column && bar(row.bounds)));
     return element("tr",
       { class: [row.control && "control", isFirstControl && "first-control"].filter(Boolean).join(" "), "data-row": row.id },
-      element("td", {}, box), element("td", { class: "left" }, row.marks.map(markOf)),
-      element("td", { class: "left" }, name), showLimit && element("td", { class: "figure" }, row.limitText), cells);
+      element("td", { class: "narrow" }, box), element("td", { class: "narrow left" }, row.marks.map(markOf)),
+      element("td", { class: "left" }, name), showLimit && element("td", { class: "figure" }, row.limitCell), cells);
   }
 
   function pick(row, box) {

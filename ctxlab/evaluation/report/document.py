@@ -17,6 +17,7 @@ import pandas as pd
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.numbers import (
     describe_limit,
+    format_limit,
     format_percent,
     format_share,
     format_share_interval,
@@ -222,6 +223,7 @@ class _Board:
                     "label": label,
                     "limit": limit,
                     "limitText": describe_limit(limit),
+                    "limitCell": format_limit(limit),
                     "control": self.controls[row],
                     "flawed": not bool(self.usable[row]),
                     "onFront": row in self.fronts,
