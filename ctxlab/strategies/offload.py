@@ -53,6 +53,7 @@ class offload(BaseStrategy):
     """
 
     needs_tool: ClassVar[str] = _TOOL_NAME
+    "name of the tool with which the agent reads a stored result"
 
     tokens: int = 4000
     """maximum tokens of a tool result to keep; longer results are replaced. The default is more than two

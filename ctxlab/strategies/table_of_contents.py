@@ -70,6 +70,7 @@ class contents(BaseStrategy):
     """
 
     needs_tool: ClassVar[str] = GET_TURN_TOOL["function"]["name"]
+    "name of the tool with which the agent reads a turn"
 
     trigger: float = 0.8
     "share of the available tokens above which compaction starts"

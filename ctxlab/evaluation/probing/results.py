@@ -135,6 +135,13 @@ class QAResults(AnsweredResults):
     per replicate of each combination. Its columns are the probe and its category, the ``outcome``
     (answered, empty, unanswered, invalid) with the reason in ``why``, the reply, the scores of the
     reply (nan if it cannot be scored), the verdict of each judge, and the billed tokens and price.
+
+    Parameters
+    ----------
+    results : Results
+        Results with the scores of each question.
+    answers : pandas.DataFrame
+        Table of all replies.
     """
 
     kind = "exam"
@@ -212,6 +219,13 @@ class NextActionResults(AnsweredResults):
     the calls or text that the model ``said``, the shares of agreement (``name``, ``arguments``,
     ``both``, ``leaves``, ``entities``; nan without recorded calls), the counted ``tokens`` of the
     request, and the billed tokens and price.
+
+    Parameters
+    ----------
+    results : Results
+        Results with the scores of each request.
+    answers : pandas.DataFrame
+        Table of all replies.
     """
 
     kind = "agreement"

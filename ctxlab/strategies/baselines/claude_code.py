@@ -254,7 +254,13 @@ class tiered_compaction(ComposedStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def compose(self) -> Strategy:
-        """Return the steps as a pipeline."""
+        """Return the steps as a pipeline.
+
+        Returns
+        -------
+        Strategy
+            Pipeline of the steps.
+        """
         most, model = self.summary_tokens, self.model
         return (
             large_outputs(self.output_chars, self.preview_chars)

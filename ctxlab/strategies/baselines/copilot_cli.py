@@ -39,7 +39,13 @@ class infinite_session(ComposedStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def compose(self) -> Strategy:
-        """Return the compaction in the background, with the parameters of this strategy."""
+        """Return the compaction in the background, with the parameters of this strategy.
+
+        Returns
+        -------
+        Strategy
+            Strategy that compacts in the background.
+        """
         start, block = self.background_threshold, self.blocking_threshold
         inner = user_messages(0, _ALL, self.summary_tokens, self.model)
         return background(inner, start, block, target=start, requests=self.requests)

@@ -167,7 +167,13 @@ class prune_and_compact(ComposedStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def compose(self) -> Strategy:
-        """Return the pruning after a pause and the compaction, with the parameters of this strategy."""
+        """Return the pruning after a pause and the compaction, with the parameters of this strategy.
+
+        Returns
+        -------
+        Strategy
+            Pipeline of both.
+        """
         ratios = self.soft_trim_ratio, self.hard_clear_ratio
         pruning = idle(trim_old_results(self.keep_last_assistants, *ratios), self.ttl)
         sizes = self.reserve_tokens, self.keep_recent_tokens
@@ -207,7 +213,13 @@ class clear_and_compact(ComposedStrategy):
     "name of the model that writes the summary; None: make an extractive summary without a model"
 
     def compose(self) -> Strategy:
-        """Return the compaction, with the parameters of this strategy."""
+        """Return the compaction, with the parameters of this strategy.
+
+        Returns
+        -------
+        Strategy
+            Strategy that compacts.
+        """
         sizes = self.reserve_tokens, self.keep_recent_tokens
         return maintenance(*sizes, self.mid_turn, self.summary_tokens, self.model)
 
