@@ -34,7 +34,7 @@ _Format: TypeAlias = Literal["count", "usd", "share", "percent", "interval"]
 
 
 class ColumnFacts(NamedTuple):
-    """What is known about a column of a data frame, whether or not it is usually printed."""
+    """Format, direction and meaning of a column of a data frame, printed or not."""
 
     unit: str
     "unit of the values, such as ``share`` or ``USD``"

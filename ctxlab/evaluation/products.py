@@ -114,7 +114,7 @@ FACTS = {
     name: ColumnFacts(unit, _BETTER.get(name, ""), meaning)
     for name, (unit, meaning) in COLUMNS.items()
 }
-"""What is known about the columns of the table."""
+"""Format, direction and meaning of the columns of the table."""
 
 WITH_INTERVALS = ("cost_5m", "cost_1h", "held_far", "closed_cost", "constraints", "compactions")
 """Columns that have 95 % intervals over clusters."""

@@ -402,22 +402,30 @@ class Results:
             return sum_requests(self.requests, self.scores)
         return _read_table(self._run_table)
 
-    def _read_runs(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return some columns of ``runs``, without reading the others from a stored table."""
+    def read_runs(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return some columns of ``runs``, without reading the others from a stored table.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names of the columns.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per recording × strategy × limit.
+        """
         if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
             return self._run_table.read(columns)
         return self.runs[list(columns)]
 
     def _read_run_column(self, column: str) -> pd.Series:
-        """Return a column of ``runs``, without reading the others from a stored table."""
-        if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
-            return self._run_table.read([column])[column]
-        return self.runs[column]
+        return self.read_runs([column])[column]
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
         """Strategy (as a string) and limit of each configuration, ordered as in ``runs``."""
-        had = self._read_runs(["strategy", "limit"]).drop_duplicates()
+        had = self.read_runs(["strategy", "limit"]).drop_duplicates()
         return [(str(name), float(limit)) for name, limit in had.itertuples(index=False)]
 
     @property
@@ -459,7 +467,7 @@ class Results:
 
     @cached_property
     def _compactions(self) -> pd.DataFrame:
-        labels = self._read_runs(["recording", "cluster", "strategy"]).dtypes.to_dict()
+        labels = self.read_runs(["recording", "cluster", "strategy"]).dtypes.to_dict()
         kinds: dict[str, Any] = {"kind": pd.CategoricalDtype([*COMPACTION_KINDS])}
         # A Parquet file does not say that a column with missing values has integers.
         kinds |= dict.fromkeys(("requests_until_next", "requests_until_limit"), "Int64")
@@ -498,7 +506,7 @@ class Results:
         return {}
 
     def _compute_leaderboard(self, resamples: int, seed: int) -> pd.DataFrame:
-        keys = self._read_runs(["limit", "strategy"])
+        keys = self.read_runs(["limit", "strategy"])
         groups = keys.groupby(["limit", "strategy"], observed=True, sort=False)
         row = groups.ngroup().to_numpy()  # number of the configuration
         configurations = groups.size().index
@@ -561,7 +569,7 @@ class Results:
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.integer], tuple[int, int], pd.Index[Any]]:
         """Cell of each run in a table of clusters × configurations, its shape and configurations."""
-        runs = self._read_runs(["cluster", "limit", "strategy"])
+        runs = self.read_runs(["cluster", "limit", "strategy"])
         clusters = runs.groupby("cluster", observed=True, sort=False)
         groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
         known = groups.size().index
@@ -605,7 +613,7 @@ class Results:
         """
         if not any("far_arguments" in score.run_columns for score in self.scores):
             return None
-        runs = self._read_runs(["cluster", "far_arguments"])
+        runs = self.read_runs(["cluster", "far_arguments"])
         return int(runs.loc[runs["far_arguments"] > 0, "cluster"].nunique())
 
     def equals(self, other: Results) -> bool:

@@ -22,7 +22,7 @@ FACTS = {
     "stale_end": ColumnFacts("share", "lower"),
     "both": ColumnFacts("share"),
 }
-"""What is known about the columns of ``SurvivalResults.breakdown``."""
+"""Format, direction and meaning of the columns of ``SurvivalResults.breakdown``."""
 
 
 def survival_names(by: str) -> list[str]:

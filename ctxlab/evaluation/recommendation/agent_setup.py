@@ -69,7 +69,7 @@ class AgentSetup:
 
 
 class _LogFacts(NamedTuple):
-    """What one recording tells."""
+    """Facts about the agent that one recording contains."""
 
     model: str
     "model that counts its tokens"

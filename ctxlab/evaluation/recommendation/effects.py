@@ -46,7 +46,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What a strategy costs and forgets, compared with the default of the product."""
+    """Cost and recall of a strategy, compared with the default of the product."""
 
     strategy: str
     "strategy as a string"

@@ -104,7 +104,7 @@ class Recommendation:
 
     @property
     def assumptions(self) -> str:
-        """What the figures assume about the agent, and what they cannot say, as a paragraph."""
+        """Paragraph with the assumptions about the agent, and the limits of the figures."""
         facts = "; ".join(f"{each.name} {each.value} ({each.origin})" for each in self.facts)
         return (
             f"Assumed: {facts}. A replay: the agent acts as recorded, whatever is removed, and "

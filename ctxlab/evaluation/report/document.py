@@ -28,7 +28,7 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS, RatioDifference, ratio_dif
 from ctxlab.evaluation.columns import legend_of, score_figures, short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.replay import MESSAGE_STATES
-from ctxlab.evaluation.report.maps import MapRequest, iter_lost, make_context_maps
+from ctxlab.evaluation.report.maps import NO_FAR_NEEDS, MapRequest, iter_lost, make_context_maps
 from ctxlab.evaluation.tuning.pareto import pareto_front
 from ctxlab.evaluation.verdict import (
     choose_configuration,
@@ -267,6 +267,12 @@ class _Board:
         return next((row for row in self.order if not self.controls[row]), None)
 
     @cached_property
+    def far_runs(self) -> pd.DataFrame:
+        """Arguments with far needs, and how many of them are held, by recording and configuration."""
+        columns = ["recording", "strategy", "limit", "far_arguments", "far_held"]
+        return self.results.read_runs(columns)
+
+    @cached_property
     def full_row(self) -> int | None:
         """Row of the full history under the limit of the best row; None if it was not evaluated."""
         if self.best is None:
@@ -291,16 +297,16 @@ class _Board:
         named = [row for row in here if self.controls[row] in ("full", "recorded")]
         return [*[row for row in here if not self.controls[row]][:_COMPARED], *named]
 
-    def _key(self, row: int) -> tuple[float, str]:
+    def key(self, row: int) -> tuple[float, str]:
         return self.frame["limit"][row], self.frame["strategy"][row]
 
     @cached_property
     def _held_sums(self) -> tuple[Any, Any]:
-        return self.results.headline_sums([self._key(row) for row in range(len(self.frame))])
+        return self.results.headline_sums([self.key(row) for row in range(len(self.frame))])
 
     @cached_property
     def _cost_sums(self) -> Any:
-        keys = [self._key(row) for row in range(len(self.frame))]
+        keys = [self.key(row) for row in range(len(self.frame))]
         return self.results.cluster_sums(self.x if self.x == "cost_usd" else "tokens", keys)
 
     def _difference(self, kind: str, a: int, b: int) -> RatioDifference:
@@ -420,8 +426,8 @@ def _choose_recordings(board: _Board, sample: int) -> tuple[list[str], list[str]
     """Choose recordings for the heat map, and a sample for the context maps: worst, median, best."""
     if board.reference is None or not board.has_recall:
         return [], []
-    limit, strategy = board._key(board.reference)
-    runs = board.results._read_runs(["recording", "strategy", "limit", "far_arguments", "far_held"])
+    limit, strategy = board.key(board.reference)
+    runs = board.far_runs
     mine = runs[(runs["strategy"] == strategy) & (runs["limit"] == limit)]
     mine = mine[mine["far_arguments"] > 0]
     missed = (mine["far_arguments"] - mine["far_held"]).to_numpy()
@@ -445,13 +451,12 @@ def _heat(board: _Board, names: Sequence[str], number: dict[str, int]) -> dict[s
     columns = board.main_rows[:_HEAT_COLUMNS]
     if not names:
         return {"recordings": [], "columns": [], "cells": [], "note": ""}
-    wanted = ["recording", "strategy", "limit", "far_arguments", "far_held"]
-    runs = board.results._read_runs(wanted)
+    runs = board.far_runs
     figures = {
         (str(name), float(limit), str(strategy)): (held, needs)
-        for name, strategy, limit, needs, held in runs[wanted].itertuples(index=False)
+        for name, strategy, limit, needs, held in runs.itertuples(index=False)
     }
-    cells = [[_heat_cell(*figures[(name, *board._key(row))]) for row in columns] for name in names]
+    cells = [[_heat_cell(*figures[(name, *board.key(row))]) for row in columns] for name in names]
     total = runs.loc[runs["far_arguments"] > 0, "recording"].nunique()
     if total > len(names):
         note = (
@@ -498,9 +503,7 @@ def _maps_note(board: _Board, shown: int, left_out: Sequence[str], sample: int) 
     if sample == 0:
         return ""
     if not shown and not left_out:
-        return (
-            "No reply needs anything from more than 4,000 tokens earlier, so nothing far was lost."
-        )
+        return f"{NO_FAR_NEEDS}, so nothing far was lost."
     said = ""
     if shown:
         said = (

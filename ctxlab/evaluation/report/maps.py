@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -18,16 +19,21 @@ from ctxlab._utils.progress import track
 from ctxlab.errors import CtxlabError
 from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.fingerprint import recording_digest
-from ctxlab.evaluation.grid import ExperimentGrid
+from ctxlab.evaluation.grid import ExperimentGrid, measure_metrics
+from ctxlab.evaluation.metrics import METRICS
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.replay import Replay
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, Recording, message_text
 from ctxlab.strategies import models_used, parse_strategy
 from ctxlab.strategies.registry import is_builtin
 from ctxlab.tokens.cache_timeline import CostSettings
+from ctxlab.tokens.profiles import TokenProfile
 
 MAX_MESSAGES = 5_000
 "maximum number of messages of a recording with a context map"
+NO_FAR_NEEDS = f"No reply needs anything from more than {FAR_TOKENS:,} tokens earlier"
+"beginning of a sentence about recordings without far needs"
 _TEXT_BUDGET = 2_500_000
 "maximum number of characters of all texts in a report"
 _TEXT_LENGTHS = (8000, 4000, 2000, 1000, 400, 150)
@@ -147,8 +153,15 @@ def _make_grid(
     costs = CostSettings(
         spec["cache_ttl"], spec["fixed"], spec["fixed_in_limit"], spec["reasoning"]
     )
+    profiles = msgspec.convert(spec["profiles"], list[TokenProfile])
     return ExperimentGrid.from_arguments(
-        wanted.strategy, wanted.limit, spec["model"], spec["reserve"], "recall", costs=costs
+        wanted.strategy,
+        wanted.limit,
+        spec["model"],
+        spec["reserve"],
+        "recall",
+        profiles,
+        costs=costs,
     )
 
 
@@ -158,7 +171,7 @@ def _make_map(
     budget = prepared.make_budget(wanted.limit, grid.reserve)
     replay = Replay(prepared, replay_trace(prepared, grid.strategies[0], budget))
     last = prepared.request_positions[-1]
-    usd = replay.requests["cost_usd"].to_numpy()
+    usd = measure_metrics([METRICS["cost"]], prepared, [replay.trace])["cost_usd"][0]
     rows = replay.needs
     held = rows.loc[rows["tier"] == "held", "request"]
     missed = rows[rows["tier"] != "held"].to_dict("records")
@@ -168,7 +181,7 @@ def _make_map(
         "requests": len(prepared.request_positions),
         "messages": last,
         "limit": budget.limit,
-        "tokens": [int(each) for each in replay.requests["tokens"]],
+        "tokens": [int(each) for each in replay.trace.tokens],
         "usd": None if np.isnan(usd).any() else [float(f"{each:.4g}") for each in usd],
         "compactions": [int(each) for each in replay.compactions["request"]],
         "states": [_run_lengths(column) for column in replay.states[:, :last].T],
@@ -202,7 +215,7 @@ def _describe_need(need: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
 def _summarize(far: pd.Series[int]) -> str:
     """Return how many far needs are in each tier, as a sentence."""
     if far.empty:
-        return "No reply needs anything from more than 4,000 tokens earlier."
+        return f"{NO_FAR_NEEDS}."
     tiers = [f"{far.get(tier, 0):,} {tier}" for tier in ("held", "named", "pointer", "lost")]
     return f"Far needs of this recording: {', '.join(tiers)}."
 

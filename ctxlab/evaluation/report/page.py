@@ -11,6 +11,7 @@ from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.evaluation.columns import Column, score_columns, short_strategy
 from ctxlab.evaluation.frontend import render_page, text_to_html
 from ctxlab.evaluation.html import board_rows, paragraph, table_html
+from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.results import Results
@@ -22,7 +23,7 @@ _METHODS = (
     "A need is a name or value that a tool call of the agent used and that an earlier message "
     "mentioned. It is held if an unchanged message or a quoted line shows it, named if only another "
     "text contains it, a pointer if it is not in the request but can be fetched again, and lost "
-    "otherwise. It is far if it was last mentioned more than 4,000 tokens earlier. Recall is "
+    f"otherwise. It is far if it was last mentioned more than {FAR_TOKENS:,} tokens earlier. Recall is "
     "availability: an upper bound on what a model uses.",
     "Intervals are 95 % bootstrap intervals over clusters. A cluster has the recordings of one task. "
     "With fewer than five clusters there are no intervals. Differences are of the same requests.",
