@@ -146,5 +146,16 @@ def test_the_same_limits_and_reserve_apply_in_a_map(recordings: list[Recording])
     assert each["limit"] == budget
 
 
+def test_a_map_counts_with_the_calibration_of_the_run(recordings: list[Recording]) -> None:
+    doubled = ctxlab.TokenProfile(ratio=2.0)
+    found = ctxlab.evaluate(
+        recordings[:1], "sliding_window | panic", 4000, "gpt-4o", profile=doubled
+    )
+    (each,) = document_of(make_report(found, recordings))["maps"]
+    assert each["tokens"] == found.requests["tokens"].tolist()
+    plain = ctxlab.replay(recordings[0], "sliding_window | panic", 4000, "gpt-4o")
+    assert each["tokens"] != plain.requests["tokens"].tolist()
+
+
 def _budgets(runs: Mapping[str, Any]) -> set[int]:
     return set(map(int, runs["budget"]))
