@@ -95,6 +95,17 @@ class Replay:
         )
 
     @cached_property
+    def losses(self) -> pd.DataFrame:
+        """Rows of ``needs`` that were not in view, the largest loss first, and each entity once.
+
+        Lost needs come before those that can be fetched again, and far ones before others. Among
+        equals, those whose last mention is further back come first.
+        """
+        missed = self.needs[self.needs["tier"].isin(["pointer", "lost"])]
+        ordered = missed.sort_values(["tier", "far", "gap"], ascending=[True, False, False])
+        return ordered.drop_duplicates("entity")
+
+    @cached_property
     def probes(self) -> pd.DataFrame:
         """Table of probes: the share of their evidence in view, and whether an answer was in view.
 
