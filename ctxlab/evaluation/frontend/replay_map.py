@@ -75,10 +75,13 @@ def _run_lengths(values: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
 def _describe_need(need: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
     origin = _ORIGINS.get(need["origin"], need["origin"])
     what = f"{need['kind']} for {need['tool']}, first said by {origin}"
-    named = {"entity": need["entity"]} if with_text else {}
+    named = {"entity": need["entity"], "kind": need["kind"]} if with_text else {}
+    argument = f".{need['argument']}" if need["argument"] else ""
     return {
         "request": int(need["request"]),
         "last": int(need["last"]),
+        "reply": int(need["position"]),
+        "used": f"{need['tool']}{argument}",
         "gap": int(need["gap"]),
         "far": bool(need["far"]),
         "tier": need["tier"],
