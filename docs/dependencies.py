@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = ("serve", "dask", "hub", "notebooks", "test", "dev", "bench")
 
 PURPOSES = {
+    "anywidget": "shows the explorer in notebooks",
     "atif": "checks the ATIF documents that ctxlab writes",
     "backports.zstd": "reads logs compressed with Zstandard, before Python 3.14",
     "diskcache": "stores replies of models",

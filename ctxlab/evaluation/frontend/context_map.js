@@ -74,8 +74,10 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
   // What the provider bills for the request: tokens read from the prompt cache, written to it, and neither.
   function ledger() {
     const [cached, short, long, plain] = map.ledger.map((column) => column[now]);
-    const parts = [[cached, "read from the cache"], [short + long, "written to it"], [plain, "plain input"]];
-    return parts.filter(([tokens]) => tokens > 0).map(([tokens, what]) => `${compact(tokens)} ${what}`).join(", ");
+    const parts = [[cached, "read from the cache"], [short + long, "written to it"], [plain, "uncached"]];
+    const dollars = map.usd && map.usd[now] !== null ? `$${map.usd[now].toPrecision(3)} for ` : "";
+    const said = parts.filter(([tokens]) => tokens > 0).map(([tokens, what]) => `${compact(tokens)} ${what}`);
+    return `Billed input: ${dollars}${compact(cached + short + long + plain)} tokens, ${said.join(", ")}.`;
   }
 
   function requestPanel(chosen) {
@@ -88,7 +90,7 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
       element("p", {}, `${count(map.tokens[now])} of ${count(map.limit)} tokens`,
         map.compactions.includes(now) && ", after a compaction",
         element("progress", { class: map.tokens[now] > map.limit && "over", max: map.limit, value: map.tokens[now], "aria-label": "share of the limit" })),
-      element("p", { class: "small" }, map.usd && map.usd[now] !== null && `Billed input: $${map.usd[now].toPrecision(3)}; `, ledger(), " tokens."),
+      element("p", { class: "small" }, ledger()),
       element("p", {}, here.length + held ? `Needs of the reply: ${counts.join(", ")}.` : "The reply needs nothing from earlier messages."),
       element("ul", { class: "needs" }, here.map((need) => element("li", { class: need === chosen && "selected" },
         TIERS[need.tier][0], " ",

@@ -32,7 +32,7 @@ export function render({ model, el }) {
   const one = element("div", { class: "one-recording" });
   const fields = recordingFields();
   one.append(fields.node, status, figures, losses, mapPlace, element("div", { class: "panes" }, sentPlace, source), differencePlace);
-  const root = element("div", { class: "ctxlab-page ctxlab-explorer" },
+  const root = element("div", { class: "ctxlab-page ctxlab-explorer", onkeydown: keepKey },
     data.verdict && element("details", {}, element("summary", {}, "The verdict of the run"), element("p", {}, data.verdict)));
   root.append(runTabs(), one);
   el.replaceChildren(root);
@@ -200,6 +200,8 @@ export function render({ model, el }) {
 
   function largestLosses(map) {
     const ranked = map.needs.filter((need) => need.rank > 0).sort((a, b) => a.rank - b.rank);
+    const isNeedless = !map.needs.length && !map.held.some((held) => held > 0);
+    if (isNeedless) return element("p", {}, "No tool call uses a value of an earlier message, so nothing could be missing.");
     if (!ranked.length) return element("p", {}, "Everything that the agent used was in view.");
     return element("div", {}, element("h3", {}, "Largest losses"), element("ol", { class: "losses" }, ranked.map((need) => element("li", {},
       `${TIERS[need.tier][0]} `, element("button", { type: "button", class: "link", onclick: () => drawn.showNeed(need) }, fromLog(need.what)),
@@ -296,6 +298,11 @@ export function render({ model, el }) {
     const draw = { "": (text) => text, note: (text) => element("span", { class: "small" }, text), line: (text) => element("span", { class: "line" }, text), mention: (text) => element("mark", {}, text) };
     return element("pre", { dir: "auto", tabindex: 0 }, answer.parts.map((part) => draw[part.kind](part.text)));
   }
+}
+
+// Keep keys of the explorer from the notebook, which would collapse headings or select another cell.
+function keepKey(event) {
+  if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
 }
 
 // Ask Python, and wait for the answer with the same number.
