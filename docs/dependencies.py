@@ -63,6 +63,7 @@ PURPOSES = {
     "openai-agents": "tests the adapter",
     "pydantic-ai-slim": "tests the adapter",
     "pytest": "runs the tests",
+    "pytest-mpl": "compares plots with stored pictures in tests",
     "pytest-xdist": "runs the tests in parallel",
     "pyyaml": "checks the workflows in tests",
     "schemathesis": "tests the HTTP server against its schema",

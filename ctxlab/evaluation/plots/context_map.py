@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ctxlab.errors import SpecError
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots import colors as palette
+from ctxlab.evaluation.plots.base import (
+    finish,
+    join_names,
+    make_axes,
+    quiet_color,
+    rule_color,
+    text_color,
+)
 from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
 
 MAX_COMPACTION_SHARE = 0.2
@@ -49,19 +58,19 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     SpecError
         If the recording contains no model call.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
     name, positions = replay.prepared.recording.id, replay.prepared.request_positions
     if not positions:
         raise SpecError(f"recording {name!r} contains no model call to plot; choose another one")
     messages = positions[-1]
-    if ax is None:
-        # Wide enough for one pixel per message at matplotlib's default resolution.
-        width = min(max(8.6, messages / 85), 16)
-        _, ax = plt.subplots(figsize=(width, 5.2), layout="constrained")
+    # Wide enough for one pixel per message at matplotlib's default resolution.
+    ax = make_axes(ax, min(max(8.6, messages / 85), 16), 5.2)
     states = replay.states[:, :messages]
-    colors = np.array([to_rgb(palette.STATE_COLORS[state]) for state in MESSAGE_STATES])
+    grounds = {"absent": ax.get_facecolor(), "dropped": rule_color(ax)}
+    colors = np.array(
+        [to_rgb(grounds.get(state, palette.STATE_COLORS[state])) for state in MESSAGE_STATES]
+    )
     ax.imshow(colors[states], aspect="auto", interpolation="nearest")
     missed = _draw_missed_needs(ax, replay)
     marks = missed + _draw_compactions(ax, replay)
@@ -69,11 +78,12 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     _draw_role_strip(ax, replay, messages)
     ax.set_xlabel("message, by position in the recording")
     ax.set_ylabel("request")
-    ax.spines[["top", "right"]].set_visible(False)
     limit = replay.trace.context.budget.limit
-    strategy = repr(replay.trace.strategy).replace("()", "")
-    ax.set_title(f"{name}\n{strategy}, {limit:,} tokens", loc="left", fontsize=9, pad=16)
-    return ax
+    title = f"{name}\n{short_strategy(repr(replay.trace.strategy))}, {limit:,} tokens"
+    ax.set_title(title, loc="left", fontsize="medium", pad=16)
+    lost = replay.losses["entity"].head(3).tolist()
+    said = f"Largest losses: {join_names(lost)}." if lost else "Nothing was lost."
+    return finish(ax, f"Context map of {title.replace(chr(10), ' through ')}. {said}", grid="")
 
 
 def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
@@ -81,7 +91,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
     from matplotlib.patheffects import withStroke
 
     needs = replay.needs
-    halo = [withStroke(linewidth=2.5, foreground="white")]
+    halo = [withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
     drawn: list[tuple[str, Any]] = []
     looks: dict[str, tuple[str, dict[str, Any]]] = {
         "pointer": ("needed, can be fetched", {"marker": "o", "facecolors": "none", "lw": 0.7}),
@@ -92,7 +102,7 @@ def _draw_missed_needs(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
         places = needs.loc[needs["tier"] == tier, ["last", "request"]].drop_duplicates()
         if len(places):
             x, y = places.to_numpy().T
-            spots = ax.scatter(x, y, s=18, color=palette.TEXT_COLOR, gid=tier, zorder=3, **look)
+            spots = ax.scatter(x, y, s=18, color=text_color(), gid=tier, zorder=3, **look)
             drawn.append((meaning, spots))
     return drawn
 
@@ -103,7 +113,7 @@ def _draw_compactions(ax: Axes, replay: Replay) -> list[tuple[str, Any]]:
     if not 0 < len(requests) <= MAX_COMPACTION_SHARE * len(replay.trace.tokens):
         return []
     # x is a share of the width of the axes, and y the number of the request.
-    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": palette.TEXT_COLOR}
+    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": text_color()}
     ticks = ax.hlines(requests, 0.98, 1, lw=1.2, gid="compaction", zorder=3, **look)
     return [("compaction", ticks)]
 
@@ -116,10 +126,11 @@ def _draw_legend(ax: Axes, states: list[str], marked: list[tuple[str, Any]]) -> 
     from matplotlib.patches import Patch
 
     shown = [state for state in states if state != "absent"]
-    marks = [(state, Patch(color=palette.STATE_COLORS[state])) for state in shown]
+    colors = {**palette.STATE_COLORS, "dropped": rule_color(ax)}
+    marks = [(state, Patch(color=colors[state])) for state in shown]
     handles = [handle for _, handle in (*marks, *marked)]
     names = [name for name, _ in (*marks, *marked)]
-    ax.add_artist(ax.legend(handles, names, loc="upper right", fontsize=8, frameon=False))
+    ax.add_artist(ax.legend(handles, names, loc="upper right", fontsize="small", frameon=False))
 
 
 def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
@@ -132,8 +143,9 @@ def _draw_role_strip(ax: Axes, replay: Replay, messages: int) -> None:
     colors = [[to_rgb(palette.ROLE_COLORS[role]) for role in roles]]
     strip.imshow(colors, aspect="auto", interpolation="nearest")
     strip.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
-    strip.spines[:].set_color(palette.LIGHT_GRAY)
+    strip.spines[:].set_color(rule_color(ax))
     used = [role for role in palette.ROLE_COLORS if role in roles]
-    handles = [Patch(fc=palette.ROLE_COLORS[role], ec=palette.GRAY, lw=0.5) for role in used]
-    look = {**palette.LEGEND_STYLE, "fontsize": 7, "handlelength": 0.9, "columnspacing": 1.0}
+    handles = [Patch(fc=palette.ROLE_COLORS[role], ec=quiet_color(ax), lw=0.5) for role in used]
+    look = {"frameon": False, "borderaxespad": 0, "fontsize": "x-small", "handlelength": 0.9}
+    look |= {"columnspacing": 1.0}
     strip.legend(handles, used, loc="lower right", bbox_to_anchor=(1, 1.2), ncols=len(used), **look)

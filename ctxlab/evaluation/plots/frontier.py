@@ -1,22 +1,32 @@
-"""Frontier plot: the cost of each strategy and its recall, with intervals.
+"""Frontier plot: the cost of each strategy and its recall, with intervals, one panel for each limit.
 
-Each point is a strategy under a limit. A step line connects the frontier: the strategies for which
-no other strategy is both cheaper and better.
+Each point is a strategy. A step line connects the frontier: the strategies for which no other strategy
+is both cheaper and better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from ctxlab._utils.numbers import format_limit
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import describe_limit
 from ctxlab.errors import SpecError, require_known
+from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
-from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE, LIGHT_GRAY, TEXT_COLOR
+from ctxlab.evaluation.plots.base import (
+    color_of,
+    finish,
+    join_names,
+    place_legend,
+    quiet_color,
+    say_nothing,
+    text_color,
+)
 from ctxlab.evaluation.plots.label_placement import Label, place_labels
 from ctxlab.evaluation.results import Results
 from ctxlab.evaluation.tuning.pareto import pareto_front
@@ -34,56 +44,63 @@ _AXIS_LABELS = {
     "recall_far": "far recall (availability)",
     HEADLINE_SCORE: f"{HEADLINE_LABEL} (availability)",
 }
-_WIDE_NAME_CHARS = 56
-"the key has one column instead of two if a strategy has at least this many characters"
-
-_CONTROL_MARKERS = {
-    "full": "D",
-    "oracle": "^",
-    "message_oracle": "P",
-    "nothing": "v",
-    "random_drop": "s",
-    "random_decay": "p",
-}
+MAX_NAMES = 10
+"""With more strategies, the main points have numbers, and their names are in the legend, by rank."""
+_MIN_NUMBERS, _MAX_NUMBERS = 12, 30
+_NAME_LENGTH = 44
+_PANEL = (6.4, 4.6)
 
 
 def plot_frontier(
     results: Results,
     *,
     limit: float | Iterable[float] | None = None,
-    x: str = "tokens_mean",
+    x: str | None = None,
     y: str = HEADLINE_SCORE,
+    controls: bool = True,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | npt.NDArray[Any]:
     """Plot the leaderboard with cost on the x-axis and recall on the y-axis.
 
-    A hollow point is a strategy that cannot be used as it is: some of its requests overflow, or are
-    invalid where the full history is valid. The step line ignores these strategies.
-    Controls are grey. The key with the names of the strategies is below the axes. If you pass
-    ``ax``, create its figure with ``layout="constrained"``, so that the key is not cut off.
+    Up to ten strategies are named at their points. With more, those on the frontier of a limit, and the
+    best of the others, have numbers, by recall, and a legend has their names. A hollow point is a
+    strategy that cannot be used as it is: some of its requests overflow, or are invalid where the full
+    history is valid. The bold step line ignores these strategies. Controls are grey; ``nothing``
+    is a line at its recall, because it costs next to nothing and would press all other points into a
+    corner.
 
     Parameters
     ----------
     results : Results
         Results of ``evaluate``.
     limit : float or iterable of float, optional
-        Limits to show. None shows all limits.
-    x : str, default "tokens_mean"
-        Column of the leaderboard on the x-axis.
-    y : str, default HEADLINE_SCORE
+        Limits to show, one panel each. None shows all limits.
+    x : str, optional
+        Column of the leaderboard on the x-axis. None takes the cost, or the tokens if it is unknown.
+    y : str, default "recall_far_held"
         Column of the leaderboard on the y-axis. If the column has an interval, the interval is drawn.
+    controls : bool, default True
+        False to leave out controls such as ``full`` and ``oracle``.
     ax : matplotlib.axes.Axes, optional
-        Axes to draw on. None creates a figure.
+        Axes to draw on, for one limit. None creates a figure.
 
     Returns
     -------
-    matplotlib.axes.Axes
-        Axes with the plot.
+    matplotlib.axes.Axes or numpy.ndarray of Axes
+        Axes with the plot; an array with one element per limit if several limits are shown.
 
     Raises
     ------
     SpecError
-        If a column or a limit is not in the results, or no strategy has a value in both columns.
+        If a column or a limit is not in the results, or ``ax`` was passed for several limits.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:2]
+    >>> results = ctxlab.evaluate(recordings, ["full", "sliding_window()"], [8000, 16000])
+    >>> [panel.get_title(loc="left") for panel in ctxlab.plot_frontier(results)]
+    ['within 8,000 tokens', 'within 16,000 tokens']
     """
     if not isinstance(results, Results):
         raise SpecError(
@@ -92,25 +109,45 @@ def plot_frontier(
         )
     import matplotlib.pyplot as plt
 
-    board = _rows(results, limit, x, y)
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8, 5.8), layout="constrained")
-    named = board[board["control"] == ""]
-    numbers = dict(zip(named["strategy"].unique(), count(1), strict=False))
-    usable = named[named["fits"]]
-    best = usable[pareto_front(usable[x], usable[y])].sort_values(x)
-    ax.step(best[x], best[y], where="post", color=LIGHT_GRAY, lw=1.6, zorder=1)
-    bars = _draw_points(ax, board, x, y)
-    _format_axes(ax, results, board, x, y)
-    _draw_legend(ax, board, len(best) > 0)
-    _draw_strategy_key(ax, numbers, _make_caption(results, board, y))
-    place_labels(ax, _make_labels(board, best, numbers, x, y), bars)
-    return ax
+    board = _rows(results, limit, x, y, controls)
+    x = board.attrs["x"]
+    limits = list(dict.fromkeys(board["limit"]))
+    if ax is not None and len(limits) > 1:
+        raise SpecError(
+            f"expected one limit for one axes, got {len(limits)}; pass limit=, or leave out ax"
+        )
+    numbers = _number_strategies(board, x, y)
+    if ax is not None:
+        _draw_panel(ax, results, board, x, y, numbers)
+        _draw_key(ax, numbers, board)
+        return ax
+    columns = min(2, len(limits))
+    rows = -(-len(limits) // columns)
+    size = (_PANEL[0] * columns, _PANEL[1] * rows)
+    _, made = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    panels = made.ravel()
+    for panel, each in zip(panels, limits, strict=False):
+        _draw_panel(panel, results, board[board["limit"] == each], x, y, numbers)
+    figure = panels[0].get_figure(root=True)
+    figure.supxlabel(_make_caption(results, board, y), x=0.01, ha="left", fontsize="x-small")
+    _draw_key(figure, numbers, board)
+    for spare in panels[len(limits) :]:
+        spare.remove()
+    return panels[0] if len(limits) == 1 else panels[: len(limits)]
 
 
-def _rows(results: Results, limit: float | Iterable[float] | None, x: str, y: str) -> pd.DataFrame:
-    """Return the leaderboard rows to show, with the columns ``control``, ``fits`` and ``color``."""
+def _rows(
+    results: Results,
+    limit: float | Iterable[float] | None,
+    x: str | None,
+    y: str,
+    controls: bool,
+) -> pd.DataFrame:
+    """Return the leaderboard rows to show, with the columns ``control``, ``fits`` and ``name``."""
     board = results.leaderboard()
+    if x is None:
+        is_priced = "cost_usd" in board and board["cost_usd"].notna().all()
+        x = "cost_usd" if is_priced else "tokens_mean"
     for column in (x, y):
         require_known("column of the leaderboard", column, board.columns)
     if limit is not None:
@@ -119,142 +156,201 @@ def _rows(results: Results, limit: float | Iterable[float] | None, x: str, y: st
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
             raise SpecError(f"limit {min(missing):g} was not evaluated; choose from {known}")
         board = board[board["limit"].isin(wanted)]
-    board = board.assign(control=control_names(board), fits=usable_rows(board))
-    board = board.dropna(subset=[x, y])
-    if board.empty:
-        raise SpecError(f"no strategy has both a known {x} and a known {y}; choose other columns")
-    # A point that is the same under several limits gets the text colour.
-    shared = board.groupby(["strategy", x, y], sort=False)["limit"].transform("nunique") > 1
-    color = board["limit"].map(_limit_colors(board)).mask(shared, TEXT_COLOR)
-    return board.assign(color=color.mask(board["control"] != "", GRAY))
+    board = board.assign(
+        control=control_names(board),
+        fits=usable_rows(board),
+        name=[_clip(short_strategy(each)) for each in board["strategy"]],
+    )
+    board = board.sort_values("limit", kind="stable")
+    if not controls:
+        board = board[board["control"] == ""]
+    board.attrs["x"] = x
+    return board
 
 
-def _draw_points(ax: Axes, board: pd.DataFrame, x: str, y: str) -> list[tuple[float, float, float]]:
-    """Draw the markers and the intervals. Return each interval as ``(x, low, high)``."""
-    bars = []
-    for row in board.sort_values("fits", kind="stable").to_dict("records"):
-        color = row["color"]
-        low, high = row.get(f"{y}_low", np.nan), row.get(f"{y}_high", np.nan)
-        if np.isfinite(low) and np.isfinite(high):
-            ax.vlines(row[x], low, high, color=color, lw=1.2, alpha=0.45, zorder=2)
-            bars.append((row[x], low, high))
-        fill = color if row["control"] or row["fits"] else "white"
-        marker = _CONTROL_MARKERS.get(row["control"], "o")
-        gid = f"{row['strategy']} @ {row['limit']:g}"
-        look = {"marker": marker, "mfc": fill, "mec": color, "ls": "", "gid": gid}
-        ax.plot(row[x], row[y], ms=6, mew=1.2, zorder=3, **look)
-    return bars
+def _clip(name: str) -> str:
+    return name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}…"
 
 
-def _make_labels(
-    board: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
-) -> list[Label]:
-    """Return the labels of all points: numbers for strategies, and names for controls.
+def _number_strategies(board: pd.DataFrame, x: str, y: str) -> dict[str, int]:
+    """Return the numbers of the strategies that the legend names, by recall; none if there are few.
 
-    Points at the same position share a label.
+    These are the strategies on the frontier of a limit, and the best of the others that can be used.
     """
-    several = board["limit"].nunique() > 1
-    labels: list[Label] = []
-    for (is_control, *_), rows in board.groupby([board["control"] != "", x, y], sort=False):
-        first, limits = rows.iloc[0], rows["limit"].unique()
-        names = rows["control"] if is_control else rows["strategy"].map(numbers).map(str)
-        name = ", ".join(dict.fromkeys(names))
-        # Add the limit to a control's label, unless the point is the same under several limits.
-        if is_control and several and len(limits) == 1:
-            name += f" {format_limit(limits[0])}"
-        weight = "bold" if rows.index.isin(best.index).any() else "normal"
-        labels.append(Label(first[x], first[y], name, first["color"], weight, bool(is_control)))
-    return labels
+    named = board[(board["control"] == "")].dropna(subset=[x, y])
+    if named["strategy"].nunique() <= MAX_NAMES:
+        return {}
+    usable = named[named["fits"]]
+    fronts = [
+        rows.loc[pareto_front(rows[x], rows[y]), "strategy"] for _, rows in usable.groupby("limit")
+    ]
+    best = usable.groupby("strategy", sort=False)[y].mean().sort_values(ascending=False)
+    chosen = dict.fromkeys(name for front in fronts for name in front)
+    for name in best.index:
+        if len(chosen) < _MIN_NUMBERS:
+            chosen[name] = None
+    ranked = [name for name in best.index if name in chosen][:_MAX_NUMBERS]
+    return {str(name): number + 1 for number, name in enumerate(ranked)}
 
 
-def _format_axes(ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str) -> None:
-    """Set scales, axis labels and margins."""
+def _draw_panel(
+    ax: Axes, results: Results, board: pd.DataFrame, x: str, y: str, numbers: dict[str, int]
+) -> Axes:
+    title = f"within {describe_limit(board['limit'].iloc[0])}" if len(board) else ""
+    known = board.dropna(subset=[x, y])
+    points = known[known["control"] != "nothing"]
+    if points.empty:
+        return say_nothing(ax, f"No strategy has both a known {x} and a known {y}.")
+    ax.set_title(title, loc="left", fontsize="medium")
+    usable = points[(points["control"] == "") & points["fits"]]
+    best = usable[pareto_front(usable[x], usable[y])].sort_values(x)
+    _set_axes(ax, results, points, x, y)
+    ax.step(best[x], best[y], where="post", color=color_of(ax, 0), lw=2, alpha=0.55, zorder=1)
+    bars = _draw_points(ax, points, x, y, numbers)
+    _draw_nothing(ax, known, y)
+    place_labels(ax, _make_labels(ax, points, best, numbers, x, y), bars)
+    return finish(ax, _describe(results, best, x, y, title))
+
+
+def _set_axes(ax: Axes, results: Results, points: pd.DataFrame, x: str, y: str) -> None:
+    """Set scales, limits and labels. The y-axis starts below the lowest strategy that is no control."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     meaning = {score.name: f"{score.meaning} ({score.unit})" for score in results.scores}
     ax.set_xlabel(_AXIS_LABELS.get(x, meaning.get(x, x)))
     ax.set_ylabel(_AXIS_LABELS.get(y, meaning.get(y, y)))
-    ax.margins(x=0.08, y=0.08)
-    if (board[x] > 0).all():
+    ax.margins(x=0.12)
+    if (points[x] > 0).all():
         # On a log scale, equal distances are equal relative savings, and the high cost of full
         # history does not squeeze the other points together.
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        span = points[x].max() / points[x].min()
+        subs = (1, 2, 5) if span > 4 else (1, 1.5, 2, 3, 4, 5, 7)
+        ax.xaxis.set_major_locator(LogLocator(subs=subs))
         ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value / 1000:g}k" if value >= 1000 else f"{value:g}")
-    )
-    ax.grid(color="#EEEEEE", lw=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_tick(value, x)))
+    units = {score.name: score.unit for score in results.scores}
+    if units.get(y) == "share":
+        deployable = points[points["control"] == ""]
+        low = deployable.get(f"{y}_low", deployable[y]).fillna(deployable[y])
+        lowest = (low if len(deployable) else points[y]).min()
+        floor = max(0.0, np.floor((lowest - 0.02) * 20) / 20)
+        ax.set_ylim(floor - 0.01 * (1 - floor), 1 + 0.03 * (1 - floor))
 
 
-def _draw_legend(ax: Axes, board: pd.DataFrame, steps: bool) -> None:
-    """Draw the legend above the axes. It explains colours, hollow points and bold numbers."""
+def _format_tick(value: float, x: str) -> str:
+    text = f"{value / 1000:g}k" if value >= 1000 else f"{value:.3g}"
+    return f"${text}" if x.endswith("_usd") else text
+
+
+def _draw_points(
+    ax: Axes, points: pd.DataFrame, x: str, y: str, numbers: dict[str, int]
+) -> list[tuple[float, float, float]]:
+    """Draw the markers and the intervals. Return each interval as ``(x, low, high)``.
+
+    Points without a number or a name are small and have no interval.
+    """
+    bars = []
+    for row in points.sort_values("fits", kind="stable").to_dict("records"):
+        color = quiet_color(ax) if row["control"] else color_of(ax, 0)
+        is_main = bool(row["control"]) or not numbers or row["strategy"] in numbers
+        low, high = row.get(f"{y}_low", np.nan), row.get(f"{y}_high", np.nan)
+        if is_main and np.isfinite(low) and np.isfinite(high):
+            ax.vlines(row[x], low, high, color=color, lw=1, alpha=0.45, zorder=2)
+            bars.append((row[x], low, high))
+        fill = color if row["control"] or row["fits"] else ax.get_facecolor()
+        look: dict[str, Any] = {"marker": "D" if row["control"] else "o", "mfc": fill, "mec": color}
+        look |= {"ms": 6, "mew": 1.3} if is_main else {"ms": 3.5, "mew": 0.8, "alpha": 0.55}
+        gid = f"{row['strategy']} @ {row['limit']:g}"
+        ax.plot(row[x], row[y], ls="", zorder=3, gid=gid, **look)
+    return bars
+
+
+def _draw_nothing(ax: Axes, board: pd.DataFrame, y: str) -> None:
+    """Draw the recall of ``nothing`` as a line, or say that it is below the axis."""
+    from matplotlib.transforms import blended_transform_factory
+
+    for level in board.loc[board["control"] == "nothing", y]:
+        bottom = ax.get_ylim()[0]
+        color = quiet_color(ax)
+        at = blended_transform_factory(ax.transAxes, ax.transData)
+        look: dict[str, Any] = {"color": color, "fontsize": "small", "ha": "right"}
+        if level >= bottom:
+            ax.axhline(level, color=color, lw=1, ls=(0, (4, 4)), zorder=0, gid="nothing")
+            ax.text(0.995, level, "nothing kept", va="bottom", transform=at, **look)
+        else:
+            said = f"nothing kept: {level:.2f}".replace("0.", ".")
+            ax.text(0.995, 0.01, said, va="bottom", transform=ax.transAxes, **look)
+
+
+def _make_labels(
+    ax: Axes, points: pd.DataFrame, best: pd.DataFrame, numbers: dict[str, int], x: str, y: str
+) -> list[Label]:
+    """Return the labels of the main points, the frontier first: names, or numbers if there are many."""
+    labels: list[Label] = []
+    if numbers:
+        is_shown = points["strategy"].isin(numbers) | points["control"].isin(["full", "oracle"])
+        points = points[is_shown]
+    for is_control, rows in points.groupby(points["control"] != "", sort=False):
+        for _, same in rows.groupby([x, y], sort=False):
+            names = zip(same["strategy"], same["name"], strict=True)
+            texts = [str(numbers.get(strategy, name)) for strategy, name in names]
+            is_best = bool(same.index.isin(best.index).any())
+            color = quiet_color(ax) if is_control else text_color()
+            weight = "bold" if is_best else "normal"
+            first = same.iloc[0]
+            text = ", ".join(dict.fromkeys(texts))
+            labels.append(Label(first[x], first[y], text, color, weight, bool(is_control)))
+    return sorted(labels, key=lambda label: label.weight != "bold")
+
+
+def _draw_key(where: Any, numbers: dict[str, int], board: pd.DataFrame) -> None:
+    """Draw the legend with the names of the numbered strategies, below axes or a figure."""
+    if not numbers:
+        return
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    colors = _limit_colors(board).items()
-    looks = [(f"limit {format_limit(limit)}", color, color, "o") for limit, color in colors]
-    used = board[board["control"] == ""]
-    if (used["color"] == TEXT_COLOR).any():
-        looks.append(("several limits", TEXT_COLOR, TEXT_COLOR, "o"))
-    if not used["fits"].all():
-        looks.append(("overflow or invalid requests", TEXT_COLOR, "white", "o"))
-    if len(used) < len(board):
-        looks.append(("control", GRAY, GRAY, "D"))
-    names = [name for name, *_ in looks]
-    handles = [Line2D([], [], marker=m, ls="", mec=e, mfc=f) for _, e, f, m in looks]
-    if steps:
-        names.append("bold: on the frontier")
-        handles.append(Line2D([], [], color=LIGHT_GRAY, lw=1.6))
-    look = {**LEGEND_STYLE, "loc": "lower left", "bbox_to_anchor": (0, 1.01), "borderpad": 0}
-    look |= {"handlelength": 1.0, "handletextpad": 0.5, "columnspacing": 1.4}
-    columns = 4 if len(names) <= 4 else 3  # more columns would be wider than the figure
-    legend = ax.legend(handles, names, ncols=columns, **look)
-    ax.add_artist(legend)
-    legend.set_clip_on(False)  # a clipped artist gets no space in the layout
-
-
-def _draw_strategy_key(ax: Axes, numbers: dict[str, int], caption: str) -> None:
-    """Draw the caption and the key, a list of numbered strategies, below the axes."""
-    from matplotlib.lines import Line2D
-    from matplotlib.transforms import ScaledTranslation
-
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    names = [f"{number:>2}  {name.replace('()', '')}" for name, number in numbers.items()]
-    wide = max(map(len, names), default=0) >= _WIDE_NAME_CHARS
-    below = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
-    look = {**LEGEND_STYLE, "loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    look |= {"title_fontsize": 7, "alignment": "left", "borderpad": 0}
-    look |= {"handlelength": 0, "handletextpad": 0, "ncols": 1 if wide else 2}
-    key = ax.legend([Line2D([], [], ls="") for _ in names], names, title=caption, **look)
-    key.get_title().set_color(GRAY)
+    shown = dict(zip(board["strategy"], board["name"], strict=True))
+    names = [f"{number:>2}  {shown[name]}" for name, number in numbers.items()]
+    others = board.loc[board["control"] == "", "strategy"].nunique() - len(numbers)
+    title = "Ranked by recall; bold: on the frontier; hollow: does not fit, or refused"
+    title += f"; small: {others} others" if others else ""
+    handles = [Line2D([], [], ls="") for _ in names]
+    look: dict[str, Any] = {
+        "frameon": False,
+        "fontsize": "small",
+        "title": title,
+        "handlelength": 0,
+    }
+    look |= {"handletextpad": 0, "alignment": "left", "title_fontsize": "small"}
+    columns = 1 if max(map(len, names)) > 38 and len(names) <= 12 else 2
+    if isinstance(where, Figure):
+        wide = len(where.axes) > 1
+        where.legend(handles, names, loc="outside lower left", ncols=3 if wide else columns, **look)
+    else:
+        place_legend(where, columns=columns, handles=handles, labels=names, **look)
 
 
 def _make_caption(results: Results, board: pd.DataFrame, y: str) -> str:
-    """Return the caption: the size of the data and notes on how to read the plot."""
-    recordings = results.recording_count
-    requests = int(board["requests"].max())
-    clusters = results.cluster_count
-    text = f"{recordings:,} recordings in {clusters:,} clusters, {requests:,} requests."
-    if f"{y}_low" in board and clusters > 1:
-        text += " Bars: 95 % bootstrap intervals over clusters."
-    text += "\nOff-policy replay."
-    if (board["limit"] <= 1).any():
-        text += " A limit in % is a share of each recording's length."
+    """Return the size of the data, and what the figures cannot say."""
+    said = [
+        f"{pluralize(results.recording_count, 'recording')} in "
+        f"{pluralize(results.cluster_count, 'cluster')}, {int(board['requests'].max()):,} requests."
+    ]
+    if f"{y}_low" in board and board[f"{y}_low"].notna().any():
+        said.append("Bars: 95 % intervals over clusters.")
+    said.append("Off-policy replay.")
     if y.startswith("recall"):
-        text += " Recall is availability: an upper bound on what a model recalls."
-    return text
+        said.append("Recall is availability: an upper bound on what a model recalls.")
+    return " ".join(said)
 
 
-def _limit_colors(board: pd.DataFrame) -> dict[float, str]:
-    """Return a colour for each limit, from a colour map if there are more limits than colours."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    limits = sorted(board["limit"].unique())
-    if len(limits) <= len(COLOR_CYCLE):
-        return dict(zip(limits, COLOR_CYCLE, strict=False))
-    scale = colormaps["viridis"](np.linspace(0, 0.8, len(limits)))
-    return {limit: to_hex(color) for limit, color in zip(limits, scale, strict=True)}
+def _describe(results: Results, best: pd.DataFrame, x: str, y: str, title: str) -> str:
+    what = f"{_AXIS_LABELS.get(y, y)} against {_AXIS_LABELS.get(x, x)}, {title}"
+    data = (
+        f"{pluralize(results.recording_count, 'recording')} in "
+        f"{pluralize(results.cluster_count, 'cluster')}"
+    )
+    front = join_names([*best["name"]]) if len(best) else "no strategy"
+    return f"{what}; {data}. On the frontier, the cheapest first: {front}. Off-policy replay."

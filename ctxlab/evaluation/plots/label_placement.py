@@ -73,7 +73,7 @@ def place_labels(
     figure.draw_without_rendering()
     labels = sorted(labels, key=attrgetter("is_control"))
     pixel = figure.dpi / 72
-    halo = [withStroke(linewidth=2, foreground="white")]
+    halo = [withStroke(linewidth=2, foreground=ax.get_facecolor())]
     points = ax.transData.transform([(label.x, label.y) for label in labels])
     taken = np.concatenate([points - 4 * pixel, points + 4 * pixel], axis=1)
     low = ax.transData.transform([(x, low) for x, low, _ in bars] or np.zeros((0, 2)))
@@ -82,7 +82,7 @@ def place_labels(
     lines = np.concatenate([low - thick, high + thick], axis=1)
     frame = np.array([ax.get_window_extent().extents])
     for label, point in zip(labels, points, strict=True):
-        look: dict[str, Any] = {"color": label.color, "weight": label.weight, "fontsize": 8}
+        look: dict[str, Any] = {"color": label.color, "weight": label.weight, "fontsize": "small"}
         look |= {"ha": "center", "va": "center", "zorder": 6, "path_effects": halo}
         text = _annotate(ax, label, label.text, **look)
         extent = text.get_window_extent()

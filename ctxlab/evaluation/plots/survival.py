@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ctxlab._utils.numbers import describe_limit
+from ctxlab._utils.numbers import describe_limit, format_share
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
-from ctxlab.evaluation.plots.colors import COLOR_CYCLE, GRAY, LEGEND_STYLE
+from ctxlab.evaluation.columns import short_strategy
+from ctxlab.evaluation.plots.base import (
+    finish,
+    line_look,
+    make_axes,
+    place_legend,
+    quiet_color,
+    say_nothing,
+)
 from ctxlab.evaluation.survival import SurvivalResults
 from ctxlab.evaluation.verdict import control_name
 
@@ -21,7 +29,6 @@ _AXIS_LABELS = {
     "distance": "tokens since the canary was inserted",
     "depth": "depth at which the canary was inserted (share of the text)",
 }
-_LINE_STYLES = ("-", "--", ":")
 _MARKERS = ("o", "s", "^", "D")
 
 
@@ -66,8 +73,6 @@ def plot_survival(
         raise SpecError(
             f"expected SurvivalResults, got {type(survival).__name__}; use plot_frontier for Results"
         )
-    import matplotlib.pyplot as plt
-
     require_known("x-axis", by, _AXIS_LABELS)
     board = survival.breakdown(by)
     known = list(dict.fromkeys(board["limit"]))
@@ -76,8 +81,7 @@ def plot_survival(
         raise SpecError(f"limit: expected an evaluated limit, got {limit}; choose one of {told}")
     chosen = known[0] if limit is None else limit
     board = board[board["limit"] == chosen]
-    if ax is None:
-        _, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    ax = make_axes(ax)
     values = list(dict.fromkeys(board[by].sort_values()))
     figure = "survival_end" if by == "depth" else "survival"
     usual = [s for s in board["strategy"].unique() if not control_name(s)]
@@ -88,37 +92,94 @@ def plot_survival(
     ax.set_ylim(-0.03, 1.03)
     ax.set_xlabel(_AXIS_LABELS[by])
     ax.set_ylabel("share of canaries in view (availability)")
-    ax.grid(color="#EEEEEE", lw=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
     clusters = survival.results.cluster_count
     counted = f"{survival.canary_count:,} canaries, {clusters} clusters"
     title = f"{counted}, within {describe_limit(chosen)}; off-policy replay"
-    ax.set_title(title, loc="left", fontsize=9)
-    ax.legend(
-        loc="upper left", bbox_to_anchor=(0, -0.13), ncols=2, handlelength=2.2, **LEGEND_STYLE
-    )
-    return ax
+    ax.set_title(title, loc="left", fontsize="medium")
+    place_legend(ax)
+    return finish(ax, f"Share of canaries in view by {_AXIS_LABELS[by]}. {title}.")
 
 
 def _draw_strategy(
     ax: Axes, strategy: str, rows: pd.DataFrame, places: list[int], figure: str, number: int | None
 ) -> None:
     """Draw the line, the points and the intervals of one strategy."""
-    look: dict[str, Any] = {"color": GRAY, "ls": ":", "lw": 1.0}
+    look: dict[str, Any] = {"color": quiet_color(ax), "ls": ":", "lw": 1.0}
     mark = "."
     if number is not None:
-        again, color = divmod(number, len(COLOR_CYCLE))
-        style, mark = _LINE_STYLES[again % len(_LINE_STYLES)], _MARKERS[again % len(_MARKERS)]
-        look = {"color": COLOR_CYCLE[color], "ls": style, "lw": 1.6}
+        look, mark = line_look(ax, number), _MARKERS[number % len(_MARKERS)]
     share = rows[figure].to_numpy()
-    ax.plot(places, share, label=strategy.replace("()", ""), gid=strategy, **look)
+    ax.plot(places, share, label=short_strategy(strategy), gid=strategy, **look)
     few = (rows["clusters"] < MIN_CLUSTERS).to_numpy()
     for place, value, hollow in zip(places, share, few, strict=True):
-        fill = "white" if hollow else look["color"]
+        fill = ax.get_facecolor() if hollow else look["color"]
         ax.plot(place, value, mark, ms=5, mfc=fill, mec=look["color"], zorder=3)
     if number is not None:
         # Shift the intervals sideways, so that intervals of different strategies do not overlap.
         beside = [place + 0.05 * (number % 6 - 2.5) for place in places]
         low, high = rows[f"{figure}_low"].to_numpy(), rows[f"{figure}_high"].to_numpy()
         ax.vlines(beside, low, high, color=look["color"], lw=1.1, alpha=0.45, zorder=2)
+
+
+def plot_canaries(
+    survival: SurvivalResults, strategy: str, *, limit: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """Plot the share of canaries that one strategy still has at the end, by depth and kind.
+
+    Parameters
+    ----------
+    survival : SurvivalResults
+        Results of ``measure_survival``.
+    strategy : str
+        Strategy, as text.
+    limit : float, optional
+        Limit to show; the smallest one if left out.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. None creates a figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Axes with the plot.
+
+    Raises
+    ------
+    UnknownName
+        If the strategy was not evaluated.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:2]
+    >>> survival = ctxlab.measure_survival(recordings, ["sliding_window()"], [8000])
+    >>> ctxlab.plot_canaries(survival, "sliding_window").get_xlabel()
+    'depth at which the canary was inserted (share of the text)'
+    """
+    import numpy as np
+
+    frame = survival.frame
+    names = {short_strategy(str(each)): str(each) for each in frame["strategy"].unique()}
+    names |= {each: each for each in names.values()}
+    require_known("strategy", strategy, names)
+    chosen = frame["limit"].min() if limit is None else limit
+    here = frame[(frame["strategy"] == names[strategy]) & (frame["limit"] == chosen)]
+    ax = make_axes(ax, 6.5, 3.6)
+    if here.empty:
+        return say_nothing(ax, f"{strategy} has no canaries within {describe_limit(chosen)}.")
+    sums = here.groupby(["kind", "depth"], observed=True)[["end_kept", "end"]].sum()
+    table = (sums["end_kept"] / sums["end"]).unstack("depth")
+    values = table.to_numpy(float)
+    ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        if value == value:
+            color = "black" if value > 0.55 else "white"
+            ax.text(column, row, format_share(value), ha="center", va="center", color=color)
+    ax.set_xticks(range(len(table.columns)), [f"{depth:g}" for depth in table.columns])
+    ax.set_yticks(range(len(table.index)), [str(kind) for kind in table.index])
+    ax.tick_params(length=0)
+    ax.set_xlabel(_AXIS_LABELS["depth"])
+    title = f"{short_strategy(names[strategy])} within {describe_limit(chosen)}"
+    ax.set_title(f"{title}: in view at the end", loc="left", fontsize="medium")
+    finish(ax, f"Share of canaries in view at the end, by depth and kind, for {title}.", grid="")
+    ax.spines[:].set_visible(False)
+    return ax

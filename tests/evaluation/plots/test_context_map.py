@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots import colors as palette
 from ctxlab.evaluation.plots import plot_context_map
+from ctxlab.evaluation.plots.base import rule_color
 from ctxlab.evaluation.replay import MESSAGE_STATES, replay
 from ctxlab.messages.types import Message, Recording
 
@@ -49,10 +50,12 @@ def test_there_is_a_colour_for_every_state_and_no_two_are_alike() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_cell_has_the_colour_of_its_state(strategy: str, recordings: list[Recording]) -> None:
     close = replay(recordings[0], strategy, 0.4)
-    shown = np.asarray(plot_context_map(close).images[0].get_array())
+    ax = plot_context_map(close)
+    shown = np.asarray(ax.images[0].get_array())
+    colors = {**palette.STATE_COLORS, "absent": ax.get_facecolor(), "dropped": rule_color(ax)}
     for code, state in enumerate(MESSAGE_STATES):
         cells = close.states[:, : shown.shape[1]] == code
-        assert np.allclose(shown[cells], to_rgb(palette.STATE_COLORS[state]))
+        assert np.allclose(shown[cells], to_rgb(colors[state]))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

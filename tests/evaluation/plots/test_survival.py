@@ -42,7 +42,9 @@ def test_only_five_clusters_have_intervals_and_filled_points(recordings: list[Re
         survival = found(several)
         ax = plot_survival(survival, "depth")
         points = [line for line in ax.get_lines() if np.size(line.get_xdata()) == 1]
-        assert any(point.get_markerfacecolor() == "white" for point in points) is not filled
+        assert (
+            any(point.get_markerfacecolor() == ax.get_facecolor() for point in points) is not filled
+        )
         bars = [
             segment
             for lines in ax.collections

@@ -1,0 +1,236 @@
+"""What all plots share: axes, colours for light and dark styles, descriptions, and empty plots.
+
+A plot takes its fonts, sizes and grounds from matplotlib's ``rcParams``. Each plot stores a description
+in words as the label of its axes (``Axes.get_label``), for the alternative text of the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ctxlab.evaluation.plots.colors import COLOR_CYCLE, LIGHT_CYCLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINE_STYLES = ("-", "--", ":", "-.")
+"""Styles of neighbouring lines."""
+MAX_LINES = 10
+"""Maximum number of strategies in a plot of lines."""
+
+
+def make_axes(ax: Axes | None, width: float = 7.5, height: float = 4.5) -> Axes:
+    """Return axes to draw on: those that were passed, or new ones.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes or None
+        Axes that were passed.
+    width, height : float, optional
+        Size of a new figure in inches.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Axes.
+    """
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def is_dark(ax: Axes) -> bool:
+    """Return True if the ground of the axes is dark.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+
+    Returns
+    -------
+    bool
+        True for a dark ground.
+    """
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(ax.get_facecolor())
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+
+
+def text_color() -> Any:
+    """Return the colour of text in the current style.
+
+    Returns
+    -------
+    object
+        Colour.
+    """
+    import matplotlib as mpl
+
+    return mpl.rcParams["text.color"]
+
+
+def quiet_color(ax: Axes) -> str:
+    """Return the colour of controls and notes, which can be read on the ground of the axes.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+
+    Returns
+    -------
+    str
+        Colour.
+    """
+    return "#A3A9B2" if is_dark(ax) else "#6B7078"
+
+
+def rule_color(ax: Axes) -> str:
+    """Return the colour of grids and guide lines.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+
+    Returns
+    -------
+    str
+        Colour.
+    """
+    return "#3A3F46" if is_dark(ax) else "#DDDFE2"
+
+
+def color_of(ax: Axes, number: int) -> str:
+    """Return the colour of a category: dark colours on a light ground, and light ones on a dark ground.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    number : int
+        Number of the category, from 0.
+
+    Returns
+    -------
+    str
+        Colour.
+    """
+    cycle = LIGHT_CYCLE if is_dark(ax) else COLOR_CYCLE
+    return cycle[number % len(cycle)]
+
+
+def line_look(ax: Axes, number: int) -> dict[str, Any]:
+    """Return the colour and the style of a line, which differ in greyscale and to colour-blind readers.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    number : int
+        Number of the category, from 0.
+
+    Returns
+    -------
+    dict
+        Keyword arguments of ``Axes.plot``.
+    """
+    style = LINE_STYLES[number % len(LINE_STYLES)]
+    return {"color": color_of(ax, number), "ls": style, "lw": 1.6}
+
+
+def finish(ax: Axes, description: str, *, grid: str = "both") -> Axes:
+    """Set the grid, hide the frame, and store the description.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes with the plot.
+    description : str
+        What the plot shows, in words.
+    grid : {"both", "x", "y", ""}, default "both"
+        Axes with a grid.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+    """
+    if grid:
+        ax.grid(axis=grid, color=rule_color(ax), lw=0.6)  # type: ignore[arg-type]
+        ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_label(description)
+    return ax
+
+
+def say_nothing(ax: Axes, sentence: str) -> Axes:
+    """Write a sentence in place of a plot without data.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    sentence : str
+        Why there is nothing to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+    """
+    from textwrap import fill
+
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, fill(sentence, 60), ha="center", va="center", transform=ax.transAxes)
+    ax.set_label(sentence)
+    return ax
+
+
+def place_legend(ax: Axes, **options: Any) -> None:
+    """Draw a legend below the axes, where it covers no data.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    **options : object
+        Arguments of ``Axes.legend`` that replace the usual ones; ``columns`` is the number of columns.
+    """
+    import matplotlib as mpl
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    room = 4.2 * mpl.rcParams["font.size"] / 72  # inches for the labels of the axis
+    below = ax.transAxes + ScaledTranslation(0, -room, figure.dpi_scale_trans)
+    usual = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    usual |= {"frameon": False, "fontsize": "small", "borderaxespad": 0, "handlelength": 2.2}
+    ax.legend(**{**usual, "ncols": options.pop("columns", 2), **options})
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Join names to a text such as ``a, b and c``.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names.
+
+    Returns
+    -------
+    str
+        Text.
+
+    Examples
+    --------
+    >>> join_names(["a", "b", "c"]), join_names(["a"])
+    ('a, b and c', 'a')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
