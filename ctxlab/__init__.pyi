@@ -13,6 +13,7 @@ from .evaluation.comparison import compare_strategies as compare_strategies
 from .evaluation.comparison import find_equal_tokens_limit as find_equal_tokens_limit
 from .evaluation.describe import describe as describe
 from .evaluation.experiment import evaluate as evaluate
+from .evaluation.explorer import explore as explore
 from .evaluation.gate import run_gate as run_gate
 from .evaluation.metrics import per_request_metric as per_request_metric
 from .evaluation.metrics.closed_loop import ClosedLoopMetric as ClosedLoopMetric

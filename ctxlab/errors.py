@@ -196,6 +196,10 @@ class StrategyError(CtxlabError):
     """A strategy failed during a replay; the message names the recording and the request."""
 
 
+class CannotReplay(CtxlabError):
+    """A recording or a configuration of a run cannot be replayed again; the message says why."""
+
+
 class ModelError(CtxlabError):
     """A request to a model failed; the message names the model and a remedy."""
 

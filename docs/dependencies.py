@@ -23,6 +23,7 @@ EXTRAS = (
 )
 
 PURPOSES = {
+    "anywidget": "shows the explorer in notebooks",
     "atif": "checks the ATIF documents that ctxlab writes",
     "backports.zstd": "reads logs compressed with Zstandard, before Python 3.14",
     "diskcache": "stores replies of models",

@@ -6,28 +6,24 @@
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_lab import (
+    CHROMIUM,
+    jupyter_lab,
+    open_notebook,
+    run_all,
+    set_theme,
+    skip_without_browser,
+    write_notebook,
+)
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[1]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-TOKEN = "only-on-loopback"
 SIZE: Any = {"width": 1280, "height": 900}
 SETUP = """
-import sys
-sys.path[:0] = HELPERS
 import ctxlab
 from asked import with_questions
 from continuing import asked
@@ -78,68 +74,9 @@ CONTRASTS = """parts => parts.map(part => {
 """JavaScript that returns the contrast of the text of each element with its ground."""
 
 
-@contextmanager
-def jupyter_lab(folder: Path) -> Iterator[str]:
-    """Start JupyterLab in a folder and yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {name: value for name, value in os.environ.items() if "JUPYTER" not in name}
-    environment |= {"HOME": str(folder / "home"), "CTXLAB_CALLS": "replay"}
-    environment["PYTHONPATH"] = str(ROOT)
-    environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
-    # All cells are in the page, also those that are not visible. Nothing is fetched.
-    for name, text in (
-        ("notebook-extension/tracker", '{"windowingMode": "none"}'),
-        ("apputils-extension/notification", '{"fetchNews": "false", "checkForUpdates": false}'),
-    ):
-        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    options = ("--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}")
-    options += ("--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}")
-    options += ("--LabApp.expose_app_in_browser=True", "--LabApp.news_url=")
-    command = [sys.executable, "-m", "jupyterlab", *options]
-    log = folder / "jupyter.log"
-    with log.open("wb") as out:
-        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
-        address = f"http://127.0.0.1:{port}"
-        try:
-            for _ in range(240):
-                assert server.poll() is None, log.read_text()
-                try:
-                    urllib.request.urlopen(f"{address}/api?token={TOKEN}").close()
-                    break
-                except OSError:
-                    time.sleep(0.5)
-            yield address
-        finally:
-            server.terminate()
-            server.wait(30)
-
-
-def write_notebook(path: Path) -> None:
-    import nbformat
-
-    paths = [str(ROOT / "tests" / "helpers"), str(ROOT)]
-    sources = [SETUP.replace("HELPERS", repr(paths)), *OBJECTS.values()]
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, path)
-
-
-def open_notebook(page: Any, address: str, name: str) -> None:
-    page.goto(f"{address}/lab/tree/{name}?token={TOKEN}&reset")
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=120_000)
-
-
 def check(page: Any, theme: str, folder: Path) -> None:
     """Check that every object shows, fits the page and can be read, and take a picture of each."""
-    page.evaluate(f"jupyterapp.commands.execute('apputils:change-theme', {{theme: '{theme}'}})")
-    is_light = "true" if "Light" in theme else "false"
-    page.wait_for_selector(f"body[data-jp-theme-light={is_light}]", state="attached")
-    page.wait_for_timeout(1000)
+    set_theme(page, theme)
     objects = page.locator(SHOWN)
     assert objects.count() == len(OBJECTS)
     assert objects.evaluate_all(WIDE) == []
@@ -156,29 +93,21 @@ def check(page: Any, theme: str, folder: Path) -> None:
 def test_every_object_shows_in_jupyterlab_light_and_dark_and_after_reopening(
     tmp_path: Path,
 ) -> None:
-    for module in ("jupyterlab", "nbformat", "playwright"):
-        pytest.importorskip(module, reason=f"{module} is not installed: [browser]")
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
+    skip_without_browser()
     from playwright.sync_api import sync_playwright
 
     pictures = Path(os.environ.get("CTXLAB_SCREENSHOTS") or tmp_path / "screenshots")
     pictures.mkdir(parents=True, exist_ok=True)
     (tmp_path / "home").mkdir()
-    write_notebook(tmp_path / "objects.ipynb")
+    write_notebook(tmp_path / "objects.ipynb", [SETUP, *OBJECTS.values()])
     fetched: list[str] = []
     with jupyter_lab(tmp_path) as address, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE)
         page.on("request", lambda request: fetched.append(request.url))
         open_notebook(page, address, "objects.ipynb")
-        page.wait_for_function("jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel")
-        # The command ends when all cells were run.
-        page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+        run_all(page)
         page.screenshot(path=pictures / "notebook.png")
-        for kind in ("error", "stderr"):
-            wrong = page.locator(f'[data-mime-type="application/vnd.jupyter.{kind}"]')
-            assert wrong.all_inner_texts() == []
         check(page, "JupyterLab Light", pictures)
         check(page, "JupyterLab Dark", pictures)
         page.evaluate("jupyterapp.commands.execute('docmanager:save')")

@@ -95,6 +95,17 @@ class Replay:
         )
 
     @cached_property
+    def losses(self) -> pd.DataFrame:
+        """Rows of ``needs`` that were not in view, the largest loss first, and each entity once.
+
+        Lost needs come before those that can be fetched again, and far ones before others. Among
+        equals, those whose last mention is further back come first.
+        """
+        missed = self.needs[self.needs["tier"].isin(["pointer", "lost"])]
+        ordered = missed.sort_values(["tier", "far", "gap"], ascending=[True, False, False])
+        return ordered.drop_duplicates("entity")
+
+    @cached_property
     def probes(self) -> pd.DataFrame:
         """Table of probes: the share of their evidence in view, and whether an answer was in view.
 
@@ -188,7 +199,7 @@ class Replay:
         seeded = self.trace.seeded_strategy or self.trace.strategy
         again = replay_trace(self.prepared, seeded, self.trace.budget, {"sent": observe})
         entries = again.observations["sent"][number]
-        return self._make_sent(repr(self.trace.strategy), number, entries)
+        return self.make_sent(number, entries)
 
     def diff(self, request: int, other: Replay | None = None) -> pd.DataFrame:
         """Compare one request with that of the full history, or of another strategy.
@@ -214,7 +225,7 @@ class Replay:
         if other is not None:
             return self.sent(number).diff(other.sent(number))
         whole = tuple(self.prepared.history.entries[: self.prepared.request_positions[number]])
-        return self.sent(number).diff(self._make_sent("full()", number, whole))
+        return self.sent(number).diff(self.make_sent(number, whole, "full()"))
 
     def _number(self, request: int) -> int:
         count = len(self.prepared.request_positions)
@@ -222,10 +233,29 @@ class Replay:
             raise IndexError(f"Expected a request from 0 to {count - 1}, got {request}")
         return request % count
 
-    def _make_sent(self, strategy: str, number: int, entries: tuple[Entry, ...]) -> SentRequest:
+    def make_sent(
+        self, number: int, entries: tuple[Entry, ...], strategy: str | None = None
+    ) -> SentRequest:
+        """Describe a request of which the messages are known.
+
+        Parameters
+        ----------
+        number : int
+            Number of the request, from 0.
+        entries : tuple of Entry
+            Messages of the request.
+        strategy : str, optional
+            Text form of the strategy that built the request; that of the replay if left out.
+
+        Returns
+        -------
+        SentRequest
+            Messages of the request, as a table.
+        """
         tokens = sum(each.tokens for each in entries) + self.trace.budget.fixed
         position = self.prepared.request_positions[number]
-        return SentRequest(strategy, number, position, entries, tokens)
+        name = repr(self.trace.strategy) if strategy is None else strategy
+        return SentRequest(name, number, position, entries, tokens)
 
     def __repr__(self) -> str:
         """Return a string with the recording's id, the strategy and the number of requests."""

@@ -328,8 +328,7 @@ def _need_table(replay: Replay) -> str:
     some = needs[needs["tier"].isin(["pointer", "lost"])]
     if some.empty:
         return "" if needs.empty else paragraph("Everything that the agent used was in view.")
-    worst = some.sort_values(["tier", "far", "gap"], ascending=[True, False, False])
-    worst = worst.drop_duplicates("entity").head(_MAX_NEEDS)
+    worst = replay.losses.head(_MAX_NEEDS)
     messages, rows = replay.prepared.recording.messages, worst.to_dict("records")
     said = [f"message {row['last']:,} ({messages[row['last']].role})" for row in rows]
     users = [f"{row['tool']}({clip_line(row['argument'], 30)})" for row in rows]

@@ -32,6 +32,8 @@ from ctxlab.evaluation.verdict import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
 
 if TYPE_CHECKING:
+    from ctxlab.evaluation.explorer.widget import Explorer
+    from ctxlab.evaluation.grid import StrategyLike
     from ctxlab.evaluation.tracking import Tracker
     from ctxlab.messages.types import Recording
 
@@ -818,6 +820,58 @@ class Results:
         from ctxlab.evaluation.tracking import log_results
 
         return log_results(self, tracker, project=project, name=name)
+
+    def explore(
+        self,
+        recordings: Iterable[Recording] = (),
+        *,
+        recording: str | None = None,
+        strategy: str | None = None,
+        against: str | None = None,
+        limit: float | None = None,
+        strategies: Iterable[StrategyLike] = (),
+    ) -> Explorer:
+        """Show the results in an explorer: frontier, recordings, context maps, requests and messages.
+
+        Parameters
+        ----------
+        recordings : iterable of Recording, optional
+            Recordings of the run. Those that are not given are read from their files.
+        recording : str, optional
+            Name of the recording to show first; the one with the most losses if left out.
+        strategy : str, optional
+            Strategy to show first; the recommended one if left out.
+        against : str, optional
+            Second strategy, to compare the first one with.
+        limit : float, optional
+            Limit to show first.
+        strategies : iterable of Strategy, str or callable, optional
+            Strategies of the run that are not part of ctxlab. Others are known by their names.
+
+        Returns
+        -------
+        Explorer
+            Widget, which a notebook shows.
+
+        Raises
+        ------
+        UnknownName
+            If the results have no such recording, strategy or limit.
+
+        Examples
+        --------
+        >>> import ctxlab
+        >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:2]
+        >>> results = ctxlab.evaluate(recordings, ["full", "sliding_window()"], 8000)
+        >>> results.explore(recordings, against="full")
+        <Explorer of <Results of 2 recordings, 2 configurations>>
+        """
+        from ctxlab.evaluation.explorer import explore_results
+
+        return explore_results(
+            self, recordings, recording=recording, strategy=strategy, against=against,
+            limit=limit, strategies=strategies,
+        )  # fmt: skip
 
     def _repr_html_(self) -> str:
         from ctxlab.evaluation.html import board_html

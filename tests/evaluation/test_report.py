@@ -122,7 +122,7 @@ def test_a_report_imports_no_strategy_of_another_package(recordings: list[Record
         return Results(found.requests, found.scores, found.manifest, runs=table)
 
     document = document_of(make_report(spy(), recordings))
-    assert "imports no strategies from other packages" in document["mapsNote"]
+    assert "nothing is imported because a run names it" in document["mapsNote"]
 
 
 def _rename(strategy: str) -> str:

@@ -75,6 +75,22 @@ def bundle_script(name: str) -> str:
     return "\n".join(map(_to_block, modules.values()))
 
 
+def bundle_module(name: str) -> str:
+    """Join an ES module and the modules that it imports to one ES module with its default export.
+
+    Parameters
+    ----------
+    name : str
+        Name of a file that exports a function ``render``.
+
+    Returns
+    -------
+    str
+        ES module as anywidget expects it.
+    """
+    return f"{bundle_script(name)}\nexport default {{ render }};\n"
+
+
 def _to_block(module: str) -> str:
     """Return a module whose own names are local, and whose exported names are not."""
     text = _IMPORT.sub("", module)

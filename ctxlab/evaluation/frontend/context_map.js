@@ -6,9 +6,11 @@ import { TIERS } from "./marks.js";
 const MAX_BUTTONS = 400;
 const MAX_RUNS = 60;
 
-// options: states (names by code), map (see ctxlab/evaluation/report/maps.py), recording ({messages}), request
-// (the first one to show; -1: the one that lost most), showMessage (called with a position and a text to mark).
-export function contextMap({ states, map, recording, request, showMessage }) {
+// options: states (names by code), map and other (see replay_map.py; other, if given, is drawn below on the same axes),
+// otherLabel, recording ({messages}), request (the first one to show; -1: the one that lost most), listSent (whether
+// to list what was sent), showMessage (called with a position and the need that it held), onRequest (called with the
+// number of the request that is shown, and the need that was chosen). Returns {node, show, showNeed, repaint}.
+export function contextMap({ states, map, other, otherLabel, recording, request, listSent = true, showMessage, onRequest }) {
   const { requests, messages } = map;
   const missed = map.needs.filter((need) => need.tier === "lost" || need.tier === "pointer");
   let now = request >= 0 ? Math.min(request, requests - 1) : worst(map, missed);
@@ -17,6 +19,7 @@ export function contextMap({ states, map, recording, request, showMessage }) {
   const canvas = element("canvas", { width: messages, height: requests, role: "img", "aria-label": describe(map, missed) });
   const field = element("div", { class: "map-field", onclick: (event) => pickRow(event) }, canvas, outline);
   for (const need of drawable(missed)) field.append(needButton(need));
+  const otherCanvas = other && element("canvas", { class: "thin", width: messages, height: requests, role: "img", "aria-label": `${otherLabel}: ${describe(other, other.needs)}` });
   const slider = element("input", {
     type: "range", min: 0, max: requests - 1, value: now, "aria-label": "request", oninput: () => show(Number(slider.value)),
     onkeydown: (event) => step(event),
@@ -27,11 +30,12 @@ export function contextMap({ states, map, recording, request, showMessage }) {
 
   function needButton(need) {
     const [symbol, meaning] = TIERS[need.tier];
-    const label = `${meaning} in request ${need.request}: ${need.what}`;
+    const place = need.rank ? `, number ${need.rank} of the largest losses` : "";
+    const label = `${meaning} in request ${need.request}: ${need.what}${place}`;
     const button = element("button", {
       type: "button", class: "need", title: label, "aria-label": label, tabindex: -1,
       onclick: (event) => { event.stopPropagation(); show(need.request, need); },
-    }, symbol);
+    }, symbol, need.rank > 0 && element("span", { class: "rank" }, need.rank));
     button.style.left = `${((need.last + 0.5) / messages) * 100}%`;
     button.style.top = `${((need.request + 0.5) / requests) * 100}%`;
     return button;
@@ -50,14 +54,30 @@ export function contextMap({ states, map, recording, request, showMessage }) {
     show(Math.min(requests - 1, Math.max(0, to)));
   }
 
+  function nextLoss(by) {
+    const places = [...new Set(missed.map((need) => need.request))].sort((a, b) => a - b);
+    const to = by > 0 ? places.find((each) => each > now) : places.findLast((each) => each < now);
+    if (to !== undefined) show(to, missed.find((need) => need.request === to));
+  }
+
   function show(which, need) {
     now = which;
     slider.value = now;
     outline.style.top = `${(now / requests) * 100}%`;
     outline.style.height = `${100 / requests}%`;
     sizes.mark(now);
-    panel.replaceChildren(...requestPanel(need));
+    panel.replaceChildren(...requestPanel(need).filter(Boolean));
+    onRequest?.(now, need);
     if (need) showMessage(need.last, need);
+  }
+
+  // What the provider bills for the request: tokens read from the prompt cache, written to it, and neither.
+  function ledger() {
+    const [cached, short, long, plain] = map.ledger.map((column) => column[now]);
+    const parts = [[cached, "read from the cache"], [short + long, "written to it"], [plain, "uncached"]];
+    const dollars = map.usd && map.usd[now] !== null ? `$${map.usd[now].toPrecision(3)} for ` : "";
+    const said = parts.filter(([tokens]) => tokens > 0).map(([tokens, what]) => `${compact(tokens)} ${what}`);
+    return `Billed input: ${dollars}${compact(cached + short + long + plain)} tokens, ${said.join(", ")}.`;
   }
 
   function requestPanel(chosen) {
@@ -68,14 +88,16 @@ export function contextMap({ states, map, recording, request, showMessage }) {
     return [
       element("h3", {}, `Request ${now}`),
       element("p", {}, `${count(map.tokens[now])} of ${count(map.limit)} tokens`,
-        map.usd && map.usd[now] !== null && `, $${map.usd[now].toPrecision(3)} input`,
-        map.compactions.includes(now) && ", after a compaction"),
+        map.compactions.includes(now) && ", after a compaction",
+        element("progress", { class: map.tokens[now] > map.limit && "over", max: map.limit, value: map.tokens[now], "aria-label": "share of the limit" })),
+      element("p", { class: "small" }, ledger()),
       element("p", {}, here.length + held ? `Needs of the reply: ${counts.join(", ")}.` : "The reply needs nothing from earlier messages."),
       element("ul", { class: "needs" }, here.map((need) => element("li", { class: need === chosen && "selected" },
         TIERS[need.tier][0], " ",
         element("button", { type: "button", class: "link", onclick: () => show(now, need) }, fromLog(need.what)),
-        element("span", { class: "small" }, ` said in message ${need.last} (${recording.messages[need.last].label}), ${count(need.gap)} tokens before`)))),
-      element("details", { open: true }, element("summary", {}, "What was sent"),
+        element("span", { class: "small" }, ` said in message ${need.last} (${recording.messages[need.last].label}), ${count(need.gap)} tokens before`,
+          need.tier === "pointer" && `; fetching it again adds ${count(recording.messages[need.last].tokens)} tokens`)))),
+      listSent && element("details", { open: true }, element("summary", {}, "What was sent"),
         element("ul", { class: "needs" }, runs().map((run) => element("li", {},
           swatch(run.state), element("button", { type: "button", class: "link", onclick: () => showMessage(run.first, null) },
             run.first === run.last ? `message ${run.first}` : `messages ${run.first}–${run.last}`),
@@ -96,18 +118,27 @@ export function contextMap({ states, map, recording, request, showMessage }) {
     return found.reverse().slice(0, MAX_RUNS);
   }
 
-  const used = states.filter((state, code) => state !== "absent" && map.states.some((each) => each.some((part) => part[0] === code)));
+  const used = states.filter((state, code) => state !== "absent" && [map, other].some((one) => one && one.states.some((each) => each.some((part) => part[0] === code))));
   const legend = element("ul", { class: "legend" },
     used.map((state) => element("li", {}, swatch(state), state)),
     missed.length > 0 && ["pointer", "lost"].map((tier) => element("li", {}, `${TIERS[tier][0]} need that the request `, tier === "lost" ? "lost" : "can fetch again")));
   const made = element("div", { class: "map" },
     element("div", {}, element("p", { class: "small" }, "Each row is a request, each column a message of the recording. ← → and Page keys on the slider move."),
-      field, slider, sizes.chart, legend),
+      field, slider,
+      missed.length > 0 && element("p", { class: "controls" }, element("button", { type: "button", onclick: () => nextLoss(-1) }, "previous loss"),
+        element("button", { type: "button", onclick: () => nextLoss(1) }, "next loss")),
+      sizes.chart,
+      other && element("figure", { class: "map-field" }, otherCanvas), other && element("p", { class: "small" }, "Below, on the same axes: ", fromLog(otherLabel), "."),
+      legend),
     panel);
+  const repaint = () => {
+    paint(canvas, map, states, legend);
+    if (other) paint(otherCanvas, other, states, legend);
+  };
   // Colours are known when the element is on the page.
-  requestAnimationFrame(() => paint(canvas, map, states, legend));
+  requestAnimationFrame(repaint);
   show(now);
-  return made;
+  return { node: made, show, showNeed: (need) => show(need.request, need), repaint };
 }
 
 export function swatch(state) {
@@ -147,6 +178,10 @@ function paint(canvas, map, states, legend) {
   pen.putImageData(image, 0, 0);
 }
 
+export function compact(tokens) {
+  return tokens < 1000 ? String(tokens) : `${Number((tokens / 1000).toPrecision(3))}k`;
+}
+
 function sizeChart(map) {
   const highest = Math.max(map.limit, ...map.tokens);
   const last = Math.max(1, map.requests - 1);
@@ -183,6 +218,6 @@ function describe(map, missed) {
   return `Map of ${map.requests} requests and ${map.messages} messages; ${lost} needs were lost`;
 }
 
-function count(number) {
+export function count(number) {
   return Math.round(number).toLocaleString("en-US");
 }

@@ -102,7 +102,7 @@ function drawMaps() {
     shown.replaceChildren(element("div", {},
       map.row !== now.row && element("p", {}, other, fromLog(rows[now.row].label), "; this is another strategy."),
       element("p", {}, map.summary),
-      contextMap({ states: data.states, map, recording, request: now.request, showMessage: (position, need) => showSource(recording, position, need) })));
+      contextMap({ states: data.states, map, recording, request: now.request, showMessage: (position, need) => showSource(recording, position, need) }).node));
     now.request = -1;
   }
 

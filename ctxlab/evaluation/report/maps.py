@@ -1,7 +1,6 @@
 """Context maps of a sample of recordings, for a report.
 
-The recordings of a run are read again from the files that its manifest names, and replayed through a few
-strategies. Recordings that are gone or were changed since the run are left out, with the reason.
+Recordings and strategies that cannot be replayed again are left out, with the reason.
 """
 
 from __future__ import annotations
@@ -11,34 +10,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import msgspec
-import numpy as np
-import pandas as pd
-
 from ctxlab._utils.progress import track
-from ctxlab.errors import CtxlabError
-from ctxlab.evaluation.engine import PreparedRecording, replay_trace
-from ctxlab.evaluation.fingerprint import recording_digest
-from ctxlab.evaluation.grid import ExperimentGrid, measure_metrics
-from ctxlab.evaluation.metrics import METRICS
-from ctxlab.evaluation.metrics.recall import FAR_TOKENS
-from ctxlab.evaluation.replay import Replay
-from ctxlab.formats import load
-from ctxlab.messages.types import Message, Recording, message_text
-from ctxlab.strategies import models_used, parse_strategy
-from ctxlab.strategies.registry import is_builtin
-from ctxlab.tokens.cache_timeline import CostSettings
-from ctxlab.tokens.profiles import TokenProfile
+from ctxlab.errors import CannotReplay
+from ctxlab.evaluation.frontend.replay_map import describe_messages, describe_replay
+from ctxlab.evaluation.replayer import RunReplayer
+from ctxlab.messages.types import Recording, message_text
 
-MAX_MESSAGES = 5_000
-"maximum number of messages of a recording with a context map"
-NO_FAR_NEEDS = f"No reply needs anything from more than {FAR_TOKENS:,} tokens earlier"
-"beginning of a sentence about recordings without far needs"
 _TEXT_BUDGET = 2_500_000
 "maximum number of characters of all texts in a report"
 _TEXT_LENGTHS = (8000, 4000, 2000, 1000, 400, 150)
 "lengths to which each text is cut until all fit"
-_ORIGINS = {"user": "the user", "tool": "a tool", "assistant": "the agent", "system": "the prompt"}
 
 
 class MapRequest(NamedTuple):
@@ -94,144 +75,32 @@ def make_context_maps(
         Maps, messages, and what was left out.
     """
     found = ContextMaps()
-    entries = {entry["recording"]: entry for entry in manifest["recordings"]}
-    known = {recording_digest(each): each for each in recordings}
+    replayer = RunReplayer(manifest, recordings)
     texts: dict[str, list[str]] = {}
     by_name = groupby(sorted(wanted, key=lambda each: each.recording), lambda each: each.recording)
     chosen = [(name, list(asked)) for name, asked in by_name]
     for name, asked in track(chosen, "replaying", show=progress):
-        recording = known.get(entries[name]["digest"]) or _read_again(entries[name])
-        if recording is None:
-            found.left_out.append(f"{name} has no map, because its file is missing or was changed.")
-        elif len(recording.messages) > MAX_MESSAGES:
-            found.left_out.append(
-                f"{name} has no map, because it has over {MAX_MESSAGES:,} messages."
-            )
-        else:
-            prepared = None
-            for each in asked:
-                grid = _make_grid(manifest["spec"], each, found.left_out)
-                if grid is None:
-                    continue
-                prepared = prepared or grid.prepare_recording(recording)
-                found.maps.append(_make_map(grid, prepared, each, with_text))
-            if prepared is not None:
-                found.messages[name] = _describe_messages(prepared)
-                texts[name] = [message_text(message) for message in recording.messages]
+        try:
+            prepared = replayer.prepare(name)
+        except CannotReplay as error:
+            found.left_out.append(f"{name} has no map, because {error}.")
+            continue
+        for each in asked:
+            try:
+                replay = replayer.replay(name, each.strategy, each.limit)
+            except CannotReplay as error:
+                said = f"{each.strategy} has no map, because {error}."
+                if said not in found.left_out:
+                    found.left_out.append(said)
+                continue
+            described = describe_replay(replay, with_text)
+            found.maps.append({"recording": name, "row": each.row, **described})
+            if name not in found.messages:
+                found.messages[name] = describe_messages(prepared)
+                texts[name] = [message_text(message) for message in prepared.recording.messages]
     if with_text:
         _add_texts(found.messages, texts)
     return found
-
-
-def _read_again(entry: Mapping[str, Any]) -> Recording | None:
-    """Read a recording from its source; None if the source has no recording with this content."""
-    if not entry["source"]:
-        return None
-    try:
-        for recording in load(entry["source"], format=entry["format"], on_error="skip"):
-            if recording_digest(recording) == entry["digest"]:
-                return recording
-    except (CtxlabError, OSError):
-        pass
-    return None
-
-
-def _make_grid(
-    spec: Mapping[str, Any], wanted: MapRequest, left_out: list[str]
-) -> ExperimentGrid | None:
-    """Return the experiment with one configuration; None if its strategy cannot be replayed here."""
-    why = ""
-    if not is_builtin(wanted.strategy):
-        why = "a report imports no strategies from other packages"
-    elif models_used(parse_strategy(wanted.strategy)):
-        why = "it calls a model"
-    if why:
-        said = f"{wanted.strategy} has no map, because {why}."
-        if said not in left_out:
-            left_out.append(said)
-        return None
-    costs = CostSettings(
-        spec["cache_ttl"], spec["fixed"], spec["fixed_in_limit"], spec["reasoning"]
-    )
-    profiles = msgspec.convert(spec["profiles"], list[TokenProfile])
-    return ExperimentGrid.from_arguments(
-        wanted.strategy,
-        wanted.limit,
-        spec["model"],
-        spec["reserve"],
-        "recall",
-        profiles,
-        costs=costs,
-    )
-
-
-def _make_map(
-    grid: ExperimentGrid, prepared: PreparedRecording, wanted: MapRequest, with_text: bool
-) -> dict[str, Any]:
-    budget = prepared.make_budget(wanted.limit, grid.reserve)
-    replay = Replay(prepared, replay_trace(prepared, grid.strategies[0], budget))
-    last = prepared.request_positions[-1]
-    usd = measure_metrics([METRICS["cost"]], prepared, [replay.trace])["cost_usd"][0]
-    rows = replay.needs
-    held = rows.loc[rows["tier"] == "held", "request"]
-    missed = rows[rows["tier"] != "held"].to_dict("records")
-    return {
-        "recording": wanted.recording,
-        "row": wanted.row,
-        "requests": len(prepared.request_positions),
-        "messages": last,
-        "limit": budget.limit,
-        "tokens": [int(each) for each in replay.trace.tokens],
-        "usd": None if np.isnan(usd).any() else [float(f"{each:.4g}") for each in usd],
-        "compactions": [int(each) for each in replay.compactions["request"]],
-        "states": [_run_lengths(column) for column in replay.states[:, :last].T],
-        "held": np.bincount(held, minlength=len(usd)).tolist(),
-        "needs": [_describe_need(need, with_text) for need in missed],
-        "summary": _summarize(rows[rows["far"]]["tier"].value_counts()),
-    }
-
-
-def _run_lengths(values: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
-    starts = np.flatnonzero(np.diff(values, prepend=values[0] - 1))
-    lengths = np.diff(starts, append=len(values))
-    return [(int(values[i]), int(n)) for i, n in zip(starts, lengths, strict=True)]
-
-
-def _describe_need(need: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
-    origin = _ORIGINS.get(need["origin"], need["origin"])
-    what = f"{need['kind']} for {need['tool']}, first said by {origin}"
-    named = {"entity": need["entity"]} if with_text else {}
-    return {
-        "request": int(need["request"]),
-        "last": int(need["last"]),
-        "gap": int(need["gap"]),
-        "far": bool(need["far"]),
-        "tier": need["tier"],
-        "what": need["entity"] if with_text else what,
-        **named,
-    }
-
-
-def _summarize(far: pd.Series[int]) -> str:
-    """Return how many far needs are in each tier, as a sentence."""
-    if far.empty:
-        return f"{NO_FAR_NEEDS}."
-    tiers = [f"{far.get(tier, 0):,} {tier}" for tier in ("held", "named", "pointer", "lost")]
-    return f"Far needs of this recording: {', '.join(tiers)}."
-
-
-def _describe_messages(prepared: PreparedRecording) -> list[dict[str, Any]]:
-    entries = prepared.history.entries
-    names = {call.id: call.name for m in prepared.recording.messages for call in m.tool_calls}
-    return [{"label": _label(entry.message, names), "tokens": entry.tokens} for entry in entries]
-
-
-def _label(message: Message, names: Mapping[str, str]) -> str:
-    tool = message.name or names.get(message.tool_call_id or "", "")
-    if message.role == "tool":
-        return f"tool result of {tool}" if tool else "tool result"
-    called = ", ".join(dict.fromkeys(call.name for call in message.tool_calls))
-    return f"{message.role}, calls {called}" if called else message.role
 
 
 def _add_texts(

@@ -1,0 +1,54 @@
+// A list of which only the visible rows are elements, so that a request of thousands of messages is quick to show.
+
+import { element } from "./dom.js";
+
+const ROW_HEIGHT = 26;
+const MARGIN = 8;
+
+// options: rows, label, drawRow (returns the content of a row), onSelect (called with a row).
+// Returns {node, select}. Arrow keys move, Enter selects.
+export function virtualList({ rows, label, drawRow, onSelect }) {
+  let chosen = -1;
+  const space = element("div", { class: "list-space" });
+  space.style.height = `${rows.length * ROW_HEIGHT}px`;
+  const node = element("div", {
+    class: "list", role: "listbox", tabindex: 0, "aria-label": label, onscroll: () => draw(), onkeydown: (event) => move(event),
+  }, space);
+  node.style.height = `min(22rem, ${rows.length * ROW_HEIGHT + 2}px)`;
+
+  function draw() {
+    const first = Math.max(0, Math.floor(node.scrollTop / ROW_HEIGHT) - MARGIN);
+    const height = node.clientHeight || 400;
+    const last = Math.min(rows.length, Math.ceil((node.scrollTop + height) / ROW_HEIGHT) + MARGIN);
+    const made = [];
+    for (let i = first; i < last; i++) {
+      const row = element("div", {
+        class: `row${i === chosen ? " selected" : ""}`, role: "option", "aria-selected": String(i === chosen),
+        "aria-setsize": rows.length, "aria-posinset": i + 1, onclick: () => { select(i); onSelect(rows[i]); },
+      }, drawRow(rows[i]));
+      row.style.top = `${i * ROW_HEIGHT}px`;
+      made.push(row);
+    }
+    space.replaceChildren(...made);
+  }
+
+  function select(i) {
+    chosen = i;
+    const top = i * ROW_HEIGHT;
+    if (top < node.scrollTop || top + ROW_HEIGHT > node.scrollTop + node.clientHeight) {
+      node.scrollTop = top - node.clientHeight / 2;
+    }
+    draw();
+  }
+
+  function move(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Enter: 0 }[event.key];
+    if (by === undefined || !rows.length) return;
+    event.preventDefault();
+    select(Math.min(rows.length - 1, Math.max(0, chosen + by)));
+    onSelect(rows[chosen]);
+  }
+
+  draw();
+  return { node, select, redraw: draw };
+}

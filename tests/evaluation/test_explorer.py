@@ -1,0 +1,143 @@
+"""Tests of what an explorer answers, without a browser."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from running import a_recording
+
+import ctxlab
+from ctxlab.errors import SpecError, UnknownName
+from ctxlab.evaluation.explorer.answers import ExplorerAnswers, Selection
+from ctxlab.messages.types import Message, Recording
+
+STRATEGIES = [
+    "full",
+    "sliding_window | panic",
+    "rolling_summary | panic",
+    "tool_stubs(keep=3) | panic",
+]
+
+
+@cache
+def bundled() -> tuple[ctxlab.Recording, ...]:
+    return tuple(ctxlab.load("bundled:coding-agent"))[:3]
+
+
+@cache
+def answers() -> ExplorerAnswers:
+    return ExplorerAnswers(ctxlab.evaluate(bundled(), STRATEGIES, [8000, 16000]), bundled())
+
+
+def ask(what: str, **details: Any) -> dict[str, Any]:
+    answer = answers().answer({"ask": what, "id": "1", **details})
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def row_of(strategy: str, limit: float = 8000) -> int:
+    return answers().choose(strategy=strategy, limit=limit).row
+
+
+def test_the_document_is_json_and_names_the_recordings_with_the_most_losses_first() -> None:
+    document = json.loads(json.dumps(answers().document(), allow_nan=False))
+    missed = answers().results.runs.query(
+        "strategy == 'rolling_summary() | panic()' and limit == 16000"
+    )
+    assert document["recordingCount"] == 3
+    assert len(document["rows"]) == 2 * len(STRATEGIES)
+    assert {each["name"] for each in document["recordings"]} == set(missed["recording"])
+
+
+def test_the_first_selection_is_the_recording_with_the_most_losses() -> None:
+    chosen = answers().choose()
+    assert chosen.recording == answers().board.recordings_by_loss[0]
+    assert chosen.row == answers().board.reference
+
+
+def test_unknown_names_are_errors_that_name_the_known_ones() -> None:
+    for wrong in ({"recording": "x"}, {"strategy": "x"}, {"against": "x"}, {"limit": 5}):
+        with pytest.raises(UnknownName):
+            answers().choose(**wrong)  # type: ignore[arg-type]
+
+
+def test_rows_of_a_request_stand_for_each_message_once_and_add_up() -> None:
+    for strategy in STRATEGIES:
+        selection = Selection(bundled()[0].id, row_of(strategy))
+        replay = answers().replay(selection)
+        for request in (0, 40, 90):
+            rows = ask("sent", **selection._asdict(), request=request)["rows"]
+            spans = [range(r["first"], r["last"] + 1) for r in rows if r["first"] is not None]
+            positions = sorted(position for span in spans for position in span)
+            assert positions == list(range(replay.prepared.request_positions[request]))
+            sent = [row for row in rows if row["index"] >= 0]
+            assert [row["index"] for row in sent] == list(range(len(sent)))
+            total = sum(row["tokens"] for row in sent) + replay.trace.budget.fixed
+            assert total == replay.trace.tokens[request]
+
+
+def test_differences_are_those_of_the_replays() -> None:
+    name, a, b = (
+        bundled()[0].id,
+        row_of("rolling_summary | panic"),
+        row_of("sliding_window | panic"),
+    )
+    found = ask("sent", recording=name, row=a, against=b, request=60)["differences"]
+    replays = [answers().replay(Selection(name, row)) for row in (a, b)]
+    assert len(found) == len(replays[0].diff(60, replays[1]))
+
+
+def test_each_loss_leads_to_the_line_that_said_it() -> None:
+    name, row = bundled()[0].id, row_of("rolling_summary | panic")
+    opened = ask("open", recording=name, row=row)
+    losses = answers().replay(Selection(name, row)).losses
+    ranked = sorted((n for n in opened["maps"][0]["needs"] if n["rank"]), key=lambda n: n["rank"])
+    assert [need["entity"] for need in ranked] == losses["entity"].head(3).tolist()
+    for need in ranked:
+        for position in (need["last"], need["reply"]):
+            shown = ask("message", recording=name, position=position,
+                        entity=need["entity"], kind=need["kind"])  # fmt: skip
+            assert [p["text"] for p in shown["parts"] if p["kind"] == "mention"] == [need["entity"]]
+
+
+def test_a_long_message_is_cut_around_the_mention() -> None:
+    text = "\n".join(
+        [*(f"line {i}" for i in range(5000)), "see src/engine_room.py", *["end"] * 9000]
+    )
+    recording = Recording("long", (Message("user", text), *a_recording(1).messages))
+    made = ExplorerAnswers(ctxlab.evaluate([recording], "full", 90_000, "gpt-4o"), [recording])
+    asked = {"ask": "message", "id": 1, "recording": "long", "position": 0}
+    parts = made.answer({**asked, "entity": "src/engine_room.py", "kind": "path"})["parts"]
+    shown = [each["text"] for each in parts if each["kind"] != "note"]
+    notes = [int(each["text"].strip("\n[").split()[0].replace(",", "")) for each in parts
+             if each["kind"] == "note"]  # fmt: skip
+    assert "".join(shown) in text
+    assert len("".join(shown)) + sum(notes) == len(text)
+    assert [e["text"] for e in parts if e["kind"] in ("line", "mention")] == [
+        "see ", "src/engine_room.py",
+    ]  # fmt: skip
+
+
+def test_a_strategy_of_ones_own_is_shown_if_it_was_passed() -> None:
+    def last_ten(messages: list[Message]) -> list[Message]:
+        return messages[-10:]
+
+    explorer = ctxlab.explore(bundled()[:1], ["full", last_ten], 8000)
+    document = explorer.document
+    row = next(each["id"] for each in document["rows"] if "last_ten" in each["strategy"])
+    explorer.selection = {**explorer.selection, "row": row}
+    assert "last_ten" in repr(explorer.replay)
+    other = explorer.replay.prepared.recording.id
+    results = ctxlab.evaluate(bundled()[:1], ["full", last_ten], 8000)
+    asked = {"ask": "open", "id": 1, "recording": other, "row": row}
+    assert "nothing is imported" in ExplorerAnswers(results, bundled()).answer(asked)["error"]
+
+
+def test_results_without_model_calls_cannot_be_explored() -> None:
+    empty = ctxlab.evaluate([a_recording(1)], "full", 8000, "gpt-4o")
+    empty.manifest["recordings"][0]["requests"] = 0
+    with pytest.raises(SpecError, match="model calls"):
+        ExplorerAnswers(empty).choose()
