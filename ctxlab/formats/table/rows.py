@@ -24,7 +24,7 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.io.limits import MAX_VALUE_BYTES, TooLongError, too_long
+from ctxlab.formats.io.limits import MAX_VALUE_BYTES, TooLongError, read_whole, too_long
 
 PARQUET_MAGIC = b"PAR1"
 """The first bytes of a Parquet file."""
@@ -206,16 +206,24 @@ class ArrowTable(Table):
 
 
 def _arrow_batches(raw: Any) -> Iterator[Any]:
-    """Yield the batches of an Arrow file, or of a stream, which has no magic at its beginning."""
+    """Yield the batches of an Arrow file, or of a stream, which has no magic at its beginning.
+
+    A local file is mapped into memory, so that a batch may be larger than memory, and a size that the
+    file claims to have allocates nothing.
+    """
     import pyarrow as pa
 
-    if raw.read(len(ARROW_MAGICS[0])) == ARROW_MAGICS[0]:
-        with pa.ipc.open_file(raw) as file:
-            yield from map(file.get_batch, range(file.num_record_batches))
+    is_file = raw.read(len(ARROW_MAGICS[0])) == ARROW_MAGICS[0]
+    raw.seek(0)
+    if isinstance(raw, io.BufferedReader) and isinstance(raw.raw, io.FileIO):
+        source = pa.memory_map(str(raw.name))
     else:
-        raw.seek(0)
-        with pa.ipc.open_stream(raw) as stream:
-            yield from stream
+        source = pa.BufferReader(read_whole(raw, "an Arrow file that is compressed or remote"))
+    with source, (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as batches:
+        if is_file:
+            yield from map(batches.get_batch, range(batches.num_record_batches))
+        else:
+            yield from batches
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,24 @@ def same(found: Any) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_arrow_file_gives_back_the_recordings(tmp_path: Path, stream: bool) -> None:
-    same(ctxlab.load(arrow(tmp_path / "a", stream=stream)))
+    path = arrow(tmp_path / "a", stream=stream)
+    same(ctxlab.load(path))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(path.read_bytes()))
+    same(ctxlab.load(tmp_path / "a.gz"))
+
+
+def test_a_size_that_an_arrow_file_claims_to_have_allocates_nothing(tmp_path: Path) -> None:
+    path = arrow(tmp_path / "a.arrow", stream=True)
+    content = bytearray(path.read_bytes())
+    second = content.index(b"\xff\xff\xff\xff", 8)  # the message with the batch
+    start, size = second + 8, int.from_bytes(content[second + 4 : second + 8], "little")
+    table = pa.ipc.read_message(pa.py_buffer(bytes(content[second:])))
+    body = len(table.body).to_bytes(8, "little")
+    at = content.index(body, start, start + size)
+    content[at : at + 8] = (1 << 50).to_bytes(8, "little")
+    path.write_bytes(content)
+    with pytest.raises(ReadError, match=r"a\.arrow: broken Arrow file"):
+        list(ctxlab.load(path))
 
 
 def test_a_cut_arrow_file_is_an_error_that_names_it(tmp_path: Path) -> None:
