@@ -17,10 +17,11 @@ import pandas as pd
 
 from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry, Form
-from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
+from ctxlab.evaluation.engine import PreparedRecording, RequestObserver, Trace, replay_trace
 from ctxlab.evaluation.grid import StrategyLike, measure_metrics, resolve_strategy
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS
 from ctxlab.evaluation.metrics.compactions import find_compactions
+from ctxlab.evaluation.metrics.cost import split_cost
 from ctxlab.evaluation.metrics.probes import measure_probe_visibility
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.sent import SentRequest
@@ -148,6 +149,50 @@ class Replay:
         return pd.DataFrame(find_compactions(self.prepared, [self.trace]).columns())
 
     @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Table with the input cost of each request in USD, by what the provider bills.
+
+        ``cache_read``: tokens read from the prompt cache; ``cache_write``: tokens written to it;
+        ``uncached``: other tokens; ``strategy``: the strategy's own model calls. The sum is the
+        column ``cost_usd`` of ``requests``. It is nan if the prices of the model are unknown.
+        """
+        figures = measure_metrics([METRICS["cost"]], self.prepared, [self.trace])
+        tokens = {name: values[0] for name, values in figures.items()}
+        split = split_cost(self.prepared, tokens)
+        return pd.DataFrame({**split, "strategy": tokens["strategy_usd"]}).rename_axis("request")
+
+    @cached_property
+    def contents(self) -> pd.DataFrame:
+        """Table with the tokens of each request by what they are: one column per role and tool.
+
+        Columns are ``system``, ``user`` and ``assistant``, the name of each tool for its results, and
+        ``tools and framing`` for tool definitions and the framing of the reply. The largest sums come
+        first. The recording is replayed once more, because a replay keeps no messages.
+        """
+        fixed = self.trace.budget.fixed
+        tools = {c.id: c.name for m in self.prepared.recording.messages for c in m.tool_calls}
+
+        def observe(sent: Context) -> dict[str, int]:
+            sums: dict[str, int] = {"tools and framing": fixed}
+            for entry in sent.entries:
+                message = entry.message
+                name: str = message.role
+                if name == "tool":
+                    name = message.name or tools.get(message.tool_call_id or "", name)
+                sums[name] = sums.get(name, 0) + entry.tokens
+            return sums
+
+        rows = self._observe(observe)
+        frame = pd.DataFrame(rows).fillna(0).astype(np.int64).rename_axis("request")
+        return frame[frame.sum().sort_values(ascending=False, kind="stable").index]
+
+    def _observe(self, observe: RequestObserver) -> list[Any]:
+        """Replay the recording once more, and return what a function finds in each request."""
+        seeded = self.trace.seeded_strategy or self.trace.strategy
+        again = replay_trace(self.prepared, seeded, self.trace.budget, {"seen": observe})
+        return again.observations["seen"]
+
+    @cached_property
     def states(self) -> npt.NDArray[np.int8]:
         """Array with the state of each message in each request.
 
@@ -196,10 +241,7 @@ class Replay:
         def observe(sent: Context) -> tuple[Entry, ...]:
             return tuple(sent.entries) if sent.request_index == number else ()
 
-        seeded = self.trace.seeded_strategy or self.trace.strategy
-        again = replay_trace(self.prepared, seeded, self.trace.budget, {"sent": observe})
-        entries = again.observations["sent"][number]
-        return self.make_sent(number, entries)
+        return self.make_sent(number, self._observe(observe)[number])
 
     def diff(self, request: int, other: Replay | None = None) -> pd.DataFrame:
         """Compare one request with that of the full history, or of another strategy.
@@ -232,6 +274,16 @@ class Replay:
         if not -count <= request < count:
             raise IndexError(f"Expected a request from 0 to {count - 1}, got {request}")
         return request % count
+
+    def sent_entries(self) -> list[tuple[Entry, ...]]:
+        """Return the messages of all requests. The recording is replayed once more.
+
+        Returns
+        -------
+        list of tuple of Entry
+            Messages of each request.
+        """
+        return self._observe(lambda sent: tuple(sent.entries))
 
     def make_sent(
         self, number: int, entries: tuple[Entry, ...], strategy: str | None = None

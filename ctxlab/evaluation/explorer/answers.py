@@ -14,11 +14,9 @@ import pandas as pd
 
 from ctxlab._utils.numbers import describe_limit
 from ctxlab._utils.text import clip_line
-from ctxlab.context.context import Context
 from ctxlab.context.history import Entry
 from ctxlab.errors import CannotReplay, SpecError, UnknownName
 from ctxlab.evaluation.columns import legend_of, short_strategy
-from ctxlab.evaluation.engine import replay_trace
 from ctxlab.evaluation.frontend.board import Board, make_heat_map
 from ctxlab.evaluation.frontend.replay_map import describe_messages, describe_replay
 from ctxlab.evaluation.replay import MESSAGE_STATES, Replay
@@ -226,15 +224,7 @@ class ExplorerAnswers:
         return found
 
     def _replay_entries(self, selection: Selection) -> list[tuple[Entry, ...]]:
-        """Return the messages of each request of a replay."""
-        replay = self.replay(selection)
-        seeded = replay.trace.seeded_strategy or replay.trace.strategy
-
-        def observe(sent: Context) -> tuple[Entry, ...]:
-            return tuple(sent.entries)
-
-        trace = replay_trace(replay.prepared, seeded, replay.trace.budget, {"sent": observe})
-        return trace.observations["sent"]
+        return self.replay(selection).sent_entries()
 
     def _request(self, recording: str, row: int, request: int) -> SentRequest:
         selection = Selection(recording, row)

@@ -263,6 +263,39 @@ def price_requests(
     }
 
 
+def split_cost(
+    prepared: PreparedRecording, ledger: Mapping[str, FloatArray]
+) -> dict[str, FloatArray]:
+    """Return the price of each entry of a ledger.
+
+    Parameters
+    ----------
+    prepared : PreparedRecording
+        Recording with the model whose prices apply.
+    ledger : mapping of str to numpy.ndarray
+        Tokens ``priced_tokens``, ``cached``, ``cache_write_5m``, ``cache_write_1h`` and
+        ``plain_input`` of the requests, as in the metric ``cost``.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        USD of the tokens that were read from the cache, written to it, and neither. Their sum is the
+        input cost without calls of the strategy. It is nan if the prices are unknown.
+    """
+    prices = prepared.model.prices
+    rates = _rates_by_prompt_size(prices, ledger["priced_tokens"])
+    unknown = 1.0 if prices.known else np.nan
+    return {
+        "cache_read": ledger["cached"] * rates["cache_read"] * unknown,
+        "cache_write": (
+            ledger["cache_write_5m"] * rates["cache_write"]
+            + ledger["cache_write_1h"] * rates["cache_write_1h"]
+        )
+        * unknown,
+        "uncached": ledger["plain_input"] * rates["input"] * unknown,
+    }
+
+
 def sum_reasoning(
     trace: Trace, request_positions: Sequence[int], reasoning: Mapping[int, int]
 ) -> FloatArray:
