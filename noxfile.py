@@ -97,6 +97,15 @@ def notebooks(session: nox.Session) -> None:
 
 
 @nox.session
+def ecosystem(session: nox.Session) -> None:
+    """Exchange results and recordings with MLflow, Weights & Biases, polars, DuckDB and datasets."""
+    session.install(".[test,ecosystem]")
+    tests = ("evaluation/test_tracking.py", "evaluation/test_other_frames.py")
+    paths = [f"tests/{each}" for each in (*tests, "formats/table/test_dataset.py")]
+    session.run("pytest", *paths, *session.posargs)
+
+
+@nox.session
 def browser(session: nox.Session) -> None:
     """Show every object in a real JupyterLab, light and dark; skipped if Chromium is missing."""
     if not any(map(shutil.which, ("chromium", "chromium-browser"))):

@@ -17,7 +17,10 @@ from ctxlab._utils.tables import markdown_table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("serve", "dask", "hub", "notebooks", "test", "dev", "bench")
+EXTRAS = (
+    *("serve", "dask", "hub", "mlflow", "wandb", "jupyter", "notebooks", "ecosystem"),
+    *("test", "dev", "bench"),
+)
 
 PURPOSES = {
     "anywidget": "shows the explorer in notebooks",
@@ -50,7 +53,12 @@ PURPOSES = {
     "mcp": "serves sessions over MCP",
     "uvicorn": "runs the HTTP server",
     "distributed": "computes a run on a Dask cluster",
-    "datasets": "reads data sets of the Hugging Face hub",
+    "datasets": "reads and writes data sets of Hugging Face",
+    "mlflow": "logs results to MLflow",
+    "wandb": "logs results to Weights & Biases",
+    "jupyterlab": "opens the notebooks",
+    "duckdb": "reads the tables of results in tests",
+    "polars": "reads the tables of results in tests",
     "ipykernel": "executes the notebooks in tests",
     "nbclient": "executes the notebooks in tests",
     "nbformat": "reads the notebooks in tests",

@@ -34,6 +34,7 @@ from ctxlab.tokens.model_choice import explain_models
 if TYPE_CHECKING:
     from ctxlab.evaluation.explorer.widget import Explorer
     from ctxlab.evaluation.grid import StrategyLike
+    from ctxlab.evaluation.tracking import Tracker
     from ctxlab.messages.types import Recording
 
 MANIFEST_FILE = "manifest.json"
@@ -782,6 +783,43 @@ class Results:
         html = make_report(self, recordings, **options)
         Path(path).write_text(html, encoding="utf-8")
         return Path(path)
+
+    def log_to(self, tracker: Tracker, *, project: str | None = None, name: str = "ctxlab") -> str:
+        """Log the results to MLflow or Weights & Biases.
+
+        One run gets the settings, the verdict, and the leaderboard and the manifest as files. Each
+        configuration gets a run of its own with its strategy and limit as parameters and its scores as
+        metrics, with the bounds of their intervals (``recall_far_held_low``). No text of a recording is
+        logged, but the manifest names the recordings and their files.
+
+        Parameters
+        ----------
+        tracker : {"mlflow", "wandb"}
+            Where to log. Server, credentials and offline mode are those of the package, such as
+            ``MLFLOW_TRACKING_URI`` or ``WANDB_MODE=offline``.
+        project : str, optional
+            Experiment of MLflow or project of Weights & Biases. By default, the one that is set in the
+            package.
+        name : str, default "ctxlab"
+            Name of the run with the settings. In MLflow, the runs of the configurations are nested in
+            it, and it is nested in the active run, if there is one. In Weights & Biases, the runs are in
+            a group with this name and a random suffix.
+
+        Returns
+        -------
+        str
+            Id of the run with the settings.
+
+        Raises
+        ------
+        SpecError
+            If the tracker is unknown.
+        DataMissing
+            If its package is not installed.
+        """
+        from ctxlab.evaluation.tracking import log_results
+
+        return log_results(self, tracker, project=project, name=name)
 
     def explore(
         self,

@@ -24,6 +24,7 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.load import OnSkip, load
 from ctxlab.formats.load_report import FileReport, LoadReport
 from ctxlab.formats.registry import FORMATS, detect_format, register_format
+from ctxlab.formats.table.dataset import to_dataset
 from ctxlab.formats.write import write
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "detect_format",
     "load",
     "register_format",
+    "to_dataset",
     "write",
 ]

@@ -1,4 +1,4 @@
-"""Load files, folders, globs and URLs as one stream of recordings with unique ids."""
+"""Load files, folders, globs, URLs and data sets as one stream of recordings with unique ids."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.load_report import FileReport, LoadReport
 from ctxlab.formats.registry import FORMATS, match_format
 from ctxlab.formats.table.columns import ColumnNames, parse_columns
+from ctxlab.formats.table.dataset import MemoryDataset
 from ctxlab.formats.table.hub import is_hub_name, read_hub
 from ctxlab.formats.table.reader import FORMAT as TABLE_FORMAT
 from ctxlab.formats.table.reader import with_columns
@@ -62,7 +63,9 @@ def load(
         such as ``s3://bucket/logs`` or ``zip://*.json::logs.zip``. It may also be ``bundled:NAME``
         for a data set that is included in ctxlab, ``dataset:NAME`` for a data set that
         ``ctxlab datasets fetch`` downloaded, or ``hf:OWNER/NAME`` for a data set of the Hugging Face
-        hub (also ``hf:OWNER/NAME/CONFIG@REVISION:SPLIT``).
+        hub (also ``hf:OWNER/NAME/CONFIG@REVISION:SPLIT``). A ``Dataset`` or ``DatasetDict`` of the
+        package ``datasets`` is read from memory, and a folder that its method ``save_to_disk`` wrote
+        like any folder.
     format : str or Format, optional
         Read all files in this format. Files of a folder or glob are skipped if their content is not
         in this format. By default, the format of each file is recognised by its content.
@@ -126,7 +129,8 @@ def load(
                 f"columns: expected the format table, got {format.name}; omit the format"
             )
         format = with_columns(columns)
-    paths = [path] if isinstance(path, (str, Path)) else list(path)
+    dataset = MemoryDataset.wrap(path)
+    paths = [path] if isinstance(path, (str, Path)) else [] if dataset else list(path)
     table = None if clusters is None else read_clusters(clusters)
     loader = _Loader(
         format,
@@ -140,7 +144,7 @@ def load(
     files_by_path = [(each, loader.find_files(each)) for each in paths]
     asked = [where] if isinstance(where, str) or callable(where) else list(where)
     conditions = [parse_condition(each) if isinstance(each, str) else each for each in asked]
-    stream = loader.read_paths(files_by_path)
+    stream = loader.read_dataset(dataset) if dataset else loader.read_paths(files_by_path)
     if table is not None:
         whole = any(not found.explicit for _, files in files_by_path for found in files)
         stream = _assign_clusters(stream, table, loader.remark if whole else None)
@@ -205,6 +209,11 @@ class _Loader:
         if nothing and files_by_path:
             reason = f"found no recording (paths read: {len(files_by_path)}); see ctxlab formats"
             raise ReadError(files_by_path[0][0], None, reason)
+
+    def read_dataset(self, dataset: MemoryDataset) -> Iterator[Recording]:
+        """Yield the recordings of a data set in memory."""
+        yield from dataset.read(self.columns, self.on_error)
+        self.report.add(FileReport(str(dataset), TABLE_FORMAT.name))
 
     def _read_path(self, path: PathOrUrl, files: list[FoundFile]) -> Iterator[Recording]:
         if is_hub_name(path):

@@ -17,13 +17,13 @@ way; content parts of other messages are kept unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from ctxlab._utils.jsonio import dump_json
-from ctxlab.formats.base import Format, Source
+from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.formats.base import Format, SkipCallback, Source
 from ctxlab.formats.common.api_messages import is_control_row, parse_message
 from ctxlab.formats.common.chat_format import CHAT_ROLES, has_non_openai_parts, has_tool_parts
 from ctxlab.formats.ctxlab_sessions import chunks
@@ -32,7 +32,11 @@ from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message, Recording
 
 _VERSION = 1
-_META_FIELDS = ("model", "cluster", "tools", "probes", "compactions", "meta", "skipped")
+_TEXT_FIELDS = ("model", "cluster")
+_META_FIELDS = (*_TEXT_FIELDS, "tools", "probes", "compactions", "meta", "skipped")
+
+ROW_COLUMNS = ("id", "messages", *_META_FIELDS, "format", "version")
+"""Columns of a table of recordings that ctxlab wrote; see ``row_from_recording``."""
 
 
 def sniff(head: FileHead) -> bool:
@@ -84,9 +88,7 @@ def read(source: Source) -> Iterator[Recording]:
                 recording = _parse_meta(row, source.name)
             continue
         with source.handle_errors(line):
-            # Rows after a meta line were written by ctxlab, so their parts are kept unchanged.
-            other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
-            messages += parse_message(row, source.skip) if other else [message_from_row(row)]
+            messages += _parse_message(row, source.skip, headed)
             recording = recording or Recording(source.name, ())
     if recording is not None:
         yield msgspec.structs.replace(recording, messages=tuple(messages))
@@ -111,13 +113,86 @@ def dumps(recording: Recording) -> str:
     {"type":"meta","format":"ctxlab","version":1,"id":"a"}
     {"role":"user","content":"hi"}
     """
-    meta: dict[str, Any] = {"type": "meta", "format": "ctxlab", "version": _VERSION}
-    meta["id"] = recording.id
-    for key in _META_FIELDS:
-        if value := getattr(recording, key):
-            meta[key] = msgspec.to_builtins(value)
-    rows = meta, *map(row_from_message, recording.messages)
+    rows = _meta_line(recording), *map(row_from_message, recording.messages)
     return "".join(dump_json(row) + "\n" for row in rows)
+
+
+def row_from_recording(recording: Recording) -> dict[str, Any]:
+    """Convert a recording to a row of a table, with the columns ``ROW_COLUMNS``.
+
+    Parameters
+    ----------
+    recording : Recording
+        The recording.
+
+    Returns
+    -------
+    dict
+        The values of the meta line and the messages. Lists and objects are JSON texts, and a column
+        without a value is left out.
+
+    Examples
+    --------
+    >>> row_from_recording(Recording("a", (Message("user", "hi"),)))["messages"]
+    '[{"role":"user","content":"hi"}]'
+    """
+    rows = list(map(row_from_message, recording.messages))
+    row = {**_meta_line(recording), "messages": rows}
+    del row["type"]
+    return {k: dump_json(v) if isinstance(v, (dict, list, tuple)) else v for k, v in row.items()}
+
+
+def is_recording_row(row: Mapping[str, Any]) -> bool:
+    """Check whether a row of a table was made by ``row_from_recording``.
+
+    Parameters
+    ----------
+    row : mapping
+        Column → value.
+
+    Returns
+    -------
+    bool
+        True if the row has the format, the version and messages as JSON text.
+    """
+    texts = isinstance(row.get("id"), str) and isinstance(row.get("messages"), str)
+    return texts and row.get("format") == "ctxlab" and "version" in row
+
+
+def recording_from_row(row: Mapping[str, Any], name: str, skip: SkipCallback) -> Recording:
+    """Convert a row of a table that ``row_from_recording`` made to the recording.
+
+    Parameters
+    ----------
+    row : mapping
+        Column → value. None means that the column has no value.
+    name : str
+        Id of the recording, if the row has none.
+    skip : Callable
+        Called with a description of each item that is left out.
+
+    Returns
+    -------
+    Recording
+        The recording.
+
+    Raises
+    ------
+    ValueError
+        If a value is malformed.
+
+    Examples
+    --------
+    >>> recording = Recording("a", (Message("user", "hi", time=1.0),), cluster="c")
+    >>> recording_from_row(row_from_recording(recording), "b", print) == recording
+    True
+    """
+    given = {key: value for key, value in row.items() if value is not None}
+    for key in ("messages", *_META_FIELDS):
+        if key in given and key not in _TEXT_FIELDS:
+            given[key] = parse_json(given[key])
+    messages = [m for each in given["messages"] for m in _parse_message(each, skip, True)]
+    return msgspec.structs.replace(_parse_meta(given, name), messages=tuple(messages))
 
 
 _ABOUT = "ctxlab JSONL: a meta line, then one message per line"
@@ -133,6 +208,21 @@ FORMAT = Format(
 
 def _is_meta(row: Any) -> bool:
     return isinstance(row, dict) and row.get("type") == "meta" and row.get("format") == "ctxlab"
+
+
+def _meta_line(recording: Recording) -> dict[str, Any]:
+    meta: dict[str, Any] = {"type": "meta", "format": "ctxlab", "version": _VERSION}
+    meta["id"] = recording.id
+    for key in _META_FIELDS:
+        if value := getattr(recording, key):
+            meta[key] = msgspec.to_builtins(value)
+    return meta
+
+
+def _parse_message(row: Any, skip: SkipCallback, headed: bool) -> list[Message]:
+    """Parse a message. ``headed`` is True for rows that ctxlab wrote; their parts are kept unchanged."""
+    other = has_tool_parts(row) or (not headed and has_non_openai_parts(row))
+    return parse_message(row, skip) if other else [message_from_row(row)]
 
 
 def _is_message(row: dict[str, Any]) -> bool:

@@ -190,6 +190,12 @@ def _is_saved_run(head: FileHead) -> bool:
     return {"data", "strategies", "limits"} <= get_object(head.value, "spec").keys()
 
 
+def _is_dataset_description(head: FileHead) -> bool:
+    keys = get_object(head.value).keys()
+    # dataset_info.json, state.json and dataset_dict.json, as save_to_disk writes them.
+    return {"citation", "features"} <= keys or "_data_files" in keys or keys == {"splits"}
+
+
 def _is_package(head: FileHead) -> bool:
     keys = get_object(head.value).keys()
     is_lock = "lockfileVersion" in keys
@@ -302,10 +308,6 @@ counts."""
 
 _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
     (
-        _starts_exactly(b"ARROW1", b"\xff\xff\xff\xff"),
-        FileKind("an Arrow table, such as a data set of Hugging Face", _TABLE_ADVICE),
-    ),
-    (
         _starts_exactly(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-"),
         FileKind("a picture or a PDF document", "name the log that the program wrote", True),
     ),
@@ -350,6 +352,10 @@ _KINDS: tuple[tuple[Callable[[FileHead], bool], FileKind], ...] = (
             "the manifest of a saved run",
             "it contains no recordings; ctxlab compare DIR shows the run",
         ),
+    ),
+    (
+        _is_dataset_description,
+        FileKind("the description of a data set of Hugging Face", "name its folder", True),
     ),
     (_is_package, FileKind("the package.json of a JavaScript project", _CONFIG_ADVICE, True)),
     (_is_api_description, FileKind("an OpenAPI description", _CONFIG_ADVICE, True)),

@@ -14,17 +14,12 @@ huggingface.co/docs/datasets, "Stream" and "Load", version 5 (2026).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from typing_extensions import override
-
-from ctxlab.errors import CtxlabError, DataMissing, ReadError, SpecError
-from ctxlab.formats.base import Format, OnError, Source, read_recordings
-from ctxlab.formats.table.reader import read_table
-from ctxlab.formats.table.rows import Table, to_json_rows
+from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.formats.base import OnError
+from ctxlab.formats.table.dataset import import_datasets, read_splits, unreadable
 from ctxlab.messages.types import Recording
 
 HUB_PREFIX = "hf:"
@@ -33,8 +28,6 @@ HUB_PREFIX = "hf:"
 _FORM = "hf:OWNER/NAME[/CONFIG][@REVISION][:SPLIT]"
 _NAME = re.compile(r"hf:([^\s/:@]+/[^\s/:@]+)(?:/([^\s/:@]+))?(?:@([^\s:@]+))?(?::([^\s:]+))?")
 _LOADERS = ("parquet", "csv", "json", "arrow")
-_BATCH_ROWS = 16
-_MIN_VERSION = 4
 
 
 class HubName(NamedTuple):
@@ -127,70 +120,12 @@ def read_hub(path: str, named: dict[str, str], on_error: OnError) -> Iterator[Re
         If the name is malformed, or if the data set is not stored in plain files.
     """
     name = parse_hub_name(path)
-    found = False
-    splits = _open_splits(path, name)
-    for split, rows in splits.items():
-        source = Source(path, f"{name.dataset}/{split}", on_error)
-        table = HubTable(path, rows)
-
-        def read(source: Source, table: HubTable = table) -> Iterator[Recording]:
-            yield from read_table(source, table, named)
-
-        format = Format("table", "", lambda head: False, read)
-        for recording in read_recordings(format, source):
-            found = True
-            yield recording
-        left_out = "; ".join(source.pop_skipped())
-        if left_out and not found and split == list(splits)[-1]:
-            raise ReadError(path, None, f"found no recording ({left_out})")
-    if not found:
-        raise ReadError(path, None, "found no recording")
-
-
-@dataclass(frozen=True)
-class HubTable(Table):
-    """The rows of a split, counted from 0."""
-
-    path: str
-    "name of the data set, as given by the user"
-    split: Any
-    "split of the data set, as the package ``datasets`` returns it"
-
-    @override
-    def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Read the rows; see ``Table.rows``."""
-        number = 0
-        try:
-            chosen = self.split if only is None else self.split.select_columns(list(only))
-            # In this format, images and sounds are not decoded.
-            for batch in chosen.with_format("arrow").iter(_BATCH_ROWS):
-                for row in to_json_rows(batch):
-                    yield number, row
-                    number += 1
-        except CtxlabError:
-            raise
-        except Exception as error:  # the package raises exceptions of many libraries
-            raise _missing(self.path, error) from None
-
-    @override
-    def silent(self) -> HubTable:
-        """Return the table for a further pass; see ``Table.silent``."""
-        return self
+    yield from read_splits(path, name.dataset, _open_splits(path, name), named, on_error)
 
 
 def _open_splits(path: str, name: HubName) -> dict[str, Any]:
     """Return the splits of a data set, without reading their rows."""
-    try:
-        package = import_module("datasets")
-        version, load_builder = package.__version__, package.load_dataset_builder
-    except (ImportError, AttributeError):  # a folder named datasets is imported as an empty package
-        fix = "run: pip install '.[hub]' in a clone of ctxlab, or download its Parquet files"
-        raise DataMissing(f"{path}: requires the package datasets; {fix}") from None
-    if int(version.partition(".")[0]) < _MIN_VERSION:
-        fix = "run: pip install --upgrade '.[hub]' in a clone of ctxlab"
-        raise DataMissing(
-            f"{path}: requires datasets {_MIN_VERSION} or later, got {version}; {fix}"
-        )
+    load_builder = import_datasets(path).load_dataset_builder
     try:
         builder = load_builder(name.dataset, name.config, revision=name.revision)
         loader = type(builder).__module__.rpartition(".")[2]
@@ -201,16 +136,10 @@ def _open_splits(path: str, name: HubName) -> dict[str, Any]:
     except CtxlabError:
         raise
     except Exception as error:
-        raise _missing(path, error) from None
+        raise unreadable(path, error) from None
     if name.split is None:
         return dict(splits)
     if name.split not in splits:
         known = ", ".join(splits)
         raise SpecError(f"{path}: expected a split ({known}), got {name.split!r}")
     return {name.split: splits[name.split]}
-
-
-def _missing(path: str, error: Exception) -> DataMissing:
-    text = str(error).strip().partition("\n")[0] or type(error).__name__
-    fix = "check the name and the connection, or download its Parquet files and name their folder"
-    return DataMissing(f"{path}: {text}; {fix}")

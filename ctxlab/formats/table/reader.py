@@ -1,6 +1,7 @@
-"""Reader for tables of conversations: Parquet, CSV and TSV files.
+"""Reader for tables of conversations: Parquet, Arrow, CSV and TSV files.
 
-There are two kinds of tables:
+Tables that ctxlab wrote (``to_dataset``) contain everything that a recording has. There are two kinds
+of other tables:
 
 - Each row is a conversation. One column contains its messages, as nested values or as JSON text. The
   column is recognised by its name (``messages``, ``conversations``, ``trajectory``, ``history``, …) and
@@ -16,8 +17,9 @@ rows may be trials of one task. The remaining short values are stored in ``meta`
 patches, are not read. If the columns have other names, ``load`` and the command line accept the names
 (``columns``). JSONL files with other keys than those of the known formats can be read in the same way.
 
-Parquet files are read in batches. Null values in objects are left out, because Parquet stores a
-null for each key that only other rows have.
+Parquet and Arrow files are read in batches. A folder that ``save_to_disk`` of the package ``datasets``
+wrote consists of Arrow files. Null values in objects are left out, because these files store a null
+for each key that only other rows have.
 
 References
 ----------
@@ -37,18 +39,19 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.fields import get_object
 from ctxlab.formats.io.head import FileHead
+from ctxlab.formats.native import is_recording_row, recording_from_row
 from ctxlab.formats.table.columns import ColumnNames, match_columns, parse_columns
 from ctxlab.formats.table.conversation import build_conversation, build_thread, iter_threads
-from ctxlab.formats.table.rows import PARQUET_MAGIC, Table, head_rows, open_table
+from ctxlab.formats.table.rows import BINARY_MAGICS, Table, head_rows, open_table
 from ctxlab.messages.types import Recording
 
 _SAMPLED_ROWS = 5
 
 
 def sniff(head: FileHead) -> bool:
-    """Check whether a file is a Parquet file, or a CSV or TSV file with columns of messages.
+    """Check whether a file is a Parquet or Arrow file, or a CSV or TSV file with columns of messages.
 
-    The columns of a Parquet file are checked by ``read``, because they are described at its end.
+    The columns of Parquet and Arrow files are checked by ``read``.
 
     Parameters
     ----------
@@ -58,10 +61,10 @@ def sniff(head: FileHead) -> bool:
     Returns
     -------
     bool
-        True for a Parquet file, and for a CSV or TSV file with a column of message lists, or with
-        columns for the role, the content and the id of the conversation.
+        True for a Parquet or Arrow file, and for a CSV or TSV file with a column of message lists, or
+        with columns for the role, the content and the id of the conversation.
     """
-    if head.first_bytes.startswith(PARQUET_MAGIC):
+    if head.first_bytes.startswith(BINARY_MAGICS):
         return True
     rows = head_rows(head)
     return bool(rows) and match_columns(rows[:1], {}) is not None
@@ -113,6 +116,14 @@ def read_table(source: Source, table: Table, named: dict[str, str]) -> Iterator[
     sample = [row for _, row in islice(table.silent().rows(), _SAMPLED_ROWS)]
     if not sample:
         source.skip("table without rows")
+        return
+    if not named and all(map(is_recording_row, sample)):
+        for number, row in table.rows():
+            recording = None
+            with source.handle_errors(number, table.item):
+                recording = recording_from_row(row, source.name, source.skip)
+            if recording is not None:
+                yield recording
         return
     try:
         columns = match_columns(sample, named)
@@ -171,7 +182,7 @@ def with_columns(columns: ColumnNames) -> Format:
 
     def recognise(head: FileHead) -> bool:
         rows = head_rows(head) or [get_object(row) for row in _json_rows(head)]
-        return head.first_bytes.startswith(PARQUET_MAGIC) or bool(
+        return head.first_bytes.startswith(BINARY_MAGICS) or bool(
             rows and set(named.values()) <= rows[0].keys()
         )
 
@@ -197,7 +208,9 @@ def _has_id(id: Any, number: int, item: str, source: Source) -> bool:
     return True
 
 
-_ABOUT = "tables of conversations or messages: Parquet, CSV, TSV; JSONL if the columns are named"
+_ABOUT = (
+    "tables of conversations or messages: Parquet, Arrow, CSV, TSV; JSONL if the columns are named"
+)
 FORMAT = Format(
     "table",
     _ABOUT,

@@ -1,9 +1,9 @@
-"""Read the rows of Parquet, CSV and JSON files, one after another.
+"""Read the rows of Parquet, Arrow, CSV and JSON files, one after another.
 
 A Parquet file is read in small batches and only the columns that are used, so that memory does not
 grow with the file. Its values are converted to JSON values. The columns of a Parquet file have fixed
 types: a key that only some messages have is null in all others. Null values in objects are
-therefore left out. pyarrow runs no code from the file.
+therefore left out. The same holds for Arrow files. pyarrow runs no code from the file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,16 @@ from ctxlab.errors import ReadError
 from ctxlab.formats.base import Source
 from ctxlab.formats.io.files import open_file
 from ctxlab.formats.io.head import FileHead
-from ctxlab.formats.io.limits import MAX_VALUE_BYTES, TooLongError, too_long
+from ctxlab.formats.io.limits import MAX_VALUE_BYTES, TooLongError, read_whole, too_long
 
 PARQUET_MAGIC = b"PAR1"
 """The first bytes of a Parquet file."""
+
+ARROW_MAGICS = (b"ARROW1\0\0", b"\xff\xff\xff\xff")
+"""The first bytes of an Arrow file, and of a file with an Arrow stream."""
+
+BINARY_MAGICS = (PARQUET_MAGIC, *ARROW_MAGICS)
+"""The first bytes of the tables that are not text."""
 
 _BATCH_ROWS = 16
 _BUFFER_BYTES = 1 << 20
@@ -80,11 +86,13 @@ def open_table(source: Source) -> Table:
     Returns
     -------
     Table
-        The rows of a Parquet file, of JSON objects, or of a CSV or TSV file.
+        The rows of a Parquet or Arrow file, of JSON objects, or of a CSV or TSV file.
     """
     head = FileHead.from_file(source.path)
     if head.first_bytes.startswith(PARQUET_MAGIC):
         return ParquetTable(source)
+    if head.first_bytes.startswith(ARROW_MAGICS):
+        return ArrowTable(source)
     if not is_json(head):
         return CsvTable(source, item="line")
     return JsonTable(source, item="element" if isinstance(head.value, list) else "line")
@@ -161,6 +169,61 @@ class JsonTable(Table):
     def silent(self) -> JsonTable:
         """Return the table for a further pass; see ``Table.silent``."""
         return replace(self, source=replace(self.source, on_error="skip"))
+
+
+@dataclass(frozen=True)
+class ArrowTable(Table):
+    """The rows of an Arrow file or stream, counted from 0."""
+
+    source: Source
+    "the file to read"
+
+    @override
+    def rows(self, only: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Read the rows; see ``Table.rows``."""
+        import pyarrow as pa
+
+        number = 0
+        with open_file(self.source.path) as raw:
+            try:
+                for batch in _arrow_batches(raw):
+                    batch.validate(full=True)  # the file may be made to do harm
+                    chosen = batch if only is None else batch.select(list(only))
+                    for start in range(0, chosen.num_rows, _BATCH_ROWS):
+                        for row in to_json_rows(chosen.slice(start, _BATCH_ROWS)):
+                            yield number, row
+                            number += 1
+            except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+                if isinstance(error, ReadError):
+                    raise
+                text = str(error).partition("\n")[0] or type(error).__name__
+                raise ReadError(self.source.path, None, f"broken Arrow file: {text}") from None
+
+    @override
+    def silent(self) -> ArrowTable:
+        """Return the table for a further pass; see ``Table.silent``."""
+        return self
+
+
+def _arrow_batches(raw: Any) -> Iterator[Any]:
+    """Yield the batches of an Arrow file, or of a stream, which has no magic at its beginning.
+
+    A local file is mapped into memory, so that a batch may be larger than memory, and a size that the
+    file claims to have allocates nothing.
+    """
+    import pyarrow as pa
+
+    is_file = raw.read(len(ARROW_MAGICS[0])) == ARROW_MAGICS[0]
+    raw.seek(0)
+    if isinstance(raw, io.BufferedReader) and isinstance(raw.raw, io.FileIO):
+        source = pa.memory_map(str(raw.name))
+    else:
+        source = pa.BufferReader(read_whole(raw, "an Arrow file that is compressed or remote"))
+    with source, (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as batches:
+        if is_file:
+            yield from map(batches.get_batch, range(batches.num_record_batches))
+        else:
+            yield from batches
 
 
 @dataclass(frozen=True)

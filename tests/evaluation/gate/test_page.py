@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 def commands() -> list[str]:
     """Return all ctxlab commands in the workflows of the page."""
-    github, gitlab = map(yaml.safe_load, blocks("yaml"))
+    github, _, gitlab = map(yaml.safe_load, blocks("yaml"))
     steps = [step["run"] for step in github["jobs"]["gate"]["steps"] if "run" in step]
     return [line for line in (*steps, *gitlab["gate"]["script"]) if line.startswith("ctxlab")]
 
@@ -46,8 +48,55 @@ def test_the_workflow_runs_the_gate_on_pull_requests_and_keeps_its_report() -> N
     steps = github["jobs"]["gate"]["steps"]
     assert github[True] == ["pull_request"]  # YAML reads `on` so
     assert all(("uses" in step) != ("run" in step) for step in steps)
-    assert steps[-1]["with"]["path"] in commands()[0]
-    assert steps[-1]["if"] == "always()"
+    files = steps[-1]["with"]["path"].split()
+    assert files == ["gate.xml", "gate.md"]
+    assert all(file in commands()[0] for file in files)
+    assert steps[-1]["if"] == steps[-2]["if"] == "always()"
+    assert "pull-requests" not in github["permissions"]
+
+
+GH = """#!/bin/sh
+printf '%s\\n' "$*" >> "$LOG"
+case "$*" in
+    "pr view "*) echo 7 ;;
+    *--paginate*) printf "$COMMENTS" ;;
+    *body*) cp comment.md posted.md ;;
+esac
+"""
+"stand-in for GitHub's program: it writes its arguments to a file and answers the two questions"
+
+
+@pytest.mark.parametrize(
+    ("own", "comments", "asked", "wrote"),
+    [
+        ("true", "", "pr view fix --json number", "pr comment 7 --body-file comment.md"),
+        ("false", "11\\n12\\n", "pr view eve:fix --json number", "--method PATCH .*comments/12 "),
+    ],
+)
+def test_the_second_workflow_posts_one_comment_and_then_replaces_it(
+    tmp_path: Path, own: str, comments: str, asked: str, wrote: str
+) -> None:
+    workflow = yaml.safe_load(blocks("yaml")[1])
+    first = yaml.safe_load(blocks("yaml")[0])
+    assert workflow[True]["workflow_run"]["workflows"] == [first["name"]]
+    steps = workflow["jobs"]["comment"]["steps"]
+    assert not any("checkout" in step.get("uses", "") for step in steps)  # runs no code of a fork
+    (script,) = (step["run"] for step in steps if "run" in step)
+    assert "${{" not in script  # names of branches reach the shell only as variables
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gh").write_text(GH)
+    (tmp_path / "bin" / "gh").chmod(0o755)
+    (tmp_path / "gate").mkdir()
+    (tmp_path / "gate" / "gate.md").write_text("| a |\n")
+    names = {"OWN": own, "OWNER": "eve", "BRANCH": "fix", "GH_REPO": "o/r", "COMMENTS": comments}
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    env = {**names, "PATH": path, "LOG": str(tmp_path / "log")}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", script], cwd=tmp_path, env=env, check=True)
+    view, listed, last = (tmp_path / "log").read_text().splitlines()
+    assert view.startswith(asked)
+    assert "repos/o/r/issues/7/comments" in listed
+    assert re.search(wrote, last)
+    assert (tmp_path / "posted.md").read_text() == "<!-- ctxlab gate -->\n| a |\n"
 
 
 def test_the_budgets_of_the_page_can_be_read(tmp_path: Path) -> None:

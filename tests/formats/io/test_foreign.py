@@ -77,7 +77,10 @@ FILES: dict[str, tuple[bytes, str]] = {
         b"id,question,answer\n1,a,b\n2,c,d\n",
         r"a table \(CSV or TSV\); name the column with the messages",
     ),
-    "arrow": (b"\xff\xff\xff\xff\x10\x00\x00\x00", "an Arrow table"),
+    "dataset": (
+        dumped({"_data_files": [], "_split": "train"}),
+        "the description of a data set of Hugging Face; name its folder",
+    ),
     "web page": (b"<!DOCTYPE html>\n<html></html>", "a web page"),
     "xml": (b'<?xml version="1.0"?><a/>', "an XML file"),
     "picture": (b"\x89PNG\r\n\x1a\n\0\0", "a picture or a PDF document"),
