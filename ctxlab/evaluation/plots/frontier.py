@@ -84,6 +84,15 @@ def plot_frontier(
     ------
     SpecError
         If a column or a limit is not in the results, or no strategy has a value in both columns.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> results = ctxlab.evaluate([recording], ["panic()", "full"], 8000, workers=1)
+    >>> axes = ctxlab.plot_frontier(results, x="cost_usd")
+    >>> axes.get_ylabel()
+    'held far recall (availability)'
     """
     if not isinstance(results, Results):
         raise SpecError(
