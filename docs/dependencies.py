@@ -17,7 +17,7 @@ from ctxlab._utils.tables import markdown_table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("serve", "dask", "hub", "notebooks", "test", "dev", "bench")
+EXTRAS = ("serve", "dask", "hub", "notebooks", "test", "dev", "docs", "bench")
 
 PURPOSES = {
     "atif": "checks the ATIF documents that ctxlab writes",
@@ -70,6 +70,10 @@ PURPOSES = {
     "pandas-stubs": "types of pandas",
     "pre-commit": "runs the checks before a commit",
     "ruff": "checks style, and formats code",
+    "mkdocs": "builds the documentation site",
+    "mkdocs-material": "is the theme of the site",
+    "mkdocstrings": "writes the reference from docstrings",
+    "playwright": "opens the site in Chromium in tests",
     "orjson": "is compared with in the benchmarks",
 }
 """What ctxlab uses each direct dependency for."""

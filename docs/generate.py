@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ctxlab
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
@@ -174,6 +177,43 @@ several seeds, so that the columns of all strategies have the type `float64` ins
     return page(*parts)
 
 
+def reference_page() -> str:
+    """Return the page that lists all public names, by the page that documents them."""
+    intro = """# Reference
+
+These names are the interface of ctxlab: `import ctxlab`, then `ctxlab.evaluate(…)`. Each of them has an
+example, which the tests run. [Live agents and sessions](../live.md) describes the names of subpackages,
+such as `ctxlab.agent`, and [Strategies](../strategies.md) lists all strategies."""
+    parts = [intro]
+    for file, (title, names) in REFERENCE.items():
+        rows = [
+            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(getattr(ctxlab, name))]
+            for name in names.split()
+        ]
+        parts += [f"## {title}", markdown_table(["name", "content"], rows)]
+    return page(*parts)
+
+
+def reference_part(file: str) -> str:
+    """Return a page of the reference. The site shows the docstring of each name in place of its line."""
+    title, names = REFERENCE[file]
+    return page(f"# {title}", *(f"::: {path_of(name)}" for name in names.split()))
+
+
+def path_of(name: str) -> str:
+    """Return the path by which mkdocstrings finds a public name.
+
+    It takes ``ctxlab.tune`` for the module ``tune``, from which the name is imported.
+    """
+    module: str = getattr(ctxlab, name).__module__
+    return f"{module}.{name}" if module.endswith(f".{name}") else f"ctxlab.{name}"
+
+
+def summary_of(value: Any) -> str:
+    """Return the first line of a docstring."""
+    return (inspect.getdoc(value) or "").partition("\n")[0].replace("``", "`")
+
+
 def strategy_table(strategies: Iterable[StrategyInfo]) -> str:
     """Return a table with the summary and the source of each strategy, and its use of a model."""
     rows = []
@@ -244,12 +284,51 @@ def page(*parts: str) -> str:
     return "\n\n".join([NOTE, title, *rest]) + "\n"
 
 
-PAGES = {
+REFERENCE = {
+    "recordings": (
+        "Recordings",
+        "load describe Recording Message ToolCall Usage Compaction Substitute Probe find_violations",
+    ),
+    "evaluation": (
+        "Evaluation",
+        "evaluate Results replay Replay SentRequest per_request_metric ClosedLoopMetric run_gate "
+        "CtxlabError",
+    ),
+    "comparison": (
+        "Comparison and recommendation",
+        "compare_strategies Comparison find_equal_tokens_limit recommend Recommendation "
+        "compare_products ProductTable tune TuningResults",
+    ),
+    "survival": (
+        "Canaries and questions",
+        "plant_canaries measure_survival SurvivalResults find_refetches run_qa QAResults "
+        "evaluate_next_action NextActionResults",
+    ),
+    "plots": ("Plots", "plot_context_map plot_frontier plot_survival"),
+    "strategies": (
+        "Strategies",
+        "parse_strategy Strategy Pipeline sliding_window chunked_window tool_stubs observation_mask "
+        "tool_result_cap rolling_summary panic full nothing random_drop oracle recorded",
+    ),
+    "context": (
+        "Context and live agents",
+        "ContextManager build_messages Context Budget History Form",
+    ),
+    "tokens": (
+        "Tokens, models and prices",
+        "count_tokens TokenCounter find_model Model calibrate Calibration TokenProfile",
+    ),
+}
+"""Page of the reference → its title and the public names that it documents."""
+
+PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": strategies_page,
     "settings.md": settings_page,
     "formats.md": formats_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "reference/index.md": reference_page,
+    **{f"reference/{file}.md": partial(reference_part, file) for file in REFERENCE},
 }
 
 if __name__ == "__main__":
