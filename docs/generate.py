@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -181,13 +182,13 @@ def reference_page() -> str:
     """Return the page that lists all public names, by the page that documents them."""
     intro = """# Reference
 
-These names are the interface of ctxlab: `import ctxlab`, then `ctxlab.evaluate(…)`. Each of them has an
-example, which the tests run. [Live agents and sessions](../live.md) describes the names of subpackages,
-such as `ctxlab.agent`, and [Strategies](../strategies.md) lists all strategies."""
+Most programs need only the names of `ctxlab` itself: `import ctxlab`, then `ctxlab.evaluate(…)`. Each of
+these has an example, which the tests run. The last two tables list names of subpackages, such as
+`ctxlab.agent`. [Strategies](../strategies.md) lists all strategies."""
     parts = [intro]
     for file, (title, names) in REFERENCE.items():
         rows = [
-            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(getattr(ctxlab, name))]
+            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(pydoc.locate(f"ctxlab.{name}"))]
             for name in names.split()
         ]
         parts += [f"## {title}", markdown_table(["name", "content"], rows)]
@@ -205,7 +206,7 @@ def path_of(name: str) -> str:
 
     It takes ``ctxlab.tune`` for the module ``tune``, from which the name is imported.
     """
-    module: str = getattr(ctxlab, name).__module__
+    module = str(getattr(getattr(ctxlab, name, None), "__module__", ""))
     return f"{module}.{name}" if module.endswith(f".{name}") else f"ctxlab.{name}"
 
 
@@ -318,8 +319,21 @@ REFERENCE = {
         "Tokens, models and prices",
         "count_tokens TokenCounter find_model Model calibrate Calibration TokenProfile",
     ),
+    "agents": (
+        "Agents and sessions",
+        "agent.Agent agent.AgentSession agent.TurnResult agent.Tool agent.ToolResult "
+        "agent.tool_from_function agent.workspace_tools agent.ProcessManager sessions.SqliteStore "
+        "sessions.JsonlStore sessions.Session sessions.open_store sessions.open_library",
+    ),
+    "extensions": (
+        "Extensions and model clients",
+        "strategies.BaseStrategy strategies.register_strategy evaluation.metrics.Metric "
+        "evaluation.metrics.Column evaluation.metrics.Score evaluation.metrics.register_metric "
+        "formats.Format formats.Source formats.register_format formats.detect_format formats.write "
+        "llm.LiteLLMClient llm.CachedClient llm.CostLimitedClient llm.ScriptedClient",
+    ),
 }
-"""Page of the reference → its title and the public names that it documents."""
+"""Page of the reference → its title and the names that it documents, without ``ctxlab.``."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": strategies_page,

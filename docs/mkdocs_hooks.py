@@ -71,9 +71,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     )
     report = "[Open the report of such a run](example-report.html): one file, which works offline."
     markdown = markdown.replace("<!-- link to the example report -->", report)
-    return re.sub(
-        r"\A<!-- .*-->\s*", "", markdown
-    )  # before the title, mkdocs would not find the title
+    return re.sub(r"\A<!-- .*-->\s*", "", markdown)  # mkdocs finds no title after a comment
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

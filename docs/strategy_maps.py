@@ -48,7 +48,7 @@ class StrategyMaps:
         self.pictures = {
             name: _draw(found)
             for name, found in replays.items()
-            if (found.states[-1] > 1).any() or name == "full"
+            if (found.states > 1).any() or name == "full"
         }
 
     @staticmethod

@@ -43,7 +43,7 @@ class Links(HTMLParser):
 def test_every_public_name_is_in_the_reference_with_an_example() -> None:
     pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
     documented = re.findall(r"^::: ctxlab\.(?:\w+\.)*(\w+)$", pages, re.MULTILINE)
-    assert sorted(documented) == sorted(PUBLIC)
+    assert [name for name in PUBLIC if documented.count(name) != 1] == []
     assert [name for name in PUBLIC if ">>> " not in (getattr(ctxlab, name).__doc__ or "")] == []
 
 
