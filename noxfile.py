@@ -2,7 +2,7 @@
 
 The default test suite leaves out some parts. Each of these parts has a marker and a session of the
 same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks``, ``browser``,
-``evals`` and ``datasets``. The session ``full`` runs all tests.
+``docs``, ``evals`` and ``datasets``. The session ``full`` runs all tests.
 """
 
 import shutil
@@ -55,9 +55,12 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Run all examples in docstrings and in the README."""
-    session.install(".[test]")
-    session.run("pytest", "ctxlab", "tests/test_readme.py", *session.posargs)
+    """Build the site in site/, check it, and run all examples of docstrings and pages."""
+    session.install(".[docs,test]")
+    session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+    session.run("pytest", "ctxlab", "tests/test_readme.py", "tests/test_site.py", *session.posargs)
+    built = {"CTXLAB_SITE": "site"}
+    session.run("pytest", "-m", "docs", "tests/test_site.py", *session.posargs, env=built)
 
 
 def run_part(session: nox.Session, marker: str, **env: str) -> None:

@@ -79,7 +79,17 @@ def _redact_url(match: re.Match[str]) -> str:
 
 
 class CtxlabError(Exception):
-    """Base class of all errors of ctxlab; the command line prints them without a traceback."""
+    """Base class of all errors of ctxlab; the command line prints them without a traceback.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> try:
+    ...     ctxlab.parse_strategy("no_such_strategy")
+    ... except ctxlab.CtxlabError as error:
+    ...     print(type(error).__name__)
+    UnknownName
+    """
 
     def __str__(self) -> str:
         """Return the message, with the credentials in its URLs hidden."""

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "dependencies.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = (
     *("serve", "dask", "hub", "mlflow", "wandb", "jupyter", "notebooks", "ecosystem"),
-    *("test", "dev", "bench"),
+    *("test", "dev", "docs", "bench"),
 )
 
 PURPOSES = {
@@ -80,6 +80,10 @@ PURPOSES = {
     "pandas-stubs": "types of pandas",
     "pre-commit": "runs the checks before a commit",
     "ruff": "checks style, and formats code",
+    "mkdocs": "builds the documentation site",
+    "mkdocs-material": "is the theme of the site",
+    "mkdocstrings": "writes the reference from docstrings",
+    "playwright": "opens the site in Chromium in tests",
     "orjson": "is compared with in the benchmarks",
 }
 """What ctxlab uses each direct dependency for."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ctxlab
 from ctxlab._utils.tables import markdown_table
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
@@ -174,6 +178,43 @@ several seeds, so that the columns of all strategies have the type `float64` ins
     return page(*parts)
 
 
+def reference_page() -> str:
+    """Return the page that lists all public names, by the page that documents them."""
+    intro = """# Reference
+
+Most programs need only the names of `ctxlab` itself: `import ctxlab`, then `ctxlab.evaluate(…)`. Each of
+these has an example, which the tests run. The last two tables list names of subpackages, such as
+`ctxlab.agent`. [Strategies](../strategies.md) lists all strategies."""
+    parts = [intro]
+    for file, (title, names) in REFERENCE.items():
+        rows = [
+            [f"[`{name}`]({file}.md#{path_of(name)})", summary_of(pydoc.locate(f"ctxlab.{name}"))]
+            for name in names.split()
+        ]
+        parts += [f"## {title}", markdown_table(["name", "content"], rows)]
+    return page(*parts)
+
+
+def reference_part(file: str) -> str:
+    """Return a page of the reference. The site shows the docstring of each name in place of its line."""
+    title, names = REFERENCE[file]
+    return page(f"# {title}", *(f"::: {path_of(name)}" for name in names.split()))
+
+
+def path_of(name: str) -> str:
+    """Return the path by which mkdocstrings finds a public name.
+
+    It takes ``ctxlab.tune`` for the module ``tune``, from which the name is imported.
+    """
+    module = str(getattr(getattr(ctxlab, name, None), "__module__", ""))
+    return f"{module}.{name}" if module.endswith(f".{name}") else f"ctxlab.{name}"
+
+
+def summary_of(value: Any) -> str:
+    """Return the first line of a docstring."""
+    return (inspect.getdoc(value) or "").partition("\n")[0].replace("``", "`")
+
+
 def strategy_table(strategies: Iterable[StrategyInfo]) -> str:
     """Return a table with the summary and the source of each strategy, and its use of a model."""
     rows = []
@@ -244,12 +285,69 @@ def page(*parts: str) -> str:
     return "\n\n".join([NOTE, title, *rest]) + "\n"
 
 
-PAGES = {
+REFERENCE = {
+    "recordings": (
+        "Recordings",
+        "load describe Recording Message ToolCall Usage Compaction Substitute Probe find_violations",
+    ),
+    "evaluation": (
+        "Evaluation",
+        "evaluate Results replay Replay SentRequest per_request_metric ClosedLoopMetric run_gate "
+        "CtxlabError",
+    ),
+    "comparison": (
+        "Comparison and recommendation",
+        "compare_strategies Comparison find_equal_tokens_limit recommend Recommendation "
+        "compare_products ProductTable tune TuningResults",
+    ),
+    "survival": (
+        "Canaries and questions",
+        "plant_canaries measure_survival SurvivalResults find_refetches run_qa QAResults "
+        "evaluate_next_action NextActionResults",
+    ),
+    "plots": (
+        "Explorer and plots",
+        "explore plot_frontier plot_context_map plot_request_sizes plot_cost plot_contents "
+        "plot_size_distribution plot_recall_by_distance plot_recordings plot_differences "
+        "plot_equal_knowledge plot_survival plot_canaries plot_tuning plot_bills",
+    ),
+    "strategies": (
+        "Strategies",
+        "parse_strategy Strategy Pipeline sliding_window chunked_window tool_stubs observation_mask "
+        "tool_result_cap rolling_summary panic full nothing random_drop oracle recorded",
+    ),
+    "context": (
+        "Context and live agents",
+        "ContextManager build_messages Context Budget History Form",
+    ),
+    "tokens": (
+        "Tokens, models and prices",
+        "count_tokens TokenCounter find_model Model calibrate Calibration TokenProfile",
+    ),
+    "agents": (
+        "Agents and sessions",
+        "agent.Agent agent.AgentSession agent.TurnResult agent.Tool agent.ToolResult "
+        "agent.tool_from_function agent.workspace_tools agent.ProcessManager sessions.SqliteStore "
+        "sessions.JsonlStore sessions.Session sessions.open_store sessions.open_library",
+    ),
+    "extensions": (
+        "Extensions and model clients",
+        "strategies.BaseStrategy strategies.register_strategy evaluation.metrics.Metric "
+        "evaluation.metrics.Column evaluation.metrics.Score evaluation.metrics.register_metric "
+        "formats.Format formats.Source formats.register_format formats.detect_format formats.write "
+        "llm.LiteLLMClient llm.CachedClient llm.CostLimitedClient llm.ScriptedClient",
+    ),
+}
+"""Page of the reference → its title and the names that it documents, without ``ctxlab.``."""
+
+PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": strategies_page,
     "settings.md": settings_page,
     "formats.md": formats_page,
     "metrics.md": metrics_page,
     "tables.md": tables_page,
+    "reference/index.md": reference_page,
+    **{f"reference/{file}.md": partial(reference_part, file) for file in REFERENCE},
 }
 
 if __name__ == "__main__":

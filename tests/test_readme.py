@@ -22,7 +22,7 @@ from ctxlab.evaluation.tuning import SearchSpace
 from ctxlab.formats import registry as table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -65,7 +65,8 @@ def test_the_strategies_of_the_readme_parse() -> None:
         for text in pages
         for code in re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     )
-    commands = [shlex.split(line) for line in re.findall(r"^\$ (.*)", console, flags=re.MULTILINE)]
+    lines = re.findall(r"^\$ (.*)", console.replace("\\\n", " "), flags=re.MULTILINE)
+    commands = [shlex.split(line) for line in lines]
     written = [(c[1], c[i + 1]) for c in commands for i, word in enumerate(c) if word == "-s"]
     assert written
     for command, strategy in {*written}:

@@ -32,7 +32,13 @@ NEVER = 1 << 60
 
 
 class Form(StrEnum):
-    """Form in which a context contains a message of the history, such as verbatim or as a stub."""
+    """Form in which a context contains a message of the history, such as verbatim or as a stub.
+
+    Examples
+    --------
+    >>> [form.value for form in Form]
+    ['verbatim', 'truncated', 'stub', 'pointer', 'summary', 'rewritten']
+    """
 
     VERBATIM = "verbatim"
     "the message is unchanged"
@@ -186,6 +192,15 @@ class History(Sequence[Message]):
         model of the counter.
     reasoning : {"keep", "current_turn", "clear"}, default "clear"
         Hidden reasoning that the tokens of messages include; see ``ctxlab.tokens.reasoning``.
+
+    Examples
+    --------
+    >>> from ctxlab import Message, TokenCounter
+    >>> talk = [Message("user", "Which port?"), Message("assistant", "8080.")]
+    >>> history = History(TokenCounter("gpt-5"), talk)
+    >>> history.append(Message("user", "Thanks."))
+    >>> len(history), history[1].text
+    (3, '8080.')
     """
 
     def __init__(

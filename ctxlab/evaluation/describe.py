@@ -250,6 +250,14 @@ def describe(
     ------
     SpecError
         If ``recordings`` is a path or a single recording.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:3]
+    >>> found = ctxlab.describe(recordings, workers=1)
+    >>> found.recordings[["messages", "requests"]].values.tolist()
+    [[251, 120], [251, 120], [253, 121]]
     """
     found = iter_descriptions(recordings, model, workers=workers, progress=progress)
     return Descriptions(tuple(found))

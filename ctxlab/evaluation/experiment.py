@@ -147,6 +147,16 @@ def evaluate(
         If a model call of a strategy fails.
     RunIncomplete
         If the share is computed, and parts of other shares are missing.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> results = ctxlab.evaluate([recording], ["panic()", "nothing"], 8000, workers=1)
+    >>> results
+    <Results of 1 recordings, 2 configurations>
+    >>> results.leaderboard()[["strategy", "requests", "overflow_rate"]].values.tolist()
+    [['panic()', 120, 0.0], ['nothing()', 120, 0.0]]
     """
     check_recordings(recordings)
     if folder is None and (scheduler is not None or share != (1, 1)):

@@ -160,7 +160,17 @@ FIGURES = (
 
 @dataclass(repr=False)
 class ProductTable:
-    """Comparison of the defaults of products. A notebook displays it as a table."""
+    """Comparison of the defaults of products. A notebook displays it as a table.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> products = ["claude_code", "codex"]
+    >>> found = ctxlab.compare_products([recording], 16_000, products, closed_loop=False, workers=1)
+    >>> found.frame[["strategy", "requests"]].values.tolist()
+    [['full()', 120], ['claude_code()', 120], ['codex()', 120]]
+    """
 
     frame: pd.DataFrame
     "one row per strategy and limit; ``COLUMNS`` describes the columns"
@@ -284,6 +294,15 @@ def compare_products(
     SpecError
         If no recording is longer than a limit, or the folder contains other files or a comparison of
         other recordings.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> products = ["claude_code", "codex"]
+    >>> found = ctxlab.compare_products([recording], 16_000, products, constraints=0, workers=1)
+    >>> found.frame[["strategy", "limit", "overflow"]].round(2).values.tolist()
+    [['full()', 16000, 0.72], ['claude_code()', 16000, 0.0], ['codex()', 16000, 0.0]]
     """
     check_recordings(recordings)
     every = recordings if isinstance(recordings, Sequence) else list(recordings)

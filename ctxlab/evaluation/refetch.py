@@ -96,6 +96,21 @@ def find_refetches(
           in any tool call; nan if no request does
         - ``first``: what the tool call of ``used`` does: it ``fetches`` the file, ``edits`` the
           file without fetching it, or ``looks`` for the file: a search, command or lookup names it
+
+    Examples
+    --------
+    >>> from ctxlab import Compaction, Message, Recording, Substitute, ToolCall
+    >>> call = ToolCall("c1", "read", '{"path": "src/a.py"}')
+    >>> before = (
+    ...     Message("user", "Look into src/a.py."),
+    ...     Message("assistant", tool_calls=(call,)),
+    ...     Message("tool", "x = 1", tool_call_id="c1"),
+    ... )
+    >>> again = Message("assistant", tool_calls=(ToolCall("c2", "read", '{"path": "src/a.py"}'),))
+    >>> summary = Compaction(3, (Substitute(Message("user", "So far: nothing.")),))
+    >>> recording = Recording("r", (*before, again), compactions=(summary,))
+    >>> find_refetches([recording])[["key", "how", "seen", "again"]].values.tolist()
+    [['src/a.py', 'summary', False, 0.0]]
     """
     check_recordings(recordings)
     models = ModelChoice(model)

@@ -43,7 +43,20 @@ _STATE_CODES = {state: code for code, state in enumerate(MESSAGE_STATES)}
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay of one recording through one strategy, with tables of its requests, needs and probes."""
+    """Replay of one recording through one strategy, with tables of its requests, needs and probes.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.replay(recording, "sliding_window()", 8000)
+    >>> len(found.requests) == len(found.states)
+    True
+    >>> bool(found.requests["tokens"].max() <= 8000)
+    True
+    >>> sorted(set(found.needs.query("far")["tier"]))
+    ['held', 'lost']
+    """
 
     prepared: PreparedRecording
     "the recording that was replayed, with its token counts"
@@ -362,6 +375,16 @@ def replay(
     ------
     StrategyError
         If the strategy fails.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.replay(recording, "observation_mask(keep=10) | panic()", 8000)
+    >>> found
+    <coding-agent/check-digits-1 through observation_mask() | panic(): 120 requests>
+    >>> found.needs["tier"].unique().tolist()
+    ['held', 'pointer', 'lost']
     """
     chosen = resolve_strategy(strategy)
     if client is None and models_used(chosen):

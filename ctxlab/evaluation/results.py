@@ -345,6 +345,16 @@ class Results:
         Table with one row per recording and configuration. It is computed if left out.
     compactions : pandas.DataFrame or StoredTable, optional
         Table with one row per compaction. None if the compactions are not known.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> results = ctxlab.evaluate([recording], ["panic()", "full"], 8000, workers=1)
+    >>> len(results.requests), len(results.runs), len(results.leaderboard())
+    (240, 2, 2)
+    >>> list(results.requests.columns[:5])
+    ['recording', 'cluster', 'strategy', 'limit', 'budget']
     """
 
     def __init__(

@@ -82,7 +82,17 @@ _COUNT_COLUMNS = tuple(dict.fromkeys(name for pair in _RATIOS.values() for name 
 
 @dataclass(repr=False)
 class SurvivalResults:
-    """Survival of each canary. A notebook displays it as a table with a column for each kind."""
+    """Survival of each canary. A notebook displays it as a table with a column for each kind.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.measure_survival([recording], ["full", "nothing"], 8000, workers=1)
+    >>> facts = found.breakdown("kind").query("kind == 'fact'")
+    >>> facts["survival"].round(1).tolist()
+    [1.0, 0.0]
+    """
 
     frame: pd.DataFrame
     """one row per canary × strategy × limit × round × distance. ``requests`` is the number of
@@ -300,6 +310,14 @@ def measure_survival(
         If all recordings are too short for the canaries, or an argument is invalid.
     StrategyError
         If a strategy fails.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.measure_survival([recording], "full", 8000, n=5, workers=1)
+    >>> (found.frame["kept"] == found.frame["requests"]).all().item(), len(found.frame)
+    (True, 27)
     """
     check_recordings(recordings)
     grid = ExperimentGrid.from_arguments(

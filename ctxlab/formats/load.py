@@ -116,6 +116,13 @@ def load(
         If a data set has not been downloaded, or the package for ``hf:`` is missing.
     SpecError
         If ``on_error``, ``columns``, ``where`` or ``sample`` is not valid.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent", where="messages>=250"))
+    >>> len(recordings), recordings[0].id
+    (4, 'coding-agent/check-digits-1')
     """
     if on_error not in get_args(OnError):
         raise SpecError(f"on_error: expected {' or '.join(get_args(OnError))}, got {on_error!r}")

@@ -45,7 +45,15 @@ def _parse_leaves(arguments: str) -> tuple[tuple[str, Any], ...]:
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A tool call in an assistant message."""
+    """A tool call in an assistant message.
+
+    Examples
+    --------
+    >>> from ctxlab import Message
+    >>> call = ToolCall("c1", "read_file", '{"path": "a.py"}')
+    >>> Message("assistant", None, tool_calls=(call,)).tool_calls[0].name
+    'read_file'
+    """
 
     id: str
     "id of the call; the tool result has the same id"
@@ -98,7 +106,14 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Numbers of tokens that the provider billed for one request and its reply."""
+    """Numbers of tokens that the provider billed for one request and its reply.
+
+    Examples
+    --------
+    >>> usage = Usage(input=200, cache_read=9000, cache_write=800, output=150)
+    >>> usage.total_input
+    10000
+    """
 
     input: int = 0
     "number of input tokens that were neither read from the prompt cache nor written to it"
@@ -212,7 +227,14 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about a recording, with accepted answers and the messages that contain the answer."""
+    """A question about a recording, with accepted answers and the messages that contain the answer.
+
+    Examples
+    --------
+    >>> probe = Probe("q1", "Which port does the server use?", ("8080",), evidence=(4,))
+    >>> probe.position is None  # asked after the last message
+    True
+    """
 
     id: str
     "id of the probe, unique within the recording"
@@ -229,7 +251,15 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Substitute(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that a product put into its context during a compaction, such as a summary."""
+    """A message that a product put into its context during a compaction, such as a summary.
+
+    Examples
+    --------
+    >>> from ctxlab import Compaction, Message
+    >>> summary = Substitute(Message("user", "So far: the port is 8080."))
+    >>> Compaction(40, (0, summary, 38, 39)).summary
+    'So far: the port is 8080.'
+    """
 
     message: Message
     "the message as it was sent"

@@ -35,7 +35,20 @@ _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Protocol of strategies: callables that take a context and return the context to send."""
+    """Protocol of strategies: callables that take a context and return the context to send.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> class newest_only:
+    ...     def __call__(self, context):
+    ...         if context.first_droppable < context.last_unit_start:
+    ...             context.drop(context.first_droppable, context.last_unit_start)
+    ...         return context
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> ctxlab.replay(recording, newest_only(), 8000).sent(-1).table["role"].tolist()
+    ['system', 'user', 'assistant', 'tool']
+    """
 
     def __call__(self, context: Context, /) -> Context:
         """Edit the context in place and return it, or return an edited copy for this request."""
@@ -83,7 +96,17 @@ class BaseStrategy:
 
 @dataclass(frozen=True, repr=False)
 class Pipeline(BaseStrategy):
-    """Strategies that run one after another, each on the context that the previous one returned."""
+    """Strategies that run one after another, each on the context that the previous one returned.
+
+    Examples
+    --------
+    >>> from ctxlab import observation_mask, panic
+    >>> pipeline = observation_mask(keep=3) | panic()
+    >>> pipeline
+    observation_mask(keep=3) | panic()
+    >>> len(pipeline.steps), type(pipeline).__name__
+    (2, 'Pipeline')
+    """
 
     steps: tuple[Strategy, ...]
     "strategies in the order in which they run"

@@ -57,7 +57,22 @@ _MIN_DIFFERENCES = 30
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fitted token profile with the error of each recording."""
+    """A fitted token profile with the error of each recording.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> from ctxlab import Message, Recording, Usage
+    >>> messages, billed = [], 2000  # tokens of a system prompt that the log omits
+    >>> for turn in range(1, 40):
+    ...     text = "The reader splits lines. " * turn + "0.125 " * (turn * 7 % 11)
+    ...     messages.append(Message("user", text))
+    ...     billed += round(1.2 * ctxlab.count_tokens(text, "claude-opus-4-5"))
+    ...     messages.append(Message("assistant", "Yes.", usage=Usage(input=billed, output=2)))
+    >>> found = ctxlab.calibrate([Recording("log", tuple(messages))], "claude-opus-4-5")
+    >>> found.frame["requests"].tolist(), found.skipped
+    ([39], {})
+    """
 
     profile: TokenProfile
     "the fitted profile"
@@ -137,6 +152,20 @@ def calibrate(
     SpecError
         If the tokenizer of the model is public, if too few requests have billed usage, or if the
         billed tokens do not grow with the messages.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> from ctxlab import Message, Recording, Usage
+    >>> messages, billed = [], 2000  # tokens of a system prompt that the log omits
+    >>> for turn in range(1, 40):
+    ...     text = "The reader splits lines. " * turn + "0.125 " * (turn * 7 % 11)
+    ...     messages.append(Message("user", text))
+    ...     billed += round(1.2 * ctxlab.count_tokens(text, "claude-opus-4-5"))
+    ...     messages.append(Message("assistant", "Yes.", usage=Usage(input=billed, output=2)))
+    >>> found = ctxlab.calibrate([Recording("log", tuple(messages))], "claude-opus-4-5")
+    >>> found.profile.requests, abs(found.profile.fixed - 2000) < 100
+    (39, True)
     """
     counter = TokenCounter(model, UNCALIBRATED)
     if counter.exact:

@@ -118,7 +118,17 @@ class CachePolicy(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """Context limit, prices and prompt cache of a model."""
+    """Context limit, prices and prompt cache of a model.
+
+    Examples
+    --------
+    >>> from ctxlab import find_model
+    >>> model = find_model("gpt-5")
+    >>> model.provider, model.limit
+    ('openai', 272000)
+    >>> model.cache.kind, model.cache.minimum
+    ('automatic', 1024)
+    """
 
     name: str
     "name that was looked up"

@@ -84,6 +84,14 @@ def find_equal_tokens_limit(
         If ``target_tokens`` is not a positive number, or if the tokens sent differ from it by more
         than 10 % under every limit. This can happen because a strategy that ignores its budget sends
         the same tokens under every limit.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.find_equal_tokens_limit([recording], "sliding_window()", 5000)
+    >>> abs(found.tokens - found.target_tokens) < 100
+    True
     """
     check_recordings(recordings)
     recordings = list(recordings)

@@ -94,6 +94,17 @@ def compare_strategies(
     ------
     SpecError
         If a strategy was not evaluated, a score was not measured, or an argument is not valid.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:3]
+    >>> results = ctxlab.evaluate(recordings, ["panic()", "nothing"], 8000, workers=1)
+    >>> found = ctxlab.compare_strategies(results, scores="tokens_mean", resamples=1000)
+    >>> found.table[["a", "b", "score", "recordings"]].values.tolist()
+    [['panic()', 'nothing()', 'tokens_mean', 3]]
+    >>> bool(found.table["difference"][0] > 0)
+    True
     """
     if not isinstance(results, Results):
         raise SpecError(f"expected the Results of evaluate, got {type(results).__name__}")

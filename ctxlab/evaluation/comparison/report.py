@@ -58,6 +58,15 @@ class Comparison:
     """Differences between pairs of strategies, with intervals and p-values.
 
     A notebook displays a comparison as a table.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:3]
+    >>> results = ctxlab.evaluate(recordings, ["panic()", "nothing"], 8000, workers=1)
+    >>> found = ctxlab.compare_strategies(results, "nothing", "panic()", resamples=1000)
+    >>> sorted(found.table["score"])
+    ['cost_usd', 'overflow_rate', 'recall', 'recall_far_held', 'tokens_mean']
     """
 
     table: pd.DataFrame

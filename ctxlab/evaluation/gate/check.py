@@ -151,6 +151,27 @@ def run_gate(
         If the gate file is not valid, the baseline does not match the data, or a score is unknown.
     ReadError
         If a file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import ctxlab
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> experiment = '''
+    ... data = ["bundled:long-chat"]
+    ... limits = [8000]
+    ... '''
+    >>> _ = (folder / "chat.toml").write_text(experiment)
+    >>> budgets = '''
+    ... [chat]
+    ... max = { overflow_rate = 0 }
+    ... [chat.window]
+    ... strategy = "sliding_window"
+    ... '''
+    >>> _ = (folder / "budgets.toml").write_text(budgets)
+    >>> ctxlab.run_gate(folder / "budgets.toml")
+    <GateResults: 1 bounds, 0 violated>
     """
     config = config if isinstance(config, GateConfig) else read_gate_config(config)
     renew = f"ctxlab gate {config.path} --update"

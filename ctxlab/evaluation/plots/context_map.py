@@ -57,6 +57,15 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     ------
     SpecError
         If the recording contains no model call.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> axes = ctxlab.plot_context_map(ctxlab.replay(recording, "panic()", 8000))
+    >>> axes.get_xlabel()
+    'message, by position in the recording'
+    >>> axes.figure.savefig("map.png")  # doctest: +SKIP
     """
     from matplotlib.colors import to_rgb
 

@@ -68,6 +68,15 @@ def plot_survival(
         If ``limit`` was not evaluated, or is None although several limits were evaluated.
     UnknownName
         If ``by`` is not one of the three quantities.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.measure_survival([recording], ["panic()", "full"], 8000, workers=1)
+    >>> axes = ctxlab.plot_survival(found, by="depth")
+    >>> axes.get_xlabel()
+    'depth at which the canary was inserted (share of the text)'
     """
     if not isinstance(survival, SurvivalResults):
         raise SpecError(

@@ -142,6 +142,17 @@ class QAResults(AnsweredResults):
         Results with the scores of each question.
     answers : pandas.DataFrame
         Table of all replies.
+
+    Examples
+    --------
+    >>> from ctxlab import Message, Probe, Recording, run_qa
+    >>> from ctxlab.llm import ScriptedClient
+    >>> talk = (Message("user", "The port is 8080."), Message("assistant", "Noted."))
+    >>> asked = Recording("r", talk, probes=(Probe("q1", "Which port?", ("8080",)),))
+    >>> client = ScriptedClient("8080", "I do not know.")
+    >>> found = run_qa([asked], ["full", "nothing"], 1000, answer_model="gpt-4o", client=client)
+    >>> found.answers[["strategy", "outcome", "reply"]].values.tolist()
+    [['full()', 'answered', '8080'], ['nothing()', 'answered', 'I do not know.']]
     """
 
     kind = "exam"
@@ -226,6 +237,19 @@ class NextActionResults(AnsweredResults):
         Results with the scores of each request.
     answers : pandas.DataFrame
         Table of all replies.
+
+    Examples
+    --------
+    >>> from ctxlab import Message, Recording, ToolCall, evaluate_next_action
+    >>> from ctxlab.llm import ScriptedClient
+    >>> call = ToolCall("c1", "read", '{"path": "a.py"}')
+    >>> talk = (Message("user", "Look into a.py."), Message("assistant", tool_calls=(call,)))
+    >>> client = ScriptedClient("I have no tools.")
+    >>> found = evaluate_next_action(
+    ...     [Recording("r", talk)], "full", 1000, answer_model="gpt-5-mini", client=client
+    ... )
+    >>> found.answers[["recorded", "said", "both"]].values.tolist()
+    [['read({"path": "a.py"})', 'I have no tools.', 0.0]]
     """
 
     kind = "agreement"

@@ -55,6 +55,14 @@ class Recommendation:
 
     The lines say what to set, what it saves, what it forgets and how sure that is; and, if there is
     one, which strategy for any agent is better.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recording = next(iter(ctxlab.load("bundled:coding-agent")))
+    >>> found = ctxlab.recommend([recording], "codex", 8000, "gpt-4", portable=[], workers=1)
+    >>> found.product, list(found.lines)
+    ('codex', ['Setting', 'Saves', 'Forgets', 'Evidence'])
     """
 
     product: str

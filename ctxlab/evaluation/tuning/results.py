@@ -43,7 +43,17 @@ _Ratio: TypeAlias = tuple[FloatArray, FloatArray]
 
 @dataclass(repr=False)
 class TuningResults:
-    """Results of a search. A notebook displays them as a table of the frontier."""
+    """Results of a search. A notebook displays them as a table of the frontier.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:3]
+    >>> space = "observation_mask(keep=[1, 10]) | panic()"
+    >>> found = ctxlab.tune(recordings[:2], space, 8000, holdout=0, workers=1)
+    >>> found.frontier["cost_share"].is_monotonic_increasing
+    True
+    """
 
     results: Results
     """evaluation of the frontier and of controls on the held-out recordings, or on all recordings if

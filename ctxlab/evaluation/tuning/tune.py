@@ -125,6 +125,15 @@ def tune(
         clusters.
     StrategyError
         If a strategy fails during a replay.
+
+    Examples
+    --------
+    >>> import ctxlab
+    >>> recordings = list(ctxlab.load("bundled:coding-agent"))[:3]
+    >>> space = "sliding_window(messages=[10, 20, 40])"
+    >>> found = ctxlab.tune(recordings[:2], space, 8000, holdout=0, workers=1)
+    >>> len(found.trials)
+    4
     """
     check_recordings(recordings)
     telling = [recording for recording in recordings if recording.request_positions]
