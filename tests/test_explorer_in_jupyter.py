@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from jupyter_lab import (
     CHROMIUM,
+    ROOT,
     jupyter_lab,
     open_notebook,
     run_all,
@@ -238,3 +240,17 @@ def test_the_largest_recording_opens_and_moves(
         print(f"\n{messages} messages, {configurations} configurations: opened in {opened:.2f} s; "
               f"slider steps: median {steps[15]:.0f} ms, slowest {steps[-1]:.0f} ms")  # fmt: skip
     explorer.screenshot(path=pictures / "explorer largest.png")
+
+
+def test_all_notebooks_run_in_jupyterlab(lab: tuple[Path, str, Any], page: Any) -> None:
+    folder, address, _ = lab
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) >= 10
+    (folder / "notebooks").mkdir()
+    (folder / "evals").symlink_to(ROOT / "evals")
+    for path in notebooks:
+        shutil.copy(path, folder / "notebooks")
+        open_notebook(page, address, f"notebooks/{path.name}")
+        run_all(page)
+        assert "Error displaying widget" not in page.content(), path.name
+        page.evaluate("jupyterapp.commands.execute('docmanager:save')")
