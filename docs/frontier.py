@@ -34,7 +34,7 @@ if __name__ == "__main__":
     recordings = [recording for recording in found if "parent" not in recording.meta]
     limits = [50_000, 100_000, 150_000]
     results = ctxlab.evaluate(recordings, STRATEGIES, limits, reserve=16_000)
-    panels = ctxlab.plot_frontier(results)
+    panels = ctxlab.plot_frontier(results, limit=[50_000, 100_000])
     target = Path(__file__).with_name("frontier.png")
     panels[0].figure.savefig(target, dpi=110, bbox_inches="tight")
     print(leaderboard_text(results, 0.95))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,25 +87,18 @@ def plot_recall_by_distance(replays: Replay | Iterable[Replay], *, ax: Axes | No
         sums = np.bincount(place, held, minlength=len(edges) - 1)
         share = np.where(sizes >= _MIN_NEEDS, sums / np.maximum(sizes, 1), np.nan)
         ax.plot(share, marker="o", ms=4, label=name, gid=name, **line_look(ax, number))
-    labels = [_format_edge(low, high) for low, high in pairwise(edges.tolist())]
-    ax.set_xticks(range(len(labels)), labels, fontsize="small")
+    labels = [f"{edge / 1000:g}k" if edge >= 1000 else str(edge) for edge in edges[1:].tolist()]
+    ax.set_xticks(range(len(labels)), labels)
     far = np.searchsorted(edges, FAR_TOKENS) - 0.5
     if far < len(labels):
         ax.axvline(far, color=quiet_color(ax), lw=1, ls=(0, (4, 4)))
         ax.annotate("far →", (far, 0.02), (4, 0), xycoords=("data", "axes fraction"),
                     textcoords="offset points", color=quiet_color(ax), fontsize="small")  # fmt: skip
     ax.set_ylim(-0.03, 1.03)
-    ax.set_xlabel("tokens since the last mention")
+    ax.set_xlabel("tokens since the last mention, at most")
     ax.set_ylabel("share of needs held (availability)")
     place_legend(ax)
     return finish(ax, f"Share of needs held by distance, for {', '.join(frames)}.")
-
-
-def _format_edge(low: int, high: int) -> str:
-    def write(value: int) -> str:
-        return f"{value / 1000:g}k" if value >= 1000 else str(value)
-
-    return f"{write(low)}–{write(high)}"
 
 
 def plot_recordings(results: Results, *, ax: Axes | None = None) -> Axes:

@@ -17,6 +17,7 @@ from ctxlab.evaluation.plots.base import (
     say_nothing,
     text_color,
 )
+from ctxlab.evaluation.plots.label_placement import Label, place_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,6 +63,7 @@ def plot_tuning(
         return say_nothing(ax, f"No configuration has both a known {x} and a known {y}.")
     trials = trials.assign(family=[_family(row) for row in trials.to_dict("records")])
     chosen = tuning.chosen()
+    labels: list[Label] = []
     for number, (family, rows) in enumerate(trials.groupby("family", sort=False)):
         rows = rows.sort_values(x)
         look = line_look(ax, number)
@@ -70,27 +72,28 @@ def plot_tuning(
             fill = look["color"] if not row["left"] else ax.get_facecolor()
             ax.plot(row[x], row[y], "o", ms=6, mfc=fill, mec=look["color"], mew=1.3)
             name = _values(row["strategy"]) if len(rows) > 1 else str(family)
-            ax.annotate(name, (row[x], row[y]), (5, 5), fontsize="small",
-                        textcoords="offset points", color=text_color())  # fmt: skip
+            labels.append(Label(row[x], row[y], name, text_color()))
     if chosen is not None:
         best = trials[(trials["strategy"] == chosen[0]) & (trials["limit"] == chosen[1])]
         ax.plot(best[x], best[y], "*", ms=15, mfc="none", mec=color_of(ax, 1), mew=1.6,
                 label="chosen")  # fmt: skip
     ax.margins(0.12)
-    labels = {"cost_usd": "input cost (USD)", HEADLINE_SCORE: f"{HEADLINE_LABEL} (availability)"}
-    ax.set_xlabel(labels.get(x, x))
-    ax.set_ylabel(labels.get(y, y))
+    names = {"cost_usd": "input cost (USD)", HEADLINE_SCORE: f"{HEADLINE_LABEL} (availability)"}
+    ax.set_xlabel(names.get(x, x))
+    ax.set_ylabel(names.get(y, y))
     ax.set_title("on the recordings that were searched", loc="left", fontsize="medium",
                  color=quiet_color(ax))  # fmt: skip
     if ax.get_legend_handles_labels()[0]:
         place_legend(ax, columns=1)
+    place_labels(ax, labels, [])
     said = f"; chosen: {short_strategy(chosen[0])}" if chosen is not None else ""
-    return finish(ax, f"{len(trials)} configurations by {labels.get(x, x)} and {y}{said}.")
+    return finish(ax, f"{len(trials)} configurations by {names.get(x, x)} and {y}{said}.")
 
 
 def _family(row: dict[object, object]) -> str:
     """Return the strategy without its numbers, so that values of a parameter belong together."""
     text = _NUMBER.sub("", short_strategy(str(row["strategy"]))).replace("()", "")
+    text = text.replace(", )", ")")
     limit = row["limit"]
     return f"{text}, {limit:,.10g}" if isinstance(limit, float) else text
 
