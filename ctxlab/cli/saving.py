@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.cli.output import print_note, report_skipped
-from ctxlab.errors import SaveError, SpecError
+from ctxlab.errors import ReadError, SaveError, SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
@@ -96,7 +96,7 @@ def check_output_folder(
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.parts import PARTS_FOLDER, read_identities
-    from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
+    from ctxlab.evaluation.results import UNFINISHED_PREFIX
 
     if out is None or not out.is_dir():
         return
@@ -116,7 +116,7 @@ def check_output_folder(
                 raise _refusal(f"{out} contains a stopped run with other recordings or models")
             print_note(f"{out} contains a stopped run, which goes on")
         return
-    manifest = _read_manifest(out / MANIFEST_FILE)
+    manifest, entries = _read_run(out)
     if manifest is None:
         listed = files[0] if len(files) == 1 else f"{len(files):,} entries ({files[0]}, …)"
         raise _refusal(f"expected an empty folder or a saved run, got {out} with {listed}")
@@ -126,7 +126,7 @@ def check_output_folder(
     of_kind = manifest.get(kind, {})
     if (answered := of_kind.get("answer_model")) != answer_model:
         raise _refusal(f"{out} contains answers of {answered}, but this run asks {answer_model}")
-    before = _count_identities(of_kind.get("recordings") or manifest["recordings"])
+    before = _count_identities(of_kind.get("recordings") or entries)
     now = identify()
     if before != now:
         raise _refusal(f"{out} contains a run with {_describe_difference(before, now)}")
@@ -204,18 +204,20 @@ _KIND_LABELS = {
 _IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 
 
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of a saved run; None if the file is missing or is not a manifest."""
+def _read_run(folder: Path) -> tuple[dict[str, Any] | None, Sequence[dict[str, Any]]]:
+    """Return the manifest and the recordings of a saved run; None if the folder contains no run."""
+    from ctxlab.evaluation.recording_table import read_entries
+    from ctxlab.evaluation.results import MANIFEST_FILE
+
     try:
-        found = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    match found:
-        case {"recordings": [_, *_] as recordings, "spec": dict()}:
-            keys = {*_IDENTITY_KEYS}
-            if all(isinstance(each, dict) and each.keys() >= keys for each in recordings):
-                return dict(found)
-    return None
+        manifest = parse_json((folder / MANIFEST_FILE).read_bytes())
+        if isinstance(manifest["spec"], dict):
+            entries = read_entries(folder, manifest)
+            if entries and {*_IDENTITY_KEYS} <= entries[0].keys():
+                return manifest, entries
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ReadError):
+        pass
+    return None, ()
 
 
 def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:

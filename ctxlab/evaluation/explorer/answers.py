@@ -73,8 +73,8 @@ class ExplorerAnswers:
     ) -> None:
         self.results = results
         self.board = Board(results)
-        self._replayer = RunReplayer(results.manifest, recordings, strategies)
-        self._requests = {e["recording"]: e["requests"] for e in results.manifest["recordings"]}
+        self._replayer = RunReplayer(results, recordings, strategies)
+        self._requests = {e["recording"]: e["requests"] for e in results.recordings}
         self._sent_entries = lru_cache(4)(self._replay_entries)
 
     def choose(
