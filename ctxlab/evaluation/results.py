@@ -452,6 +452,12 @@ class Results:
     def _read_run_column(self, column: str) -> pd.Series:
         return self.read_runs([column])[column]
 
+    def _read_run_codes(self, column: str) -> npt.NDArray[np.integer]:
+        """Return a number for each label of a column of ``runs``, in the order of appearance."""
+        if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
+            return self._run_table.read_codes(column)
+        return pd.factorize(self.runs[column])[0]
+
     @property
     def configurations(self) -> list[tuple[str, float]]:
         """Strategy (as a string) and limit of each configuration, ordered as in ``runs``."""
@@ -599,12 +605,11 @@ class Results:
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.integer], tuple[int, int], pd.Index[Any]]:
         """Cell of each run in a table of clusters × configurations, its shape and configurations."""
-        runs = self.read_runs(["cluster", "limit", "strategy"])
-        clusters = runs.groupby("cluster", observed=True, sort=False)
+        runs, clusters = self.read_runs(["limit", "strategy"]), self._read_run_codes("cluster")
         groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
         known = groups.size().index
-        cell = clusters.ngroup() * len(known) + groups.ngroup()
-        return cell.to_numpy(), (clusters.ngroups, len(known)), known
+        cell = clusters * len(known) + groups.ngroup().to_numpy()
+        return cell, (int(clusters.max(initial=-1)) + 1, len(known)), known
 
     def headline_sums(
         self, configurations: Sequence[tuple[float, str]]
@@ -628,12 +633,12 @@ class Results:
     @property
     def recording_count(self) -> int:
         """Number of recordings with at least one request."""
-        return int(self._read_run_column("recording").nunique())
+        return int(self._read_run_codes("recording").max(initial=-1)) + 1
 
     @property
     def cluster_count(self) -> int:
         """Number of clusters. Intervals treat recordings of different clusters as independent."""
-        return int(self._read_run_column("cluster").nunique())
+        return int(self._read_run_codes("cluster").max(initial=-1)) + 1
 
     @property
     def far_cluster_count(self) -> int | None:

@@ -80,6 +80,31 @@ class StoredTable:
             frame = frame.assign(**dict.fromkeys(labels, make_categorical((), np.arange(0))))
         return frame
 
+    def read_codes(self, column: str) -> npt.NDArray[np.integer]:
+        """Read a column of labels as numbers, without making a Python object of each label.
+
+        Parameters
+        ----------
+        column : str
+            Name of the column.
+
+        Returns
+        -------
+        numpy.ndarray of shape (rows,)
+            Number of each label, in the order in which labels appear.
+
+        Raises
+        ------
+        ReadError
+            As ``read`` does.
+        """
+        with self._open() as file:
+            labels = file.read([column])[column]
+            if not pa.types.is_dictionary(labels.type):
+                labels = labels.dictionary_encode()
+            codes = labels.unify_dictionaries().chunks
+        return pd.factorize(np.concatenate([each.indices.to_numpy() for each in codes]))[0]
+
     def iter_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches, so that only some of them are in memory.
 
