@@ -39,13 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("data", nargs="+", help="recordings")
     parser.add_argument("--kills", type=int, default=20, help="interruptions (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
-    parser.add_argument("--sample", type=int, help="number of recordings, drawn at random")
+    parser.add_argument("--files", type=int, help="number of files, drawn at random")
     parser.add_argument("--out", type=Path, help="new folder for the runs; deleted if left out")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.out or Path(temporary)
-        sample = ("--sample", str(given.sample)) if given.sample else ()
-        command = [sys.executable, "-m", "ctxlab", "eval", *given.data, *sample, "--no-progress"]
+        data = given.data
+        if given.files:  # --sample of ctxlab eval would read all files at each start
+            every = sorted(str(each) for path in data for each in Path(path).rglob("*.json*"))
+            data = random.Random(given.seed).sample(every, given.files)
+        command = [sys.executable, "-m", "ctxlab", "eval", *data, "--no-progress"]
+        command += ["--on-error", "skip"]
         for strategy in ("lineup", *PRODUCTS):
             command += ["-s", strategy]
         for limit in LIMITS:

@@ -23,7 +23,7 @@ from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike,
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
-from ctxlab.evaluation.parts import PartStore, PartTask
+from ctxlab.evaluation.parts import ComputedPart, PartStore, PartTask
 from ctxlab.evaluation.recording_table import RECORDINGS_FILE, RecordingWriter
 from ctxlab.evaluation.results import (
     COMPACTIONS_FILE,
@@ -177,7 +177,10 @@ def evaluate(
         if folder is not None:
             store = PartStore(Path(folder).absolute(), grid, retry_failed)
             execute = choose_executor(workers, scheduler)
-            parts = _compute_parts(store, recordings, execute, share, progress, name_source)
+            by_address = scheduler is not None
+            parts = _compute_parts(
+                store, recordings, execute, by_address, share, progress, name_source
+            )
             try:
                 return _join_parts(store, parts, data, progress)
             except StrategyError:
@@ -210,17 +213,23 @@ def _compute_parts(
     store: PartStore,
     recordings: Iterable[Recording],
     execute: Executor,
+    by_address: bool,
     share: tuple[int, int],
     progress: bool | None,
     name_source: Callable[[str], str],
 ) -> list[_BucketParts]:
-    """Compute the parts that are missing."""
+    """Compute the parts that are missing.
+
+    With ``by_address``, workers read the recordings from their files, if possible.
+    """
     buckets: list[tuple[str, bytes]] = []
     unsaved: defaultdict[str, list[Any]] = defaultdict(list)
     waiting: Counter[str] = Counter()  # tasks of a bucket that are not computed yet
     sizes: Counter[str] = Counter()  # recordings of these buckets
     done = elsewhere = 0
     counted = Counted(recordings)
+    contents: dict[str, PartTask] = {}  # tasks that were sent with addresses
+    read_with_others: set[str] = set()  # formats whose files cannot be read alone
 
     def tasks() -> Iterator[PartTask]:
         nonlocal done, elsewhere
@@ -233,13 +242,37 @@ def _compute_parts(
             elif number % share[1] == share[0] - 1:
                 waiting[bucket.key] += len(missing)
                 sizes[bucket.key] += len(bucket.recordings)
-                yield from missing
+                yield from map(send, missing) if by_address else missing
             else:
                 elsewhere += 1
 
+    def send(task: PartTask) -> PartTask:
+        contents[task.name] = task
+        return store.with_addresses(task, read_with_others)
+
+    def run(work: Iterable[PartTask]) -> Iterator[ComputedPart]:
+        again = []  # with contents, as their files cannot be read again
+        for computed in execute(store.compute, work, on_death=store.replace_killed):
+            task = contents.pop(computed.task, None)
+            if (problem := computed.unreadable) is None:
+                yield computed
+                continue
+            assert task is not None
+            again.append(task)
+            if problem.changed:
+                warn(
+                    f"{problem.path}: the file changed since it was read; its former contents are "
+                    "evaluated. Run the evaluation again for the new ones",
+                    stacklevel=5,
+                )
+            else:
+                read_with_others.add(problem.format)
+        if again:
+            yield from run(again)
+
     with show_count("recordings replayed", progress) as update:
         update(0, counted.total)
-        for computed in execute(store.compute, tasks()):
+        for computed in run(tasks()):
             if computed.unsaved is not None:
                 if not unsaved:
                     warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=4)
