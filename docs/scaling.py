@@ -378,8 +378,8 @@ def _cost_section(task: Task, assumed: Assumptions) -> list[str]:
     return [
         f"The job has {show(tasks)} tasks and needs {show(hours)} core-hours. It reads "
         f"{show(gigabytes[0])} GB and writes {show(gigabytes[1])} GB. The costs are those of workers "
-        "that never wait for the main process. More workers than the saturation are paid and not used: the tables above show the dollars "
-        "for their cores.",
+        "that never wait for the main process. More workers than the saturation are paid and not used: "
+        "the tables above show the dollars for their cores.",
         markdown_table(["for", "dollars"], rows),
     ]
 
