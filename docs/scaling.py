@@ -25,6 +25,8 @@ JOB = 100_000
 TITLES = {
     "messages": "Messages in one recording",
     "recordings": "Recordings of 24 messages",
+    "short": "Recordings of 6 messages, one configuration",
+    "short-parallel": "Recordings of 6 messages, one configuration, two processes",
     "configurations": "Configurations of ten recordings of 300 messages",
     "workers": "Processes for 1,000 recordings of 24 messages",
 }
@@ -40,10 +42,11 @@ Each point is `ctxlab eval FOLDER --out DIR` in a new process, on one core unles
 otherwise, without stored token counts. The recordings are synthetic: conversations of a coding agent
 with varied texts and tool calls on paths. The strategies are `full`, `sliding_window`,
 `observation_mask(keep=10) | panic` and `rolling_summary | panic` at a limit of 32,000 tokens, with all
-metrics. The configurations are `sliding_window`, `observation_mask`, `tool_stubs` and
-`tool_result_cap` with different parameters. *Seconds* are wall time, *processor* is the time of all
-processes on their cores, and *memory* is the peak of the largest process. Values are medians of up to
-three rounds. In the plot, lines show the range of the rounds."""
+metrics. Recordings of 6 messages are evaluated under `full` only. The configurations are
+`sliding_window`, `observation_mask`, `tool_stubs` and `tool_result_cap` with different parameters.
+*Seconds* are wall time, *processor* is the time of all processes on their cores, and *memory* is the
+peak of the largest process. Values are medians of up to three rounds. In the plot, lines show the range
+of the rounds."""
 SAMPLE = """\
 Tasks were measured with the default grid ({configurations} configurations, all metrics) on
 {read_files} files taken evenly from the corpus of real sessions of coding agents: {recordings}
