@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
 
+_Identity: TypeAlias = tuple[Any, ...]
 _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 
@@ -101,18 +102,18 @@ def check_output_folder(
     if out is None or not out.is_dir():
         return
 
-    def identify() -> Counter[tuple[Any, ...]]:
+    def identify() -> Iterator[_Identity]:
         with report_skipped(spec.on_error):
             read = spec.recordings() if recordings is None else recordings
-            return _count_identities(identify_recordings(read, spec.model_choice))
+            yield from map(_identity, identify_recordings(read, spec.model_choice))
 
     names = (each.name for each in out.iterdir())
     files = sorted(name for name in names if not name.startswith(UNFINISHED_PREFIX))
     if not files:
         return
     if files == [PARTS_FOLDER] and kind == "evaluation":
-        if known := set(_count_identities(read_identities(out))):
-            if not known <= set(identify()):
+        if known := set(map(_identity, read_identities(out))):
+            if known.difference(identify()):
                 raise _refusal(f"{out} contains a stopped run with other recordings or models")
             print_note(f"{out} contains a stopped run, which goes on")
         return
@@ -126,10 +127,17 @@ def check_output_folder(
     of_kind = manifest.get(kind, {})
     if (answered := of_kind.get("answer_model")) != answer_model:
         raise _refusal(f"{out} contains answers of {answered}, but this run asks {answer_model}")
-    before = _count_identities(of_kind.get("recordings") or entries)
-    now = identify()
-    if before != now:
-        raise _refusal(f"{out} contains a run with {_describe_difference(before, now)}")
+    before = of_kind.get("recordings") or entries
+    missing = Counter(map(_identity, before))
+    new = Counter[_Identity]()
+    for each in identify():  # with many recordings, only one of the two counters is large
+        if missing[each] > 1:
+            missing[each] -= 1
+        elif missing.pop(each, 0) == 0:
+            new[each] += 1
+    if missing or new:
+        difference = _describe_difference(missing, new, len(before))
+        raise _refusal(f"{out} contains a run with {difference}")
     what = "continued" if PARTS_FOLDER in files else "replaced"
     print_note(f"{out} contains a run with the same recordings and model, which will be {what}")
 
@@ -220,15 +228,17 @@ def _read_run(folder: Path) -> tuple[dict[str, Any] | None, Sequence[dict[str, A
     return None, ()
 
 
-def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(each.get(key) for key in _IDENTITY_KEYS) for each in recordings)
+def _identity(recording: dict[str, Any]) -> _Identity:
+    return tuple(recording.get(key) for key in _IDENTITY_KEYS)
 
 
-def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
-    """Describe how the recordings of a saved run differ from the recordings of a new run."""
-    contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
-    if contents[0] == contents[1]:
+def _describe_difference(missing: Counter[_Identity], new: Counter[_Identity], total: int) -> str:
+    """Describe how a new run differs from a saved run with a number of recordings.
+
+    ``missing`` has the recordings that are only in the saved run, ``new`` those only in the new one.
+    """
+    gone, added = (Counter(digest for digest, *_ in each.elements()) for each in (missing, new))
+    if gone == added:
         return "the same recordings but a different model or different clusters"
-    gone = (contents[0] - contents[1]).total()
-    new = (contents[1] - contents[0]).total()
-    return f"different recordings (missing now: {gone:,} of {before.total():,}; new: {new:,})"
+    lost, more = (gone - added).total(), (added - gone).total()
+    return f"different recordings (missing now: {lost:,} of {total:,}; new: {more:,})"
