@@ -76,7 +76,7 @@ def compare_with_bills(recordings: Sequence[Recording], **settings: Any) -> pd.D
     results = ctxlab.evaluate(
         recordings, "recorded", NO_LIMIT, metrics=["usage", "cost"], progress=False, **settings
     )
-    names = [entry["recording"] for entry in results.manifest["recordings"]]
+    names = [entry["recording"] for entry in results.recordings]
     requests = dict(iter(results.requests.groupby("recording", observed=True)))
     rows = []
     for name, recording in zip(names, recordings, strict=True):

@@ -25,6 +25,8 @@ JOB = 100_000
 TITLES = {
     "messages": "Messages in one recording",
     "recordings": "Recordings of 24 messages",
+    "short": "Recordings of 6 messages, one configuration",
+    "short-parallel": "Recordings of 6 messages, one configuration, two processes",
     "configurations": "Configurations of ten recordings of 300 messages",
     "workers": "Processes for 1,000 recordings of 24 messages",
 }
@@ -40,10 +42,11 @@ Each point is `ctxlab eval FOLDER --out DIR` in a new process, on one core unles
 otherwise, without stored token counts. The recordings are synthetic: conversations of a coding agent
 with varied texts and tool calls on paths. The strategies are `full`, `sliding_window`,
 `observation_mask(keep=10) | panic` and `rolling_summary | panic` at a limit of 32,000 tokens, with all
-metrics. The configurations are `sliding_window`, `observation_mask`, `tool_stubs` and
-`tool_result_cap` with different parameters. *Seconds* are wall time, *processor* is the time of all
-processes on their cores, and *memory* is the peak of the largest process. Values are medians of up to
-three rounds. In the plot, lines show the range of the rounds."""
+metrics. Recordings of 6 messages are evaluated under `full` only. The configurations are
+`sliding_window`, `observation_mask`, `tool_stubs` and `tool_result_cap` with different parameters.
+*Seconds* are wall time, *processor* is the time of all processes on their cores, and *memory* is the
+peak of the largest process. Values are medians of up to three rounds. In the plot, lines show the range
+of the rounds."""
 SAMPLE = """\
 Tasks were measured with the default grid ({configurations} configurations, all metrics) on
 {read_files} files taken evenly from the corpus of real sessions of coding agents: {recordings}
@@ -54,8 +57,10 @@ results. The time to start was subtracted. Times of these runs are processor tim
 its client and two workers ran on this machine and talked over the loopback interface. Times of Dask are
 wall time."""
 TODAY = """\
-The main process reads all recordings and sends their contents with the tasks, and the workers write
-the parts into a folder that all machines see. ctxlab does not write parts to object storage itself, so
+The main process reads and hashes all recordings, and sends the addresses of their files with the tasks.
+The workers read the files again, and write the parts into a folder that all machines see. (Contents
+travel only where files cannot be read alone.) A worker is assumed to read a file as fast as the main
+process. ctxlab does not write parts to object storage itself, so
 the folder is assumed to be mounted. There, renaming a file is a copy. The tables show what so many
 workers could do at most: the lowest of the rates of workers, main process, scheduler and storage."""
 CAVEATS = """\
@@ -129,23 +134,22 @@ class Task(NamedTuple):
         return 2 * self.written_files + 1
 
     def read_requests(self) -> float:
-        """Count requests that read: the recordings once, and the part when results are joined."""
-        return self.read_files + self.written_files
+        """Count requests that read: the recordings twice, and the part when results are joined."""
+        return 2 * self.read_files + self.written_files
 
-    def worker_seconds(self, assumed: Assumptions, reads: bool) -> float:
-        """Return the seconds of a worker, with waiting for the storage.
-
-        ``reads`` says whether it also reads the recordings.
-        """
-        requests = 2 * self.written_files + (self.read_files if reads else 0)
-        moved = self.written_bytes + (self.read_bytes if reads else 0)
-        return self.seconds + requests * assumed.latency + moved / assumed.bandwidth
+    def worker_seconds(self, assumed: Assumptions) -> float:
+        """Return the seconds of a worker, which reads recordings, with waiting for the storage."""
+        requests = 2 * self.written_files + self.read_files
+        moved = self.written_bytes + self.read_bytes
+        computing = self.seconds + self.main_seconds  # the main process also reads and hashes
+        return computing + requests * assumed.latency + moved / assumed.bandwidth
 
     def main_process_seconds(self, assumed: Assumptions) -> float:
         """Return the seconds of the main process, which reads recordings and parts one by one."""
         moved = self.read_bytes + self.written_bytes
-        waiting = self.read_requests() * assumed.latency + moved / assumed.bandwidth
-        return self.main_seconds + self.send_seconds + waiting
+        requests = self.read_files + self.written_files
+        waiting = requests * assumed.latency + moved / assumed.bandwidth
+        return self.main_seconds + self.scheduler_seconds + waiting
 
 
 def mean_task(cluster: Mapping[str, Any]) -> Task:
@@ -166,7 +170,7 @@ def mean_task(cluster: Mapping[str, Any]) -> Task:
     )
 
 
-def rates(task: Task, workers: int, assumed: Assumptions, workers_read: bool) -> dict[str, float]:
+def rates(task: Task, workers: int, assumed: Assumptions, main_reads: bool) -> dict[str, float]:
     """Return the tasks per second that each part of the system can do.
 
     Parameters
@@ -177,18 +181,18 @@ def rates(task: Task, workers: int, assumed: Assumptions, workers_read: bool) ->
         Number of workers.
     assumed : Assumptions
         Speed of the storage.
-    workers_read : bool
-        False if the main process reads the recordings and sends them, as today; True if the workers
-        read them, which is not implemented.
+    main_reads : bool
+        True if the main process reads the recordings to plan the tasks, as today; False if it only
+        lists files, which is not implemented.
 
     Returns
     -------
     dict of str to float
         Rates by name.
     """
-    found = {"workers": workers / task.worker_seconds(assumed, workers_read)}
+    found = {"workers": workers / task.worker_seconds(assumed)}
     found["scheduler"] = 1 / task.scheduler_seconds
-    if not workers_read:
+    if main_reads:
         found["main process"] = 1 / task.main_process_seconds(assumed)
     found["storage"] = min(
         assumed.write_rate / task.write_requests(), assumed.read_rate / task.read_requests()
@@ -196,9 +200,9 @@ def rates(task: Task, workers: int, assumed: Assumptions, workers_read: bool) ->
     return found
 
 
-def saturation(task: Task, assumed: Assumptions, workers_read: bool) -> tuple[float, str]:
+def saturation(task: Task, assumed: Assumptions, main_reads: bool) -> tuple[float, str]:
     """Return the number of workers at which another part is as slow as they are, and its name."""
-    found = rates(task, 1, assumed, workers_read)
+    found = rates(task, 1, assumed, main_reads)
     one = found.pop("workers")
     name = min(found, key=found.__getitem__)
     return found[name] / one, name
@@ -207,10 +211,10 @@ def saturation(task: Task, assumed: Assumptions, workers_read: bool) -> tuple[fl
 def costs(task: Task, recordings: int, assumed: Assumptions) -> dict[str, float]:
     """Return the dollars of a job by kind. Core-hours are those that workers compute or wait."""
     tasks = recordings / task.recordings
-    moved = task.read_bytes + 2 * task.written_bytes
+    moved = 2 * task.read_bytes + 2 * task.written_bytes
     stored = task.read_bytes + task.written_bytes
     return {
-        "cores": tasks * task.worker_seconds(assumed, False) / 3600 * assumed.core_hour,
+        "cores": tasks * task.worker_seconds(assumed) / 3600 * assumed.core_hour,
         "requests that write, copy or list": tasks * task.write_requests() / 1000 * assumed.writes,
         "requests that read": tasks * task.read_requests() / 1000 * assumed.reads,
         "transfer": tasks * moved / 1e9 * assumed.transfer,
@@ -279,7 +283,7 @@ def task_section(cluster: Mapping[str, Any]) -> list[str]:
         ("recordings per task", show(each)),
         ("messages per recording", show(messages)),
         ("stored bytes per recording (compressed)", _bytes(task.read_bytes / each)),
-        ("bytes per recording that the main process sends", _bytes(task.sent_bytes / each)),
+        ("bytes per recording if contents are sent", _bytes(task.sent_bytes / each)),
         ("bytes written per part", _bytes(task.written_bytes)),
         ("files per part", show(task.written_files)),
         ("time of a task (worker)", f"{show(task.seconds)} s"),
@@ -303,14 +307,14 @@ def cluster_section(cluster: Mapping[str, Any], cores: int) -> list[str]:
         TODAY,
         f"### Assumptions ({DATE})",
         _assumptions_table(assumed),
-        "### Recordings travel from the main process (today)",
-        _rates_table(task, assumed, False),
-        _saturation_sentence(task, assumed, False),
-        "### If workers read the recordings",
-        "This is not implemented. The main process would send names only, and the storage would be "
-        "read by all workers. The time to join the results at the end is not counted here.",
+        "### The main process reads the recordings to plan the tasks (today)",
         _rates_table(task, assumed, True),
         _saturation_sentence(task, assumed, True),
+        "### If the main process only listed files",
+        "This is not implemented. Only the workers would read the recordings. The time to join the "
+        "results at the end is not counted here.",
+        _rates_table(task, assumed, False),
+        _saturation_sentence(task, assumed, False),
         f"### What {JOB:,} recordings cost",
         *_cost_section(task, assumed),
         "## What is not known",
@@ -333,10 +337,10 @@ def _assumptions_table(assumed: Assumptions) -> str:
     return markdown_table(["assumed", "value"], rows)
 
 
-def _rates_table(task: Task, assumed: Assumptions, workers_read: bool) -> str:
+def _rates_table(task: Task, assumed: Assumptions, main_reads: bool) -> str:
     rows = []
     for workers in WORKERS:
-        found = rates(task, workers, assumed, workers_read)
+        found = rates(task, workers, assumed, main_reads)
         name = min(found, key=found.__getitem__)
         rate = found[name]
         requests = rate * (task.write_requests() + task.read_requests())
@@ -356,10 +360,10 @@ def _rates_table(task: Task, assumed: Assumptions, workers_read: bool) -> str:
     return markdown_table([*heads, f"hours for {JOB:,}", "cores", "limited by"], rows)
 
 
-def _saturation_sentence(task: Task, assumed: Assumptions, workers_read: bool) -> str:
-    workers, name = saturation(task, assumed, workers_read)
+def _saturation_sentence(task: Task, assumed: Assumptions, main_reads: bool) -> str:
+    workers, name = saturation(task, assumed, main_reads)
     return (
-        f"A worker needs {show(task.worker_seconds(assumed, workers_read))} s for a task, with waiting "
+        f"A worker needs {show(task.worker_seconds(assumed))} s for a task, with waiting "
         f"for the storage. More than {show(workers, 2)} workers are not faster, because the limit is "
         f"then the **{name}**."
     )
@@ -372,16 +376,13 @@ def _cost_section(task: Task, assumed: Assumptions) -> list[str]:
         *((name, f"${dollars:,.2f}") for name, dollars in found.items()),
         ("sum", f"${sum(found.values()):,.2f}"),
     ]
-    hours = tasks * task.worker_seconds(assumed, False) / 3600
-    gigabytes = [
-        tasks * size / 1e9 for size in (task.read_bytes, task.sent_bytes, task.written_bytes)
-    ]
+    hours = tasks * task.worker_seconds(assumed) / 3600
+    gigabytes = [tasks * size / 1e9 for size in (2 * task.read_bytes, task.written_bytes)]
     return [
         f"The job has {show(tasks)} tasks and needs {show(hours)} core-hours. It reads "
-        f"{show(gigabytes[0])} GB, sends {show(gigabytes[1])} GB from the main process, and writes "
-        f"{show(gigabytes[2])} GB. The costs are those of workers that never wait for the main process. "
-        "More workers than the saturation are paid and not used: the tables above show the dollars "
-        "for their cores.",
+        f"{show(gigabytes[0])} GB and writes {show(gigabytes[1])} GB. The costs are those of workers "
+        "that never wait for the main process. More workers than the saturation are paid and not used: "
+        "the tables above show the dollars for their cores.",
         markdown_table(["for", "dollars"], rows),
     ]
 

@@ -91,7 +91,7 @@ def measure_lengths(recordings: Sequence[Recording]) -> list[int]:
     """Return the tokens of the longest request of each recording."""
     run = ctxlab.evaluate(recordings, "full", 10**9, MODEL, metrics=["usage"])
     peaks = run.runs.set_index("recording")["tokens_peak"]
-    return [int(peaks[entry["recording"]]) for entry in run.manifest["recordings"]]
+    return [int(peaks[entry["recording"]]) for entry in run.recordings]
 
 
 def replay(recordings: Sequence[Recording], limit: int) -> dict[CacheTtl, Results]:
@@ -157,7 +157,7 @@ def compaction_rows(recordings: Sequence[Recording]) -> Iterator[list[str]]:
         chosen = [each for each in logged if each.format == product]
         results = ctxlab.evaluate(chosen, "recorded", 10**9, metrics=["usage"], closed_loop=True)
         requests = results.requests
-        names = [entry["recording"] for entry in results.manifest["recordings"]]
+        names = [entry["recording"] for entry in results.recordings]
         starts = {
             name: [bisect_left(each.request_positions, c.position) for c in each.compactions]
             for name, each in zip(names, chosen, strict=True)

@@ -260,7 +260,7 @@ def find_agreement(recordings: Sequence[Recording], logs: Logs) -> Agreement:
     results = ctxlab.evaluate(
         chosen, ["recorded", logs.baseline], logs.window, fixed_in_limit=True, metrics="usage"
     )
-    described, rows = results.manifest["recordings"], results.compactions
+    described, rows = results.recordings, results.compactions
     sessions, pairs = [], []
     for about, recording in zip(described, chosen, strict=True):
         name, unlogged = about["recording"], max(about["unlogged"] or 0, 0)

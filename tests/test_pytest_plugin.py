@@ -38,7 +38,7 @@ def test_recordings_may_be_given(ctxlab_replay):
     found = ctxlab_replay(recordings, lambda messages: messages[-6:], 4000)
     assert found.messages_mean < 7
     whole = ctxlab_replay(recordings[0], "full", 4000)
-    assert len(whole.results.manifest["recordings"]) == 1
+    assert len(whole.results.recordings) == 1
 
 @pytest.mark.ctxlab_budget("logs", "full", 8000, max_invalid_rate=0, max_tokens_mean="90k")
 def test_holds(): pass

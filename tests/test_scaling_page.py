@@ -79,43 +79,42 @@ def test_a_mean_task_divides_the_time_of_workers_and_of_the_main_process(
 def test_few_workers_are_the_limit_and_many_wait_for_the_main_process(
     script: ModuleType, task: Any, free: Any
 ) -> None:
-    few, many = (script.rates(task, workers, free, False) for workers in (10, 1000))
-    assert min(few.values()) == few["workers"] == pytest.approx(1.0)
-    assert min(many.values()) == many["main process"] == pytest.approx(10.0)
+    few, many = (script.rates(task, workers, free, True) for workers in (10, 1000))
+    assert min(few.values()) == few["workers"] == pytest.approx(10 / 10.06)
+    assert min(many.values()) == many["main process"] == pytest.approx(1 / 0.061)
 
 
 def test_the_saturation_is_where_workers_are_as_fast_as_the_slowest_other_part(
     script: ModuleType, task: Any, free: Any
 ) -> None:
-    assert script.saturation(task, free, False) == (pytest.approx(100), "main process")
+    assert script.saturation(task, free, True) == (pytest.approx(10.06 / 0.061), "main process")
     slow = free._replace(write_rate=7)  # a task has two requests per file, and one to list
-    assert script.saturation(task, slow, False) == (pytest.approx(10), "storage")
+    assert script.saturation(task, slow, True) == (pytest.approx(10.06), "storage")
 
 
-def test_workers_that_read_do_not_wait_for_the_main_process(
+def test_workers_do_not_wait_for_a_main_process_that_reads_nothing(
     script: ModuleType, task: Any, free: Any
 ) -> None:
-    assert script.saturation(task, free, True)[0] > script.saturation(task, free, False)[0]
-    assert "main process" not in script.rates(task, 1, free, True)
+    assert script.saturation(task, free, False)[0] > script.saturation(task, free, True)[0]
+    assert "main process" not in script.rates(task, 1, free, False)
 
 
 def test_latency_and_bandwidth_of_the_storage_slow_down_a_worker(
     script: ModuleType, task: Any, free: Any
 ) -> None:
-    assert task.worker_seconds(free, False) == pytest.approx(10)
+    assert task.worker_seconds(free) == pytest.approx(10.06)  # it reads as fast as the main process
     late = free._replace(latency=0.1)
-    assert task.worker_seconds(late, False) == pytest.approx(10 + 6 * 0.1)
-    assert task.worker_seconds(late, True) == pytest.approx(10 + 11 * 0.1)
+    assert task.worker_seconds(late) == pytest.approx(10.06 + 11 * 0.1)
     narrow = free._replace(bandwidth=1e6)
-    assert task.worker_seconds(narrow, True) == pytest.approx(12)
+    assert task.worker_seconds(narrow) == pytest.approx(12.06)
 
 
 def test_the_main_process_reads_recordings_and_parts_one_by_one(
     script: ModuleType, task: Any, free: Any
 ) -> None:
-    assert task.main_process_seconds(free) == pytest.approx(0.1)
-    assert task.main_process_seconds(free._replace(latency=0.1)) == pytest.approx(0.1 + 8 * 0.1)
-    assert task.main_process_seconds(free._replace(bandwidth=1e6)) == pytest.approx(0.1 + 2)
+    assert task.main_process_seconds(free) == pytest.approx(0.061)
+    assert task.main_process_seconds(free._replace(latency=0.1)) == pytest.approx(0.061 + 8 * 0.1)
+    assert task.main_process_seconds(free._replace(bandwidth=1e6)) == pytest.approx(0.061 + 2)
 
 
 def test_the_costs_of_a_job_are_proportional_to_its_recordings(
@@ -132,9 +131,9 @@ def test_the_costs_of_a_job_are_its_requests_bytes_and_hours_times_their_prices(
     prices = free._replace(core_hour=3600, writes=1000, reads=1000, month=1e9, transfer=1e9)
     found = script.costs(task, 5, prices)  # one task
     assert found == pytest.approx({
-        "cores": 10,
+        "cores": 10.06,
         "requests that write, copy or list": 7,
-        "requests that read": 8,
-        "transfer": 3e6,
+        "requests that read": 13,
+        "transfer": 4e6,
         "storage for a month": 2e6,
     })  # fmt: skip

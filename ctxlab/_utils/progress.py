@@ -194,12 +194,14 @@ class _NotebookLine:
             self._handle.update(shown, raw=True)
 
     def _describe(self, completed: int, total: int | None, seconds: float) -> str:
-        count = self._write(completed)
+        count, seconds = self._write(completed), max(seconds, 0.0)
         if not total:
             return f"{self._description}: {count} in {seconds:.0f} s"
         filled = min(_BAR_WIDTH, _BAR_WIDTH * completed // total)
         bar = "█" * filled + "░" * (_BAR_WIDTH - filled)
         left = (
-            f", about {seconds * (total - completed) / completed:.0f} s left" if completed else ""
+            f", about {seconds * max(total - completed, 0) / completed:.0f} s left"
+            if completed
+            else ""
         )
         return f"{self._description} {bar} {count} of {self._write(total)}{left}"

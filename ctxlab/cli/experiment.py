@@ -109,7 +109,7 @@ def replay_spec(
 
     with report_skipped(spec.on_error) as skipped:
         results = run_experiment(spec, progress, skipped, out, **settings)
-        for recording in results.manifest["recordings"]:
+        for recording in results.recordings:
             skipped.rows.update(recording["skipped"])
     note_run(results, spec.model)
     for failed in results.manifest.get("failed", ()):

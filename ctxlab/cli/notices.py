@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def note_run(results: Results, model: str | None) -> None:
         price = "price unknown" if usd is None else format_dollars(usd)
         new = f"{format_count(took['tokens'])} tokens, {price}"
         print_note(f"{said} ({pluralize(cached, 'answer')} from {DEFAULT_CACHE_FOLDER}): {new}")
-    recordings = results.manifest["recordings"]
+    recordings = results.recordings
     if model is None:
         print_note(f"{explain_models(recordings)}; to use one model for all, set --model NAME")
     elif any(recording["model"] not in (None, model) for recording in recordings):
@@ -103,7 +104,7 @@ def note_missing_metrics(spec: Spec, results: Results) -> None:
             print_note(why)
 
 
-def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None:
+def note_unlogged_tokens(recordings: Sequence[dict[str, Any]], reserve: int) -> None:
     """Print how many billed tokens per request are missing from the logs (median over recordings).
 
     The context window of the agent must have room for these tokens, so the note recommends a larger
@@ -111,8 +112,8 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
 
     Parameters
     ----------
-    recordings : list of dict
-        One dict per recording, from the key ``recordings`` of a manifest.
+    recordings : sequence of dict
+        One dict per recording, from ``Results.recordings``.
     reserve : int
         Number of tokens that the run kept free for the reply.
     """
@@ -129,20 +130,21 @@ def note_unlogged_tokens(recordings: list[dict[str, Any]], reserve: int) -> None
         )
 
 
-def note_changed_recordings(run: Path, recordings: list[dict[str, Any]]) -> None:
+def note_changed_recordings(run: Path, recordings: Sequence[dict[str, Any]]) -> None:
     """Print whether a repeated run used the same recordings as the saved run.
 
     Parameters
     ----------
     run : Path
         Folder or manifest file of the saved run.
-    recordings : list of dict
-        One dict per recording, from the key ``recordings`` of the repeated run's manifest.
+    recordings : sequence of dict
+        One dict per recording, from ``Results.recordings`` of the repeated run.
     """
+    from ctxlab.evaluation.recording_table import read_entries
     from ctxlab.evaluation.results import MANIFEST_FILE
 
     manifest = run / MANIFEST_FILE if run.is_dir() else run
-    before = parse_json(manifest.read_bytes()).get("recordings", [])
+    before = read_entries(manifest.parent, parse_json(manifest.read_bytes()))
     known, seen = ({r["recording"]: r["digest"] for r in some} for some in (before, recordings))
     if known == seen:
         print_note(f"the {len(seen)} recordings are the same as in {run}")

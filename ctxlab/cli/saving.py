@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.cli.output import print_note, report_skipped
-from ctxlab.errors import SaveError, SpecError
+from ctxlab.errors import ReadError, SaveError, SpecError
 
 if TYPE_CHECKING:
     from ctxlab.evaluation.spec import Spec
     from ctxlab.messages.types import Recording
 
+_Identity: TypeAlias = tuple[Any, ...]
 _Kind: TypeAlias = Literal["evaluation", "tuning", "exam", "agreement"]
 
 
@@ -96,27 +97,27 @@ def check_output_folder(
     """
     from ctxlab.evaluation.fingerprint import identify_recordings
     from ctxlab.evaluation.parts import PARTS_FOLDER, read_identities
-    from ctxlab.evaluation.results import MANIFEST_FILE, UNFINISHED_PREFIX
+    from ctxlab.evaluation.results import UNFINISHED_PREFIX
 
     if out is None or not out.is_dir():
         return
 
-    def identify() -> Counter[tuple[Any, ...]]:
+    def identify() -> Iterator[_Identity]:
         with report_skipped(spec.on_error):
             read = spec.recordings() if recordings is None else recordings
-            return _count_identities(identify_recordings(read, spec.model_choice))
+            yield from map(_identity, identify_recordings(read, spec.model_choice))
 
     names = (each.name for each in out.iterdir())
     files = sorted(name for name in names if not name.startswith(UNFINISHED_PREFIX))
     if not files:
         return
     if files == [PARTS_FOLDER] and kind == "evaluation":
-        if known := set(_count_identities(read_identities(out))):
-            if not known <= set(identify()):
+        if known := set(map(_identity, read_identities(out))):
+            if known.difference(identify()):
                 raise _refusal(f"{out} contains a stopped run with other recordings or models")
             print_note(f"{out} contains a stopped run, which goes on")
         return
-    manifest = _read_manifest(out / MANIFEST_FILE)
+    manifest, entries = _read_run(out)
     if manifest is None:
         listed = files[0] if len(files) == 1 else f"{len(files):,} entries ({files[0]}, …)"
         raise _refusal(f"expected an empty folder or a saved run, got {out} with {listed}")
@@ -126,10 +127,17 @@ def check_output_folder(
     of_kind = manifest.get(kind, {})
     if (answered := of_kind.get("answer_model")) != answer_model:
         raise _refusal(f"{out} contains answers of {answered}, but this run asks {answer_model}")
-    before = _count_identities(of_kind.get("recordings") or manifest["recordings"])
-    now = identify()
-    if before != now:
-        raise _refusal(f"{out} contains a run with {_describe_difference(before, now)}")
+    before = of_kind.get("recordings") or entries
+    missing = Counter(map(_identity, before))
+    new = Counter[_Identity]()
+    for each in identify():  # with many recordings, only one of the two counters is large
+        if missing[each] > 1:
+            missing[each] -= 1
+        elif missing.pop(each, 0) == 0:
+            new[each] += 1
+    if missing or new:
+        difference = _describe_difference(missing, new, len(before))
+        raise _refusal(f"{out} contains a run with {difference}")
     what = "continued" if PARTS_FOLDER in files else "replaced"
     print_note(f"{out} contains a run with the same recordings and model, which will be {what}")
 
@@ -204,29 +212,33 @@ _KIND_LABELS = {
 _IDENTITY_KEYS = ("digest", "cluster", "counted_as")
 
 
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """Return the manifest of a saved run; None if the file is missing or is not a manifest."""
+def _read_run(folder: Path) -> tuple[dict[str, Any] | None, Sequence[dict[str, Any]]]:
+    """Return the manifest and the recordings of a saved run; None if the folder contains no run."""
+    from ctxlab.evaluation.recording_table import read_entries
+    from ctxlab.evaluation.results import MANIFEST_FILE
+
     try:
-        found = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    match found:
-        case {"recordings": [_, *_] as recordings, "spec": dict()}:
-            keys = {*_IDENTITY_KEYS}
-            if all(isinstance(each, dict) and each.keys() >= keys for each in recordings):
-                return dict(found)
-    return None
+        manifest = parse_json((folder / MANIFEST_FILE).read_bytes())
+        if isinstance(manifest["spec"], dict):
+            entries = read_entries(folder, manifest)
+            if entries and {*_IDENTITY_KEYS} <= entries[0].keys():
+                return manifest, entries
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ReadError):
+        pass
+    return None, ()
 
 
-def _count_identities(recordings: Iterable[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(each.get(key) for key in _IDENTITY_KEYS) for each in recordings)
+def _identity(recording: dict[str, Any]) -> _Identity:
+    return tuple(recording.get(key) for key in _IDENTITY_KEYS)
 
 
-def _describe_difference(before: Counter[tuple[Any, ...]], now: Counter[tuple[Any, ...]]) -> str:
-    """Describe how the recordings of a saved run differ from the recordings of a new run."""
-    contents = [Counter(digest for digest, *_ in each.elements()) for each in (before, now)]
-    if contents[0] == contents[1]:
+def _describe_difference(missing: Counter[_Identity], new: Counter[_Identity], total: int) -> str:
+    """Describe how a new run differs from a saved run with a number of recordings.
+
+    ``missing`` has the recordings that are only in the saved run, ``new`` those only in the new one.
+    """
+    gone, added = (Counter(digest for digest, *_ in each.elements()) for each in (missing, new))
+    if gone == added:
         return "the same recordings but a different model or different clusters"
-    gone = (contents[0] - contents[1]).total()
-    new = (contents[1] - contents[0]).total()
-    return f"different recordings (missing now: {gone:,} of {before.total():,}; new: {new:,})"
+    lost, more = (gone - added).total(), (added - gone).total()
+    return f"different recordings (missing now: {lost:,} of {total:,}; new: {more:,})"

@@ -409,7 +409,7 @@ def suspect_warnings(recordings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     Parameters
     ----------
     recordings : sequence of mapping
-        One mapping per recording, from the key ``recordings`` of a manifest or from
+        One mapping per recording, from ``Results.recordings`` or from
         ``iter_descriptions``.
 
     Yields

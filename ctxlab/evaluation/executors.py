@@ -12,8 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from ctxlab.errors import SpecError
-from ctxlab.evaluation.parallel import map_parallel
+from ctxlab.errors import CtxlabError, SpecError
+from ctxlab.evaluation.parallel import MAX_DEATHS, WORKER_DIED, map_parallel
 
 _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
@@ -29,9 +29,16 @@ class Executor(Protocol):
     """Function that runs tasks."""
 
     def __call__(
-        self, function: Callable[[_Task], _Answer], tasks: Iterable[_Task]
+        self,
+        function: Callable[[_Task], _Answer],
+        tasks: Iterable[_Task],
+        *,
+        on_death: Callable[[_Task], _Task],
     ) -> Iterator[_Answer]:
-        """Yield ``function(task)`` for each task, in any order."""
+        """Yield ``function(task)`` for each task, in any order.
+
+        If a worker dies, ``on_death`` returns the task to compute instead of that of the worker.
+        """
 
 
 def choose_executor(workers: int | None = None, scheduler: str | None = None) -> Executor:
@@ -59,7 +66,7 @@ def choose_executor(workers: int | None = None, scheduler: str | None = None) ->
 
     Examples
     --------
-    >>> list(choose_executor(workers=1)(abs, [-1, 2]))
+    >>> list(choose_executor(workers=1)(abs, [-1, 2], on_death=lambda task: task))
     [1, 2]
     """
     if scheduler is None:
@@ -78,8 +85,10 @@ def _map_on_dask(
     tasks: Iterable[_Task],
     workers: int | None,
     scheduler: str,
+    *,
+    on_death: Callable[[_Task], _Task],
 ) -> Iterator[_Answer]:
-    from distributed import Client, LocalCluster, as_completed
+    from distributed import Client, KilledWorker, LocalCluster, as_completed
 
     with ExitStack() as stack:  # closes the client first, also if a task fails
         place: Any = scheduler
@@ -93,15 +102,29 @@ def _map_on_dask(
                 f"scheduler: cannot reach {scheduler} ({error}); start one with: dask scheduler"
             ) from None
         waiting = iter(tasks)
-        # A task is pure: if its worker dies, another computes it again.
         running = as_completed(loop=client.loop)
+        sent: dict[Any, tuple[_Task, int]] = {}  # with the number of deaths
 
-        def submit(count: int) -> None:
-            for task in islice(waiting, count):
-                running.add(client.submit(function, task, pure=False, retries=_RETRIES))
+        def submit(task: _Task, deaths: int = 0) -> None:
+            # A task is pure: if its worker dies, Dask lets another compute it again, some times.
+            future = client.submit(function, task, pure=False, retries=_RETRIES)
+            sent[future.key] = task, deaths
+            running.add(future)
 
-        submit(_TASKS_PER_WORKER * max(1, len(client.scheduler_info()["workers"])))
+        for task in islice(
+            waiting, _TASKS_PER_WORKER * max(1, len(client.scheduler_info()["workers"]))
+        ):
+            submit(task)
         for future in running:
-            yield future.result()
+            task, deaths = sent.pop(future.key)
+            try:
+                answer = future.result()
+            except KilledWorker:
+                if deaths >= MAX_DEATHS:
+                    raise CtxlabError(WORKER_DIED) from None
+                submit(on_death(task), deaths + 1)
+                continue
             future.release()
-            submit(1)
+            yield answer
+            for task in islice(waiting, 1):
+                submit(task)

@@ -6,6 +6,7 @@ released from memory.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from warnings import warn
 
+from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab._utils.progress import Counted, show_count, track
 from ctxlab.errors import DataMissing, RunIncomplete, SpecError, StrategyError
 from ctxlab.evaluation.executors import Executor, choose_executor
@@ -21,14 +23,14 @@ from ctxlab.evaluation.grid import DEFAULT_LIMITS, ExperimentGrid, StrategyLike,
 from ctxlab.evaluation.metrics import DEFAULT_METRICS, METRICS, Metric
 from ctxlab.evaluation.metrics.closed_loop import ClosedLoopMetric
 from ctxlab.evaluation.parallel import default_worker_count, map_parallel
-from ctxlab.evaluation.parts import PartStore, PartTask
+from ctxlab.evaluation.parts import ComputedPart, PartStore, PartTask
+from ctxlab.evaluation.recording_table import RECORDINGS_FILE, RecordingWriter
 from ctxlab.evaluation.results import (
     COMPACTIONS_FILE,
     REQUESTS_FILE,
     RUNS_FILE,
     Results,
     ResultsBuilder,
-    RunTables,
     replace_run_files,
     write_manifest,
 )
@@ -68,6 +70,7 @@ def evaluate(
     retry_failed: bool = False,
     scheduler: str | None = None,
     share: tuple[int, int] = (1, 1),
+    name_source: Callable[[str], str] = str,
 ) -> Results:
     """Replay recordings through each strategy under each limit, and measure each request.
 
@@ -131,6 +134,9 @@ def evaluate(
     share : tuple of (int, int), default (1, 1)
         With ``folder``: ``(3, 16)`` computes the third of sixteen shares of the parts, for the jobs of
         an array. The job after which no part is missing returns the results.
+    name_source : callable, optional
+        Converts the path of the file of a recording to the text that the results contain, such as a
+        relative path. Paths are stored unchanged if it is left out.
 
     Returns
     -------
@@ -181,7 +187,10 @@ def evaluate(
         if folder is not None:
             store = PartStore(Path(folder).absolute(), grid, retry_failed)
             execute = choose_executor(workers, scheduler)
-            parts = _compute_parts(store, recordings, execute, share, progress)
+            by_address = scheduler is not None
+            parts = _compute_parts(
+                store, recordings, execute, by_address, share, progress, name_source
+            )
             try:
                 return _join_parts(store, parts, data, progress)
             except StrategyError:
@@ -192,9 +201,11 @@ def evaluate(
         found = map_parallel(grid.evaluate_recording, counted, workers, _message_count)
         with show_count("recordings replayed", progress) as update:
             for number, outcome in enumerate(found, start=1):
-                builder.add_outcome(outcome)
+                source = outcome.description["source"]
+                named = {"source": source and name_source(source)}
+                builder.add_outcome(outcome._replace(description=outcome.description | named))
                 update(number, counted.total if isinstance(counted, Counted) else len(counted))
-    return Results.from_builder(builder, grid.manifest(data, builder.recordings))
+    return Results.from_builder(builder, grid.manifest(data, builder.models))
 
 
 class _BucketParts(NamedTuple):
@@ -202,8 +213,8 @@ class _BucketParts(NamedTuple):
 
     key: str
     "key of the bucket"
-    sources: list[str | None]
-    "where each recording was read from"
+    sources: bytes
+    "where each recording was read from, compressed: paths are long, and much alike"
     unsaved: list[Any]
     "parts that could not be written"
 
@@ -212,40 +223,73 @@ def _compute_parts(
     store: PartStore,
     recordings: Iterable[Recording],
     execute: Executor,
+    by_address: bool,
     share: tuple[int, int],
     progress: bool | None,
+    name_source: Callable[[str], str],
 ) -> list[_BucketParts]:
-    """Compute the parts that are missing."""
-    buckets: list[tuple[str, list[str | None]]] = []
+    """Compute the parts that are missing.
+
+    With ``by_address``, workers read the recordings from their files, if possible.
+    """
+    buckets: list[tuple[str, bytes]] = []
     unsaved: defaultdict[str, list[Any]] = defaultdict(list)
     waiting: Counter[str] = Counter()  # tasks of a bucket that are not computed yet
     sizes: Counter[str] = Counter()  # recordings of these buckets
     done = elsewhere = 0
     counted = Counted(recordings)
+    contents: dict[str, PartTask] = {}  # tasks that were sent with addresses
+    read_with_others: set[str] = set()  # formats whose files cannot be read alone
 
     def tasks() -> Iterator[PartTask]:
         nonlocal done, elsewhere
         for number, bucket in enumerate(store.cut(counted)):
-            buckets.append((bucket.key, [each.source for each in bucket.recordings]))
+            sources = [each.source and name_source(each.source) for each in bucket.recordings]
+            buckets.append((bucket.key, zlib.compress(dump_json(sources).encode())))
             missing = store.find_missing(bucket)
             if not missing:
                 done += len(bucket.recordings)
             elif number % share[1] == share[0] - 1:
                 waiting[bucket.key] += len(missing)
                 sizes[bucket.key] += len(bucket.recordings)
-                yield from missing
+                yield from map(send, missing) if by_address else missing
             else:
                 elsewhere += 1
 
+    def send(task: PartTask) -> PartTask:
+        contents[task.name] = task
+        return store.with_addresses(task, read_with_others)
+
+    def run(work: Iterable[PartTask]) -> Iterator[ComputedPart]:
+        again = []  # with contents, as their files cannot be read again
+        for computed in execute(store.compute, work, on_death=store.replace_killed):
+            task = contents.pop(computed.task, None)
+            if (problem := computed.unreadable) is None:
+                yield computed
+                continue
+            assert task is not None
+            again.append(task)
+            if problem.changed:
+                warn(
+                    f"{problem.path}: the file changed since it was read; its former contents are "
+                    "evaluated. Run the evaluation again for the new ones",
+                    stacklevel=5,
+                )
+            else:
+                read_with_others.add(problem.format)
+        if again:
+            yield from run(again)
+
     with show_count("recordings replayed", progress) as update:
         update(0, counted.total)
-        for computed in execute(store.compute, tasks()):
+        for computed in run(tasks()):
             if computed.unsaved is not None:
                 if not unsaved:
                     warn(f"{store.folder}: parts cannot be stored: {computed.reason}", stacklevel=4)
                 unsaved[computed.bucket].append(computed.unsaved)
             waiting[computed.bucket] -= 1
             if not waiting[computed.bucket]:
+                del waiting[computed.bucket]
                 done += sizes.pop(computed.bucket)
             update(done, counted.total)
     if elsewhere and (absent := store.count_incomplete(key for key, _ in buckets)):
@@ -262,20 +306,23 @@ def _join_parts(
             names = (REQUESTS_FILE, RUNS_FILE, COMPACTIONS_FILE)
             with ExitStack() as stack:
                 writers = [stack.enter_context(TableWriter(beside / name)) for name in names]
+                lister = stack.enter_context(RecordingWriter(beside / RECORDINGS_FILE))
 
-                def write(tables: RunTables) -> None:
-                    for writer, piece in zip(writers, tables, strict=True):
-                        assert piece is not None
-                        writer.write(piece)
+                def write(builder: ResultsBuilder) -> None:
+                    if builder.has_requests:
+                        for writer, piece in zip(writers, builder.take_tables(), strict=True):
+                            assert piece is not None
+                            writer.write(piece)
+                    lister.write(builder.take_recordings())
 
-                builder, manifest = _read_parts(store, parts, data, progress, write)
+                builder, described = _read_parts(store, parts, data, progress, write)
+            manifest = builder.manifest(described)
             write_manifest(beside, manifest, builder.scores)
         return Results.from_folder(store.folder, builder.scores, manifest)
     except OSError as error:
         warn(f"{store.folder}: the results cannot be stored: {error}", stacklevel=3)
-    builder, manifest = _read_parts(store, parts, data, progress)
-    requests, runs, compactions = builder.take_tables()
-    return Results(requests, builder.scores, manifest, runs=runs, compactions=compactions)
+    builder, described = _read_parts(store, parts, data, progress)
+    return Results.from_builder(builder, described)
 
 
 def _read_parts(
@@ -283,33 +330,33 @@ def _read_parts(
     parts: Sequence[_BucketParts],
     data: Sequence[str],
     progress: bool | None,
-    write: Callable[[RunTables], None] | None = None,
+    write: Callable[[ResultsBuilder], None] | None = None,
 ) -> tuple[ResultsBuilder, dict[str, Any]]:
-    """Read the measurements of all recordings, and return the builder that has them, and the manifest.
+    """Read the measurements of all recordings; return the builder, and what describes the experiment.
 
-    ``write`` is called with the tables of each bucket, which the builder then forgets.
+    ``write`` is called after each bucket. It takes the measurements of the bucket from the builder.
     """
     grid = store.grid
     builder = ResultsBuilder(grid.columns, grid.configurations, grid.scores, grid.integers)
     failed: list[dict[str, str]] = []
-    written = False
-    for part in track(parts, "parts joined", show=progress):
-        for stored in store.read(*part):
+    any_evaluated = any_requests = False
+    for key, sources, unsaved in track(parts, "parts joined", show=progress):
+        for stored in store.read(key, parse_json(zlib.decompress(sources)), unsaved):
             if stored.outcome is None:
                 failed.append({**stored.description, "reason": stored.reason})
             else:
                 builder.add_outcome(stored.outcome)
-        if write is not None and builder.has_requests:
-            write(builder.take_tables())
-            written = True
-    if failed and not builder.recordings:
+                any_evaluated = True
+        any_requests |= builder.has_requests
+        if write is not None:
+            write(builder)
+    if failed and not any_evaluated:
         raise StrategyError(
             f"no recording could be evaluated; the first error: {failed[0]['reason']}"
         )
-    if not (written or builder.has_requests):
+    if not any_requests:
         builder.take_tables()  # raises the error of results without requests
-    described = grid.manifest(data, builder.recordings) | ({"failed": failed} if failed else {})
-    return builder, builder.manifest(described)
+    return builder, grid.manifest(data, builder.models) | ({"failed": failed} if failed else {})
 
 
 def _message_count(recording: Recording) -> int:

@@ -45,11 +45,11 @@ def recording_digest(recording: Recording) -> str:
 
 def identify_recordings(
     recordings: Iterable[Recording], model_choice: ModelChoice
-) -> list[dict[str, str]]:
+) -> Iterator[dict[str, str]]:
     """Identify each recording by its digest, its cluster and the model that counts its tokens.
 
-    If the lists of two runs contain the same dicts in any order, both runs evaluated the same
-    recordings with the same models.
+    If two runs have the same dicts in any order, both evaluated the same recordings with the same
+    models.
 
     Parameters
     ----------
@@ -58,19 +58,17 @@ def identify_recordings(
     model_choice : ModelChoice
         Chooses the model that counts the tokens of each recording.
 
-    Returns
-    -------
-    list of dict
-        One dict per recording with the keys ``digest``, ``cluster`` and ``counted_as``.
+    Yields
+    ------
+    dict
+        Identity of the next recording, with the keys ``digest``, ``cluster`` and ``counted_as``.
     """
-    return [
-        {
+    for recording in recordings:
+        yield {
             "digest": recording_digest(recording),
             "cluster": recording.cluster or recording.id,
             "counted_as": model_choice.model_name_for(recording),
         }
-        for recording in recordings
-    ]
 
 
 def _iter_digest_parts(recording: Recording) -> Iterator[str]:

@@ -242,7 +242,7 @@ class ExperimentGrid:
         changes = find_compactions(prepared, traces)
         return ReplayOutcome(prepared.manifest_entry, limits, columns, calls, sums, changes)
 
-    def manifest(self, data: Sequence[str], recordings: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    def manifest(self, data: Sequence[str], models: Iterable[str]) -> dict[str, Any]:
         """Create the manifest: a description from which the experiment can be run again.
 
         Three keys contain one value for each model that counted tokens: ``tokens`` the accuracy of
@@ -253,16 +253,15 @@ class ExperimentGrid:
         ----------
         data : sequence of str
             Paths or names of the data. Credentials in URLs are hidden.
-        recordings : iterable of mapping
-            Manifest entries of the recordings that were replayed.
+        models : iterable of str
+            Names of the models that counted tokens.
 
         Returns
         -------
         dict
             Manifest as JSON values.
         """
-        names = dict.fromkeys(recording["counted_as"] for recording in recordings)
-        used = {name: find_model_without_warning(name) for name in names}
+        used = {name: find_model_without_warning(name) for name in models}
         return {
             "spec": {
                 "data": [redact_urls(each) for each in data],

@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -34,6 +34,12 @@ _Task = TypeVar("_Task")
 _Answer = TypeVar("_Answer")
 _Workers: TypeAlias = dict[Connection, BaseProcess]
 
+MAX_DEATHS = 10
+"""Number of times that a task is computed again because a worker process died."""
+
+WORKER_DIED = "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
+"""Message of the error if a worker process died and its task is not computed again."""
+
 _START_METHOD = "fork" if sys.platform == "linux" else "spawn"
 
 
@@ -42,6 +48,8 @@ def map_parallel(
     tasks: Iterable[_Task],
     workers: int | None = None,
     task_size: Callable[[_Task], int] | None = None,
+    *,
+    on_death: Callable[[_Task], _Task] | None = None,
 ) -> Iterator[_Answer]:
     """Compute ``function(task)`` for each task in worker processes, and yield the results in order.
 
@@ -59,6 +67,9 @@ def map_parallel(
     task_size : callable, optional
         Estimates the relative duration of a task. If ``tasks`` is a sequence, tasks with a long
         duration start first.
+    on_death : callable, optional
+        Called with a task during which a worker process ended unexpectedly. Returns the task that a
+        new process computes instead. None raises an error.
 
     Yields
     ------
@@ -70,7 +81,7 @@ def map_parallel(
     SpecError
         If ``workers`` is not positive, or if a task or result cannot be pickled.
     CtxlabError
-        If a worker process ends unexpectedly.
+        If a worker process ends unexpectedly, and its task is not computed again.
     """
     count = default_worker_count() if workers is None else workers
     if count < 1:
@@ -84,7 +95,7 @@ def map_parallel(
     work: Callable[[Any], _Answer] = function
     numbered: Iterator[tuple[int, Any]] = enumerate(tasks)
     window = 2 * count
-    if _START_METHOD == "fork" and isinstance(tasks, Sequence):
+    if _START_METHOD == "fork" and isinstance(tasks, Sequence) and on_death is None:
         # Forked workers inherit tasks that exist before the fork, so send only the index of a task.
         size = task_size or (lambda _: 0)
         order = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
@@ -95,7 +106,9 @@ def map_parallel(
     try:
         for _ in range(count):
             _start_worker(team, work)
-        yield from _iter_in_order(team, numbered, window)
+        yield from _iter_in_order(
+            team, numbered, window, partial(_replace_worker, team, work), on_death
+        )
         for connection in team:
             _send(connection, b"")
         for process in team.values():
@@ -130,10 +143,17 @@ def _call_at(function: Callable[[_Task], _Answer], known: Sequence[_Task], place
     return function(known[place])
 
 
-def _iter_in_order(team: _Workers, tasks: Iterator[tuple[int, Any]], window: int) -> Iterator[Any]:
+def _iter_in_order(
+    team: _Workers,
+    tasks: Iterator[tuple[int, Any]],
+    window: int,
+    replace_worker: Callable[[Connection], Connection],
+    on_death: Callable[[Any], Any] | None,
+) -> Iterator[Any]:
     """Yield results in the order of the task numbers, with at most ``window`` unfinished tasks."""
     ready: deque[tuple[int, Any]] = deque()  # tasks read in advance, so that workers need not wait
-    idle, busy = list(team), dict[Connection, int]()
+    idle, busy = list(team), dict[Connection, tuple[int, Any]]()
+    deaths: Counter[int] = Counter()
     done: dict[int, tuple[bool, Any]] = {}
     begun = yielded = 0
     more = True
@@ -142,8 +162,9 @@ def _iter_in_order(team: _Workers, tasks: Iterator[tuple[int, Any]], window: int
         while ready and idle:
             place, task = ready.popleft()
             connection = idle.pop()
-            _send(connection, _pickle(task))
-            busy[connection] = place
+            busy[connection] = place, task
+            with suppress(_WorkerDied):  # noticed below: nothing can be received from it either
+                _send(connection, _pickle(task))
         if yielded in done:
             good, answer = done.pop(yielded)
             if not good:
@@ -161,14 +182,37 @@ def _iter_in_order(team: _Workers, tasks: Iterator[tuple[int, Any]], window: int
             begun += len(following)
         for heard in wait(list(busy), 0 if room else None):
             assert isinstance(heard, Connection)
-            with _translate_errors():
-                answer = heard.recv_bytes()
-            done[busy.pop(heard)] = pickle.loads(answer)
+            place, task = busy.pop(heard)
+            try:
+                with _translate_errors():
+                    answer = heard.recv_bytes()
+            except _WorkerDied:
+                deaths[place] += 1
+                if on_death is None or deaths[place] > MAX_DEATHS:
+                    raise
+                idle.append(replace_worker(heard))
+                ready.appendleft((place, on_death(task)))
+                continue
+            done[place] = pickle.loads(answer)
             idle.append(heard)
 
 
-def _start_worker(team: _Workers, work: Callable[[Any], Any]) -> None:
+class _WorkerDied(CtxlabError):
+    """A worker process ended unexpectedly."""
+
+
+def _replace_worker(team: _Workers, work: Callable[[Any], Any], old: Connection) -> Connection:
+    """Start a process instead of one that ended, and return its connection."""
+    process = team.pop(old)
+    process.kill()
+    process.join()
+    old.close()
+    return _start_worker(team, work)
+
+
+def _start_worker(team: _Workers, work: Callable[[Any], Any]) -> Connection:
     context: Any = multiprocessing.get_context(_START_METHOD)
+    ours: Connection
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_worker, args=(theirs, work), daemon=True)
     # Defer signals: an exception that a signal raises during a fork may be lost.
@@ -178,6 +222,7 @@ def _start_worker(team: _Workers, work: Callable[[Any], Any]) -> None:
         process.start()
         team[ours] = process
     theirs.close()
+    return ours
 
 
 def _send(connection: Connection, data: bytes) -> None:
@@ -195,8 +240,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        what = "a worker process ended unexpectedly, perhaps out of memory; try workers=1"
-        raise CtxlabError(what) from None
+        raise _WorkerDied(WORKER_DIED) from None
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         raise SpecError(f"cannot send data to a worker process: {error}; try workers=1") from None
 

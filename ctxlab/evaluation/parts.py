@@ -12,11 +12,12 @@ these hashes is damaged. It is removed and computed again.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -32,13 +33,19 @@ import pyarrow.parquet as pq
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.errors import ModelError
+from ctxlab.evaluation.addresses import (
+    AddressError,
+    RecordingAddress,
+    find_addresses,
+    read_addresses,
+)
 from ctxlab.evaluation.draws import DrawSums
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.metrics.base import FloatArray
 from ctxlab.evaluation.metrics.compactions import CompactionRows
 from ctxlab.evaluation.metrics.strategy_calls import GeneratedText, StrategyCalls
-from ctxlab.evaluation.results import ReplayOutcome, library_versions
+from ctxlab.evaluation.results import UNFINISHED_PREFIX, ReplayOutcome, library_versions
 from ctxlab.llm.base import ModelCall
 from ctxlab.messages.types import Recording, count_message_chars
 from ctxlab.strategies.base import FunctionStrategy, walk_strategies
@@ -57,6 +64,14 @@ that it does not hold up the end of a run. Each task counts its tokens again, or
 _PART_FILE = "part.json"
 _FIGURES_FILE, _COMPACTIONS_FILE = "figures.parquet", "compactions.parquet"
 _TEMPORARY = ".writing-"
+_CURRENT = f"{UNFINISHED_PREFIX}current-"
+"prefix of the file that names the recording which is evaluated"
+
+_EXHAUSTED = "not enough memory; use fewer processes, or --retry-failed where more is free"
+_KILLED = (
+    "processes that evaluated this recording ended unexpectedly, perhaps out of memory; use fewer "
+    "processes, or --retry-failed where more is free"
+)
 
 Cell: TypeAlias = tuple[str, float]
 """A configuration: a strategy as text, and a limit."""
@@ -67,8 +82,10 @@ class Bucket(NamedTuple):
 
     key: str
     "hash of the recordings and of the models that count and price them"
-    recordings: tuple[Recording, ...]
-    "recordings, in the order of the run"
+    recordings: tuple[Recording | RecordingAddress, ...]
+    "recordings, in the order of the run, or their addresses"
+    digests: tuple[str, ...]
+    "digest of the contents of each recording"
     chars: int
     "characters of all recordings"
 
@@ -82,6 +99,15 @@ class PartTask(NamedTuple):
     "strategies as texts"
     limits: tuple[float, ...]
     "limits, in tokens or as fractions"
+    watched: bool = False
+    "True if a process died that computed the task: note which recording is evaluated"
+    lost: frozenset[int] = frozenset()
+    "numbers of recordings during which processes died; they are not evaluated again"
+
+    @property
+    def name(self) -> str:
+        """Text that differs from the names of all other tasks of the run."""
+        return f"{self.bucket.key}-{_hash([self.strategies, self.limits])}"
 
 
 class StoredRecording(NamedTuple):
@@ -109,14 +135,18 @@ class _Part(NamedTuple):
 
 
 class ComputedPart(NamedTuple):
-    """A part that was computed, and written if possible."""
+    """A part that was computed, and written if possible; or nothing if the input was unreadable."""
 
     bucket: str
     "key of the bucket"
+    task: str
+    "name of the task"
     unsaved: _Part | None = None
     "the part, if it could not be written; it is then only in memory"
     reason: str = ""
     "error of the file system, if the part could not be written"
+    unreadable: AddressError | None = None
+    "file without the planned contents, so that nothing was computed"
 
 
 @dataclass(frozen=True)
@@ -170,10 +200,10 @@ class PartStore:
             held.append(recording)
             chars += sum(map(count_message_chars, recording.messages))
             if chars >= BUCKET_CHARS:
-                yield Bucket(self._bucket_key(held), tuple(held), chars)
+                yield self._make_bucket(held, chars)
                 held, chars = [], 0
         if held:
-            yield Bucket(self._bucket_key(held), tuple(held), chars)
+            yield self._make_bucket(held, chars)
 
     def find_missing(self, bucket: Bucket) -> list[PartTask]:
         """Find what no part of a bucket contains yet. Damaged parts are removed.
@@ -242,8 +272,8 @@ class PartStore:
     def compute(self, task: PartTask) -> ComputedPart:
         """Evaluate the recordings of a task, and write the part.
 
-        A recording whose evaluation fails is stored with the reason. Errors of models are raised,
-        because a later run may succeed.
+        A recording whose evaluation fails is stored with the reason. If it exhausts the memory, it is
+        evaluated once more. Errors of models are raised, because a later run may succeed.
 
         Parameters
         ----------
@@ -257,23 +287,86 @@ class PartStore:
         """
         chosen = tuple(s for s in self.grid.strategies if repr(s) in task.strategies)
         grid = replace(self.grid, strategies=chosen, limits=task.limits)
+        try:
+            recordings = read_addresses(task.bucket.recordings)
+        except AddressError as error:
+            return ComputedPart(task.bucket.key, task.name, unreadable=error)
         found: list[StoredRecording] = []
-        for recording in task.bucket.recordings:
+        for number, recording in enumerate(recordings):
+            if number in task.lost:
+                found.append(StoredRecording(None, _describe(recording), _KILLED))
+                continue
+            if task.watched:
+                self._note_current(task, number)
             try:
-                outcome = grid.evaluate_recording(recording)
+                outcome = _evaluate_twice(grid, recording)
                 found.append(StoredRecording(outcome, outcome.description))
-            except (ModelError, OSError, MemoryError):
+            except (ModelError, OSError):
                 raise
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
+                if _is_memory_error(error):
+                    reason = f"MemoryError: {_EXHAUSTED}"
                 found.append(StoredRecording(None, _describe(recording), reason))
+        if task.watched:
+            self._current_file(task).unlink(missing_ok=True)
         try:
             self._write(task.bucket, grid, found)
         except OSError as error:
             cells = {cell: self._cell_keys[cell] for cell in grid.configurations}
             part = _Part(self.place / task.bucket.key, cells, [], found)
-            return ComputedPart(task.bucket.key, part, str(error))
-        return ComputedPart(task.bucket.key)
+            return ComputedPart(task.bucket.key, task.name, part, str(error))
+        return ComputedPart(task.bucket.key, task.name)
+
+    def with_addresses(self, task: PartTask, without: Collection[str] = ()) -> PartTask:
+        """Replace the recordings of a task by their addresses, where their files can be read.
+
+        Parameters
+        ----------
+        task : PartTask
+            Task with the contents of its recordings.
+        without : collection of str
+            Formats of recordings whose contents are kept.
+
+        Returns
+        -------
+        PartTask
+            Task to send.
+        """
+        bucket = task.bucket
+        found = find_addresses(bucket.recordings, bucket.digests, without)
+        return task._replace(bucket=bucket._replace(recordings=found))
+
+    def replace_killed(self, task: PartTask) -> PartTask:
+        """Return the task to compute after a process died that computed a task.
+
+        The first time, it is computed again, and the process notes which recording it evaluates. If it
+        dies again, this recording is left out.
+
+        Parameters
+        ----------
+        task : PartTask
+            Task that was not finished.
+
+        Returns
+        -------
+        PartTask
+            Task to compute instead.
+        """
+        if task.watched:
+            file = self._current_file(task)
+            with suppress(OSError, ValueError):  # the process died before it evaluated a recording
+                task = task._replace(lost=task.lost | {int(file.read_text())})
+                file.unlink()
+        return task._replace(watched=True)
+
+    def _current_file(self, task: PartTask) -> Path:
+        return self.folder / f"{_CURRENT}{task.name}"
+
+    def _note_current(self, task: PartTask, number: int) -> None:
+        with suppress(OSError):  # a full disk
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._current_file(task).write_text(str(number))
 
     def read(
         self, key: str, sources: Sequence[str | None], unsaved: Sequence[_Part] = ()
@@ -315,16 +408,22 @@ class PartStore:
                 yield StoredRecording(outcome._replace(description=entry), entry)
         for left in (self.place / key).glob(f"{_TEMPORARY}*"):  # of processes that were killed
             shutil.rmtree(left, ignore_errors=True)
+        for file in self.folder.glob(f"{_CURRENT}{key}-*"):
+            file.unlink(missing_ok=True)
 
-    def _bucket_key(self, recordings: Sequence[Recording]) -> str:
+    def _make_bucket(self, recordings: Sequence[Recording], chars: int) -> Bucket:
+        digests = tuple(map(recording_digest, recordings))
+        return Bucket(self._bucket_key(recordings, digests), tuple(recordings), digests, chars)
+
+    def _bucket_key(self, recordings: Sequence[Recording], digests: Sequence[str]) -> str:
         identities = []
-        for recording in recordings:
+        for recording, digest in zip(recordings, digests, strict=True):
             model = self.grid.model_choice.model_name_for(recording)
             known = find_model_without_warning(model)
             rules = msgspec.to_builtins([known.prices, known.cache])
             place = [recording.id, recording.cluster, model, rules]
             profiles = msgspec.to_builtins(self.grid.model_choice.profiles_for([model]))
-            identities.append([recording_digest(recording), *place, profiles])
+            identities.append([digest, *place, profiles])
         return _hash(identities)
 
     @cached_property
@@ -387,6 +486,21 @@ class PartStore:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
             self._remove_empty(place)
+
+
+def _evaluate_twice(grid: ExperimentGrid, recording: Recording) -> ReplayOutcome:
+    """Evaluate a recording; if the memory is exhausted, free what is unused and try once more."""
+    try:
+        return grid.evaluate_recording(recording)
+    except Exception as error:
+        if not _is_memory_error(error):
+            raise
+    gc.collect()  # what the traceback held can be freed only after the block
+    return grid.evaluate_recording(recording)
+
+
+def _is_memory_error(error: Exception) -> bool:
+    return isinstance(error.__cause__ or error, MemoryError)  # the cause of a StrategyError
 
 
 def read_identities(folder: Path) -> Iterator[dict[str, Any]]:

@@ -355,7 +355,7 @@ def _check_recordings_of(folder: Path, recordings: Iterable[Recording]) -> None:
     """Raise ``SpecError`` if a folder contains a run with other recordings."""
     if not (folder / MANIFEST_FILE).is_file():
         return
-    held = {each["digest"] for each in Results.load(folder).manifest["recordings"]}
+    held = {each["digest"] for each in Results.load(folder).recordings}
     if held != set(map(recording_digest, recordings)):
         raise SpecError(f"{folder} contains a run with other recordings; name another folder")
 

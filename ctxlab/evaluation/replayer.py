@@ -1,7 +1,7 @@
 """Replay recordings of a run again, one at a time, under the settings of the run.
 
 Results contain figures and no messages. To show what a request contained, its recording is read again,
-from memory or from the file that the manifest names, and replayed through one configuration.
+from memory or from the file that the results name, and replayed through one configuration.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ctxlab.evaluation.engine import PreparedRecording, replay_trace
 from ctxlab.evaluation.fingerprint import recording_digest
 from ctxlab.evaluation.grid import ExperimentGrid
 from ctxlab.evaluation.replay import Replay
+from ctxlab.evaluation.results import Results
 from ctxlab.formats import load
 from ctxlab.messages.types import Recording
 from ctxlab.strategies import Strategy, models_used, parse_strategy
@@ -35,10 +36,10 @@ class RunReplayer:
 
     Parameters
     ----------
-    manifest : mapping
-        Manifest of the run.
+    results : Results
+        Results of the run.
     recordings : iterable of Recording, optional
-        Recordings in memory. Others are read from the files that the manifest names.
+        Recordings in memory. Others are read from the files that the results name.
     strategies : sequence of Strategy, optional
         Strategies of the run that are no part of ctxlab. No module is imported because a manifest
         names it, so such a strategy can be replayed only if it is passed here.
@@ -52,12 +53,13 @@ class RunReplayer:
 
     def __init__(
         self,
-        manifest: Mapping[str, Any],
+        results: Results,
         recordings: Iterable[Recording] = (),
         strategies: Sequence[Strategy] = (),
     ) -> None:
-        self._spec = manifest["spec"]
-        self._entries = {entry["recording"]: entry for entry in manifest["recordings"]}
+        self._spec = results.manifest["spec"]
+        self._entries = results.recordings
+        self._places = {entry["recording"]: i for i, entry in enumerate(self._entries)}
         self._in_memory = {recording_digest(each): each for each in recordings}
         self._own = {repr(each): each for each in strategies}
         # The caches belong to the object, so they end with it.
@@ -77,7 +79,7 @@ class RunReplayer:
         PreparedRecording
             Recording, counted with the model and the calibration of the run.
         """
-        entry = self._entries[name]
+        entry = self._entries[self._places[name]]
         recording = self._in_memory.get(entry["digest"]) or _read_again(entry)
         if recording is None:
             raise CannotReplay("its file is missing or was changed since the run")

@@ -2,8 +2,8 @@
 
 A configuration is a strategy under a limit. The table ``requests`` has one row per request, ``runs``
 has one row per recording and configuration, ``compactions`` has one row per compaction, and the
-leaderboard has one row per configuration. The manifest records everything that is needed to run the
-experiment again.
+leaderboard has one row per configuration. ``recordings`` has one entry per recording. The manifest
+records everything else that is needed to run the experiment again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ from ctxlab.evaluation.metrics.base import FloatArray, Score
 from ctxlab.evaluation.metrics.compactions import COMPACTION_KINDS, CompactionRows
 from ctxlab.evaluation.metrics.recall import HEADLINE_SCORE
 from ctxlab.evaluation.metrics.strategy_calls import StrategyCalls, StrategyCallTotals
+from ctxlab.evaluation.recording_table import (
+    RECORDINGS_FILE,
+    read_entries,
+    write_recordings,
+)
 from ctxlab.evaluation.tables import StoredTable, TableWriter, make_categorical
 from ctxlab.evaluation.verdict import leaderboard_verdict
 from ctxlab.tokens.model_choice import explain_models
@@ -51,7 +56,7 @@ COMPACTIONS_FILE = "compactions.parquet"
 
 RUN_FILES = (
     MANIFEST_FILE,
-    *(REQUESTS_FILE, RUNS_FILE, COMPACTIONS_FILE),
+    *(REQUESTS_FILE, RUNS_FILE, COMPACTIONS_FILE, RECORDINGS_FILE),
     *("answers.parquet", "frontier.parquet", "trials.parquet"),
 )
 """Names of the files of a saved run. Saving removes the files of an earlier run with these names."""
@@ -69,7 +74,7 @@ class ReplayOutcome(NamedTuple):
     """Measurements of one recording that was replayed through all configurations."""
 
     description: dict[str, Any]
-    "manifest entry of the recording"
+    "entry of the recording in ``Results.recordings``"
     token_limits: list[int]
     "limit of each configuration, in tokens"
     columns: dict[str, FloatArray]
@@ -132,9 +137,11 @@ class ResultsBuilder:
         had = {*columns, ""}
         self.scores = tuple(s for s in scores if s.column in had and s.per in had)
         self.recordings: list[dict[str, Any]] = []
+        self.models: dict[str, None] = {}
         self.calls = StrategyCallTotals()
         self.draws = DrawTotals()
         self._names: set[str] = set()
+        self._suffixes: dict[str, int] = {}
         self._token_limits: list[list[int]] = []
         self._column_arrays: list[Mapping[str, FloatArray]] = []
         self._recording_numbers: list[int] = []
@@ -158,7 +165,7 @@ class ResultsBuilder:
             self._compactions.append(outcome.compactions)
 
     def add_recording(self, recording: dict[str, Any]) -> None:
-        """Add the manifest entry of the next recording, even if the recording has no request.
+        """Add the entry of the next recording, even if the recording has no request.
 
         If the name is already used, the suffix ``#2``, ``#3``, … is appended, as in ``ctxlab.load``.
         Characters that cannot be encoded as UTF-8 are escaped.
@@ -166,17 +173,20 @@ class ResultsBuilder:
         Parameters
         ----------
         recording : dict
-            Manifest entry of the recording.
+            Entry of the recording.
         """
         names = {
             key: recording[key].encode("utf-8", "backslashreplace").decode()
             for key in ("recording", "cluster")
         }
-        name, again = names["recording"], 1
+        name = names["recording"]
         while name in self._names:
-            again += 1
+            again = self._suffixes[names["recording"]] = (
+                self._suffixes.get(names["recording"], 1) + 1
+            )
             name = f"{names['recording']}#{again}"
         self._names.add(name)
+        self.models.setdefault(recording["counted_as"])
         self.recordings.append({**recording, **names, "recording": name})
 
     def add_columns(self, token_limits: list[int], columns: Mapping[str, FloatArray]) -> None:
@@ -219,8 +229,21 @@ class ResultsBuilder:
         self._column_arrays, self._compactions = [], []
         return RunTables(requests, sum_requests(requests, self.scores), compactions)
 
+    def take_recordings(self) -> list[dict[str, Any]]:
+        """Return the entries of recordings added since the last call, and forget them.
+
+        Call ``take_tables`` first if some of these recordings have requests.
+
+        Returns
+        -------
+        list of dict
+            Entries of the recordings.
+        """
+        taken, self.recordings = self.recordings, []
+        return taken
+
     def manifest(self, described: Mapping[str, Any]) -> dict[str, Any]:
-        """Complete the manifest: add the recordings, the model calls of strategies and the versions.
+        """Complete the manifest: add the model calls of strategies and the versions.
 
         Parameters
         ----------
@@ -233,8 +256,7 @@ class ResultsBuilder:
             Manifest of the results.
         """
         totals = {**self.calls.manifest(), **self.draws.manifest(self.configurations)}
-        own = {"recordings": self.recordings, "versions": library_versions()}
-        return {**described, **totals, **own}
+        return {**described, **totals, "versions": library_versions()}
 
     def _label(self, which: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Return the columns that identify recordings (by number) and configurations."""
@@ -340,7 +362,10 @@ class Results:
     scores : sequence of Score
         Scores of the leaderboard, in column order.
     manifest : dict
-        Information to run the experiment again, such as ``spec``, ``recordings`` and ``versions``.
+        Information to run the experiment again, such as ``spec`` and ``versions``.
+    recordings : sequence of dict, optional
+        One entry per recording: its name, its source, its digest, its size, the model that counted its
+        tokens, and more. Those of a run in parts are read from a file when they are needed.
     runs : pandas.DataFrame or StoredTable, optional
         Table with one row per recording and configuration. It is computed if left out.
     compactions : pandas.DataFrame or StoredTable, optional
@@ -362,11 +387,12 @@ class Results:
         requests: Table,
         scores: Iterable[Score],
         manifest: dict[str, Any],
+        recordings: Sequence[dict[str, Any]] = (),
         *,
         runs: Table | None = None,
         compactions: Table | None = None,
     ) -> None:
-        self.scores, self.manifest = tuple(scores), manifest
+        self.scores, self.manifest, self.recordings = tuple(scores), manifest, recordings
         self._request_table, self._run_table, self._compaction_table = requests, runs, compactions
 
     @classmethod
@@ -383,7 +409,7 @@ class Results:
         Returns
         -------
         Results
-            Results with a manifest that also lists the recordings and the package versions.
+            Results with the recordings, and a manifest that also lists the package versions.
 
         Raises
         ------
@@ -391,8 +417,10 @@ class Results:
             If no recording has a request.
         """
         requests, runs, compactions = builder.take_tables()
-        manifest = builder.manifest(described)
-        return cls(requests, builder.scores, manifest, runs=runs, compactions=compactions)
+        manifest, recordings = builder.manifest(described), builder.take_recordings()
+        return cls(
+            requests, builder.scores, manifest, recordings, runs=runs, compactions=compactions
+        )
 
     def __repr__(self) -> str:
         """Return a short description with the number of recordings and configurations."""
@@ -434,6 +462,12 @@ class Results:
 
     def _read_run_column(self, column: str) -> pd.Series:
         return self.read_runs([column])[column]
+
+    def _read_run_codes(self, column: str) -> npt.NDArray[np.integer]:
+        """Return a number for each label of a column of ``runs``, in the order of appearance."""
+        if isinstance(self._run_table, StoredTable) and "runs" not in vars(self):
+            return self._run_table.read_codes(column)
+        return pd.factorize(self.runs[column])[0]
 
     @property
     def configurations(self) -> list[tuple[str, float]]:
@@ -582,12 +616,11 @@ class Results:
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.integer], tuple[int, int], pd.Index[Any]]:
         """Cell of each run in a table of clusters × configurations, its shape and configurations."""
-        runs = self.read_runs(["cluster", "limit", "strategy"])
-        clusters = runs.groupby("cluster", observed=True, sort=False)
+        runs, clusters = self.read_runs(["limit", "strategy"]), self._read_run_codes("cluster")
         groups = runs.groupby(["limit", "strategy"], observed=True, sort=False)
         known = groups.size().index
-        cell = clusters.ngroup() * len(known) + groups.ngroup()
-        return cell.to_numpy(), (clusters.ngroups, len(known)), known
+        cell = clusters * len(known) + groups.ngroup().to_numpy()
+        return cell, (int(clusters.max(initial=-1)) + 1, len(known)), known
 
     def headline_sums(
         self, configurations: Sequence[tuple[float, str]]
@@ -611,12 +644,12 @@ class Results:
     @property
     def recording_count(self) -> int:
         """Number of recordings with at least one request."""
-        return int(self._read_run_column("recording").nunique())
+        return int(self._read_run_codes("recording").max(initial=-1)) + 1
 
     @property
     def cluster_count(self) -> int:
         """Number of clusters. Intervals treat recordings of different clusters as independent."""
-        return int(self._read_run_column("cluster").nunique())
+        return int(self._read_run_codes("cluster").max(initial=-1)) + 1
 
     @property
     def far_cluster_count(self) -> int | None:
@@ -630,7 +663,7 @@ class Results:
         return int(runs.loc[runs["far_arguments"] > 0, "cluster"].nunique())
 
     def equals(self, other: Results) -> bool:
-        """Check if other results have the same measurements, scores and manifest.
+        """Check if other results have the same measurements, scores, recordings and manifest.
 
         The key ``calls`` of the manifest is ignored. Its counts of cached replies differ between a
         first run and a repetition. The tables of compactions are compared if both have one.
@@ -647,6 +680,7 @@ class Results:
         """
         mine, theirs = ({**r.manifest, "calls": None} for r in (self, other))
         same = self.scores == other.scores and mine == theirs
+        same = same and list(self.recordings) == other.recordings
         if same and not (self._compaction_table is None or other._compaction_table is None):
             same = self.compactions.equals(other.compactions)
         return same and self.requests.equals(other.requests)
@@ -654,8 +688,9 @@ class Results:
     def save(self, folder: str | Path) -> Path:
         """Save the results as Parquet files and ``manifest.json``.
 
-        The Parquet files are ``requests.parquet``, ``runs.parquet`` and ``compactions.parquet``. An
-        earlier run in the folder is replaced. If writing fails, the earlier run is kept.
+        The Parquet files are ``requests.parquet``, ``runs.parquet``, ``compactions.parquet`` and
+        ``recordings.parquet``. An earlier run in the folder is replaced. If writing fails, the earlier
+        run is kept.
 
         Parameters
         ----------
@@ -688,6 +723,8 @@ class Results:
         _write_table(self.runs if self._run_table is None else self._run_table, folder / RUNS_FILE)
         if self._compaction_table is not None:
             _write_table(self._compaction_table, folder / COMPACTIONS_FILE)
+        if self.recordings:
+            write_recordings(self.recordings, folder / RECORDINGS_FILE)
         write_manifest(folder, self.manifest, self.scores)
 
     @classmethod
@@ -745,12 +782,14 @@ class Results:
         requests, runs = StoredTable(folder / REQUESTS_FILE), StoredTable(folder / RUNS_FILE)
         file = folder / COMPACTIONS_FILE
         compactions = StoredTable(file) if file.is_file() else None
-        return cls(requests, scores, manifest, runs=runs, compactions=compactions)
+        recordings = read_entries(folder, manifest)
+        manifest = {key: value for key, value in manifest.items() if key != "recordings"}
+        return cls(requests, scores, manifest, recordings, runs=runs, compactions=compactions)
 
     @property
     def model_note(self) -> str:
         """Sentence that names the models whose tokenizers and prices were used."""
-        said = explain_models(self.manifest["recordings"], self.manifest["spec"].get("model"))
+        said = explain_models(self.recordings, self.manifest["spec"].get("model"))
         return f"{said[:1].upper()}{said[1:]}."
 
     def verdict(self, min_recall: float = 0.95) -> str:

@@ -25,6 +25,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -419,12 +420,11 @@ def run_experiment(
         retry_failed=retry_failed,
         scheduler=scheduler,
         share=share,
+        name_source=partial(_portable_path, spec=spec),
     )
     # Store strategies as the user wrote them: repr() would lose the dotted path of a custom strategy.
     results.manifest["spec"] = _spec_to_dict(spec, results.manifest["spec"]["profiles"])
     results.manifest["left_out"] = left_out
-    for recording in (*results.manifest["recordings"], *results.manifest.get("failed", ())):
-        recording["source"] = _portable_path(recording["source"], spec)
     return results
 
 

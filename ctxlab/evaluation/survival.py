@@ -345,7 +345,7 @@ def measure_survival(
         why = left_out[0] if left_out else "expected at least one recording, got none"
         raise SpecError(f"no canary could be planted: {why}")
     told = {"canaries": {**vars(planter), "left_out": left_out}}
-    manifest = grid.manifest(data, table.recordings) | told
+    manifest = grid.manifest(data, table.models) | told
     results = Results.from_builder(table, manifest)
     return SurvivalResults(_concat_frames(frames), results, tuple(left_out))
 

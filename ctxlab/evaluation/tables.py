@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +24,10 @@ import pyarrow.parquet as pq
 from ctxlab.errors import ReadError
 
 _LABEL = pa.dictionary(pa.int32(), pa.string())
+_GROUP_BYTES = 8_000_000
+"bytes of rows that are written as one row group"
+_BATCH_ROWS = 1_000
+"rows of a batch"
 
 
 class StoredTable:
@@ -46,7 +51,7 @@ class StoredTable:
             about = pq.read_metadata(self.path)
         except (OSError, pa.ArrowException) as error:
             raise ReadError(path, None, f"not a saved evaluation: {error}") from None
-        self.rows = about.num_rows
+        self.rows: int = about.num_rows
         self.columns = about.schema.to_arrow_schema().names
 
     def read(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -67,20 +72,92 @@ class StoredTable:
         ReadError
             If the file cannot be read, or was replaced after this object was made.
         """
+        with self._open() as file:
+            table = file.read(None if columns is None else list(columns))
+            frame: pd.DataFrame = table.unify_dictionaries().to_pandas()
+        if frame.empty:  # a file without labels does not store that they are texts
+            labels = frame.select_dtypes("category").columns
+            frame = frame.assign(**dict.fromkeys(labels, make_categorical((), np.arange(0))))
+        return frame
+
+    def read_codes(self, column: str) -> npt.NDArray[np.integer]:
+        """Read a column of labels as numbers, without making a Python object of each label.
+
+        Parameters
+        ----------
+        column : str
+            Name of the column.
+
+        Returns
+        -------
+        numpy.ndarray of shape (rows,)
+            Number of each label, in the order in which labels appear.
+
+        Raises
+        ------
+        ReadError
+            As ``read`` does.
+        """
+        with self._open() as file:
+            labels = file.read([column])[column]
+            if not pa.types.is_dictionary(labels.type):
+                labels = labels.dictionary_encode()
+            codes = labels.unify_dictionaries().chunks
+        return pd.factorize(np.concatenate([each.indices.to_numpy() for each in codes]))[0]
+
+    def iter_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches, so that only some of them are in memory.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+            The next rows.
+
+        Raises
+        ------
+        ReadError
+            As ``read`` does.
+        """
+        with self._open() as file:
+            yield from file.iter_batches(_BATCH_ROWS)
+
+    def read_row(self, number: int) -> pa.Table:
+        """Read one row.
+
+        Parameters
+        ----------
+        number : int
+            Number of the row, from 0.
+
+        Returns
+        -------
+        pyarrow.Table
+            Table with this row.
+
+        Raises
+        ------
+        ReadError
+            As ``read`` does.
+        """
+        with self._open() as file:
+            group = 0
+            while number >= (rows := file.metadata.row_group(group).num_rows):
+                number, group = number - rows, group + 1
+            return file.read_row_group(group).slice(number, 1)
+
+    @contextmanager
+    def _open(self) -> Iterator[pq.ParquetFile]:
+        """Open the file, and raise ``ReadError`` if that or the ``with`` block cannot read it."""
         try:
             if _version(self.path) != self._version:
                 problem = (
                     "another run was saved here since this one was loaded; load the results again"
                 )
                 raise ReadError(self.path, None, problem)
-            table = pq.ParquetFile(self.path).read(None if columns is None else list(columns))
-            frame: pd.DataFrame = table.unify_dictionaries().to_pandas()
+            with pq.ParquetFile(self.path) as file:
+                yield file
         except (OSError, pa.ArrowException) as error:
             raise ReadError(self.path, None, f"the table is damaged: {error}") from None
-        if frame.empty:  # a file without labels does not store that they are texts
-            labels = frame.select_dtypes("category").columns
-            frame = frame.assign(**dict.fromkeys(labels, make_categorical((), np.arange(0))))
-        return frame
 
     def copy_to(self, path: Path) -> None:
         """Link the file under another path, or copy it where links are not possible.
@@ -101,8 +178,11 @@ def _version(path: Path) -> tuple[int, int, int]:
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
-class TableWriter:
-    """Writes a table to a Parquet file in pieces. Use it in a ``with`` block.
+class PieceWriter:
+    """Writes Arrow tables to a Parquet file, several of them as one row group.
+
+    The description of a row group stays in memory until the file is complete, and whoever opens the
+    file reads all of them. A group of each small table would cost more than its rows.
 
     Parameters
     ----------
@@ -113,6 +193,57 @@ class TableWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+
+    def write(self, piece: pa.Table) -> None:
+        """Add the next rows.
+
+        Parameters
+        ----------
+        piece : pyarrow.Table
+            Rows with the same columns as the pieces before.
+        """
+        self._waiting.append(piece)
+        self._bytes += piece.nbytes
+        if self._bytes >= _GROUP_BYTES:
+            self._write_group()
+
+    def close(self, complete: bool) -> None:
+        """Close the file.
+
+        Parameters
+        ----------
+        complete : bool
+            True to write the rows that are left; False after an error.
+        """
+        try:
+            if complete and self._waiting:
+                self._write_group()
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    def _write_group(self) -> None:
+        if self._file is None:
+            self._file = pq.ParquetWriter(self.path, self._waiting[0].schema)
+        schema = self._file.schema
+        group = pa.concat_tables([piece.cast(schema) for piece in self._waiting])
+        self._waiting, self._bytes = [], 0
+        self._file.write_table(group.unify_dictionaries(), row_group_size=max(group.num_rows, 1))
+
+
+class TableWriter:
+    """Writes a table to a Parquet file in pieces. Use it in a ``with`` block.
+
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._writer = PieceWriter(path)
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -122,8 +253,7 @@ class TableWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Complete the file."""
-        if self._file is not None:
-            self._file.close()
+        self._writer.close(complete=error is None)
 
     def write(self, piece: pd.DataFrame) -> None:
         """Write the next rows.
@@ -134,9 +264,7 @@ class TableWriter:
             Rows with the same columns as the pieces before.
         """
         table = pa.table({name: _to_arrow(column) for name, column in piece.items()})
-        if self._file is None:
-            self._file = pq.ParquetWriter(self.path, table.schema)
-        self._file.write_table(table.cast(self._file.schema))
+        self._writer.write(table)
 
 
 def _to_arrow(column: pd.Series) -> pa.Array:

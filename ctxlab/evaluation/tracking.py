@@ -3,7 +3,7 @@
 Both trackers get the same: one run with the settings, the verdict and the files of the results, and one
 run per configuration with its scores, so that their tables compare strategies. In MLflow, the runs of
 the configurations are nested; in Weights & Biases, all runs are in one group. No text of a recording
-is logged. The manifest contains the names and paths of the recordings.
+is logged. The manifest contains the paths that were given.
 
 References
 ----------

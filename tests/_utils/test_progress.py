@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 
 import pytest
 
+from ctxlab._utils import progress
 from ctxlab._utils.progress import Counted, track
 
 
@@ -25,3 +28,24 @@ def test_a_counted_iterator_estimates_the_total_from_what_is_left() -> None:
     assert (next(unknown), unknown.count, unknown.total) == (7, 1, None)
     assert list(unknown) == [8]
     assert (unknown.count, unknown.total) == (2, 2)
+
+
+def test_a_clock_that_jumps_gives_no_negative_or_infinite_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter([1e9, 0.0, -1e9] * 100)
+    monkeypatch.setattr(time, "time", lambda: next(moments))  # as set by hand, or by a server
+    bar = progress._make_bar("TimeRemainingColumn", auto_refresh=False, rate=True)
+    bar.add_task("work", total=100)
+    (task,) = bar.tasks
+    for completed in range(10, 50, 10):
+        bar.update(task.id, completed=completed)
+        assert 0 <= (task.speed or 0) < float("inf")
+        assert (task.time_remaining or 0) >= 0
+
+
+def test_a_notebook_shows_no_negative_time_if_the_clock_or_the_estimate_is_wrong() -> None:
+    line = progress._NotebookLine("work")
+    for completed, total, seconds in ((5, 10, -3.0), (12, 10, 3.0), (0, 10, 0.0), (5, None, -1.0)):
+        shown = line._describe(completed, total, seconds)
+        assert not re.search(r"-\d|inf|nan", shown)

@@ -33,9 +33,9 @@ with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
     found = main(words)
 seconds = time.perf_counter() - begun
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-largest = max(peak(), used[1].ru_maxrss / (2**20 if sys.platform == "darwin" else 1024))
+children = used[1].ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
 cpu = sum(each.ru_utime + each.ru_stime for each in used)
-print(json.dumps([seconds, cpu, largest]))
+print(json.dumps([seconds, cpu, max(peak(), children), peak(), children]))
 sys.exit(found not in status)
 """
 
@@ -49,6 +49,10 @@ class Measured(NamedTuple):
     "processor time of all its processes, with the start of Python"
     peak_mb: float
     "peak memory of the largest process"
+    main_mb: float
+    "peak memory of the main process"
+    worker_mb: float
+    "peak memory of the largest worker process; 0 if there is none"
 
 
 def peak_of(program: str, file: Path) -> float:

@@ -1,14 +1,15 @@
 """Measure how time and memory grow: ``python tests/bench scaling [--quick] [NAME…]``.
 
 Each point is ``ctxlab eval FOLDER --out DIR`` in a new process, with synthetic recordings and without
-stored token counts. Names: messages (in one recording), recordings, configurations, workers, and
-``cluster``, which measures what ``docs/scaling.md`` extrapolates from: the sizes of recordings and
-parts and the time of a part, from a sample of the recordings in a folder (``--corpus``), and the time
-that a Dask scheduler on this machine needs for a task.
+stored token counts. Names: messages (in one recording), recordings, short and short-parallel (up to
+100,000 short recordings, in one and in two processes), configurations, workers, and ``cluster``, which
+measures what ``docs/scaling.md`` extrapolates from: the sizes of recordings and parts and the time of a
+part, from a sample of the recordings in a folder (``--corpus``), and the time that a Dask scheduler on
+this machine needs for a task.
 
 ``--json FILE`` stores the figures with facts about the machine, and ``--plot FILE`` plots them. With
-``--from FILE``, figures are read from a stored run instead of measured. ``--huge`` adds 100,000
-recordings, which takes an hour. ``--quick`` measures few small points.
+``--from FILE``, figures are read from a stored run instead of measured. ``--quick`` measures few small
+points.
 """
 
 from __future__ import annotations
@@ -43,9 +44,13 @@ STRATEGIES = (
 )
 SMALL = 24
 """Messages of a small recording."""
+SHORT = 6
+"""Messages of a short recording, of which 100,000 are evaluated under one configuration."""
 SERIES = {
     "messages": "messages of the recording",
     "recordings": f"recordings of {SMALL} messages",
+    "short": f"recordings of {SHORT} messages",
+    "short-parallel": f"recordings of {SHORT} messages, in two processes",
     "configurations": "configurations of ten recordings of 300 messages",
     "workers": f"processes for 1,000 recordings of {SMALL} messages",
 }
@@ -54,16 +59,19 @@ CLUSTER = "cluster"
 _SIZES = {
     "messages": (100, 300, 1000, 3000, 10_000, 30_000, 100_000),
     "recordings": (10, 30, 100, 300, 1000, 3000, 10_000),
+    "short": (1000, 10_000, 100_000),
+    "short-parallel": (1000, 10_000, 100_000),
     "configurations": (1, 2, 5, 10, 20, 50, 100, 200),
     "workers": (1, 2),
 }
 _QUICK = {
     "messages": (100, 1000),
     "recordings": (10, 100),
+    "short": (10, 100),
+    "short-parallel": (10, 100),
     "configurations": (1, 10),
     "workers": (1, 2),
 }
-_HUGE = 100_000
 _FAMILIES = (
     "sliding_window(messages={})",
     "observation_mask(keep={}) | panic",
@@ -87,6 +95,9 @@ def measure(series: str, size: int, quick: bool) -> dict[str, Any]:
         length = size
     elif series == "recordings":
         count = size
+    elif series.startswith("short"):
+        count, length, chosen = size, SHORT, ["full"]
+        cores = 2 if series == "short-parallel" else 1
     elif series == "configurations":
         count, length, chosen = (2, 100, strategies(size)) if quick else (10, 300, strategies(size))
     else:
@@ -180,7 +191,7 @@ def _is_log(file: Path) -> bool:
     return file.is_file() and file.suffix not in (".md", ".tsv")
 
 
-def run(names: Sequence[str], corpus: Path, quick: bool, huge: bool) -> dict[str, Any]:
+def run(names: Sequence[str], corpus: Path, quick: bool) -> dict[str, Any]:
     """Measure the named series, and return the figures."""
     machine = {**describe_machine(), "load_before": current_load()}
     found: dict[str, Any] = {"quick": quick, "machine": machine, "points": [], CLUSTER: None}
@@ -189,8 +200,8 @@ def run(names: Sequence[str], corpus: Path, quick: bool, huge: bool) -> dict[str
             continue
         print(f"\n{SERIES[series]}", flush=True)
         sizes = (_QUICK if quick else _SIZES)[series]
-        if series == "recordings" and huge:
-            sizes = (*sizes, _HUGE)
+        if series == "short-parallel" and count_cores() < 2:
+            continue
         for size in sizes if series != "workers" else sizes[: count_cores()]:
             point = measure(series, size, quick)
             found["points"].append(point)
@@ -205,8 +216,9 @@ def run(names: Sequence[str], corpus: Path, quick: bool, huge: bool) -> dict[str
 
 
 def _show(point: dict[str, Any]) -> str:
-    seconds, cpu, peak = (of(point, name) for name in Measured._fields)
-    text = f"  {point['size']:>8,}  {seconds:8.2f} s  {cpu:8.2f} s processor  {peak:6.0f} MB"
+    seconds, cpu, _, main, worker = (of(point, name) for name in Measured._fields)
+    text = f"  {point['size']:>8,}  {seconds:8.2f} s  {cpu:8.2f} s processor  {main:6.0f} MB"
+    text += f" and {worker:4.0f} MB in a worker" if worker else ""
     return f"{text}  {point['stored_bytes'] / 1e6:8.2f} MB in {point['stored_files']:,} files"
 
 
@@ -302,7 +314,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="few small points")
-    parser.add_argument("--huge", action="store_true", help="also 100,000 recordings")
     parser.add_argument("--corpus", type=Path, metavar="FOLDER", default=default_corpus())
     parser.add_argument("--from", type=Path, dest="stored", metavar="FILE", help="read figures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="store the figures")
@@ -316,7 +327,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.stored:
         found = report.loads(given.stored)
     else:
-        found = run(given.names or names, given.corpus, given.quick, given.huge)
+        found = run(given.names or names, given.corpus, given.quick)
     if given.json:
         report.write_new(given.json, report.dumps(found), given.overwrite)
     if given.plot:

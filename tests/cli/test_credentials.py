@@ -16,6 +16,7 @@ from running import PROGRAM
 
 from ctxlab.errors import ModelRequestRejected, ReadError, SpecError, redact_urls
 from ctxlab.evaluation.experiment import evaluate
+from ctxlab.evaluation.results import Results
 from ctxlab.formats import LoadReport, load
 from ctxlab.llm import CachedClient
 from ctxlab.llm.base import Request
@@ -100,7 +101,7 @@ def test_no_command_prints_or_writes_the_credentials_of_a_url_or_a_model(
     assert WORD.encode() not in everything_in(tmp_path)
     assert "wrong key Bearer ***" in said[1]
     assert "name the URL again, with its credentials" in said[2]
-    source = json.loads((tmp_path / "run" / "manifest.json").read_text())["recordings"][0]["source"]
+    source = Results.load(tmp_path / "run").recordings[0]["source"]
     assert source == f"http://***@{host}/a.jsonl?***"
 
 

@@ -145,7 +145,7 @@ def test_recordings_of_one_cluster_are_one_witness_and_few_give_no_interval() ->
 def test_recordings_without_a_model_call_are_listed_and_not_measured() -> None:
     quiet = Recording("quiet", (Message("user", "hi"),))
     results = run(quiet, trip("a"), quiet.__class__("empty", ()))
-    assert [r["recording"] for r in results.manifest["recordings"]] == ["quiet", "a", "empty"]
+    assert [r["recording"] for r in results.recordings] == ["quiet", "a", "empty"]
     assert set(results.requests["recording"]) == {"a"}
     for nothing in ((quiet,), ()):
         with pytest.raises(SpecError, match="expected recordings with model calls, got none"):

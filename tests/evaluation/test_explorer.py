@@ -10,7 +10,7 @@ import pytest
 from running import a_recording
 
 import ctxlab
-from ctxlab.errors import SpecError, UnknownName
+from ctxlab.errors import UnknownName
 from ctxlab.evaluation.explorer.answers import ExplorerAnswers, Selection
 from ctxlab.messages.types import Message, Recording
 
@@ -134,10 +134,3 @@ def test_a_strategy_of_ones_own_is_shown_if_it_was_passed() -> None:
     results = ctxlab.evaluate(bundled()[:1], ["full", last_ten], 8000)
     asked = {"ask": "open", "id": 1, "recording": other, "row": row}
     assert "nothing is imported" in ExplorerAnswers(results, bundled()).answer(asked)["error"]
-
-
-def test_results_without_model_calls_cannot_be_explored() -> None:
-    empty = ctxlab.evaluate([a_recording(1)], "full", 8000, "gpt-4o")
-    empty.manifest["recordings"][0]["requests"] = 0
-    with pytest.raises(SpecError, match="model calls"):
-        ExplorerAnswers(empty).choose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ import pytest
 from msgspec.structs import replace
 from running import a_recording
 
-from ctxlab.errors import CtxlabError, RunIncomplete, SpecError, StrategyError
-from ctxlab.evaluation import parts
+from ctxlab.errors import RunIncomplete, SpecError, StrategyError
+from ctxlab.evaluation import experiment, parts
 from ctxlab.evaluation.experiment import evaluate
 from ctxlab.evaluation.parts import PARTS_FOLDER
+from ctxlab.formats import load, native
 from ctxlab.messages.types import Message, Recording, count_message_chars
 
 RECORDINGS = tuple(a_recording(number) for number in range(6))
@@ -154,27 +157,141 @@ def test_a_recording_that_fails_is_listed_and_the_others_finish(
     assert retried.equals(evaluate(RECORDINGS, strategies, LIMITS))
 
 
-def exhausting(messages: list[Message]) -> Sequence[Message]:
-    """Let the system kill the process at one recording, as if the memory were exhausted."""
-    if "order 4" in messages[1].text and os.environ.get("POISON"):
+def fatal(messages: list[Message]) -> Sequence[Message]:
+    """End the process at one recording, at most as many times as there are files in a folder."""
+    if "order 4" in messages[1].text and (left := list(Path(os.environ["DEATHS"]).iterdir())):
+        left[0].unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return messages
 
 
-def test_a_run_goes_on_after_a_worker_ran_out_of_memory(
+@pytest.fixture
+def allow_deaths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], dict[str, Any]]:
+    """Return a function that lets the next processes die, and returns options of a run."""
+    folder = tmp_path / "deaths"
+    folder.mkdir()
+    monkeypatch.setenv("DEATHS", str(folder))
+    monkeypatch.setattr(parts, "BUCKET_CHARS", 10**9)  # one bucket
+
+    def allow(count: int) -> dict[str, Any]:
+        for number in range(count):
+            (folder / f"{number}").touch()
+        return {"folder": tmp_path / "run", "workers": 2}
+
+    return allow
+
+
+def test_a_part_whose_worker_died_is_computed_by_another(
+    allow_deaths: Callable[[int], dict[str, Any]],
 ) -> None:
-    monkeypatch.setenv("POISON", "1")
-    with pytest.raises(
-        CtxlabError, match="a worker process ended unexpectedly, perhaps out of mem"
-    ):
-        evaluate(RECORDINGS, exhausting, LIMITS, folder=tmp_path, workers=2)
-    before = list_parts(tmp_path)
-    assert before
-    monkeypatch.delenv("POISON")
-    found = evaluate(RECORDINGS, exhausting, LIMITS, folder=tmp_path, workers=2)
-    assert found.equals(evaluate(RECORDINGS, exhausting, LIMITS))
-    assert before.items() <= list_parts(tmp_path).items()
+    found = evaluate(RECORDINGS, fatal, LIMITS, **allow_deaths(1))
+    assert found.equals(evaluate(RECORDINGS, fatal, LIMITS))
+
+
+def test_a_recording_during_which_two_workers_died_is_left_out(
+    allow_deaths: Callable[[int], dict[str, Any]], tmp_path: Path
+) -> None:
+    options = allow_deaths(2)
+    found = evaluate(RECORDINGS, fatal, LIMITS, **options)
+    (failed,) = found.manifest["failed"]
+    assert failed["recording"] == "order-4"
+    assert "ended unexpectedly, perhaps out of memory" in failed["reason"]
+    rest = [each for each in RECORDINGS if each.id != "order-4"]
+    assert found.requests.equals(evaluate(rest, fatal, LIMITS).requests)
+    assert not list((tmp_path / "run").glob(".*"))
+    retried = evaluate(RECORDINGS, fatal, LIMITS, retry_failed=True, **options)
+    assert retried.equals(evaluate(RECORDINGS, fatal, LIMITS))
+
+
+def greedy(messages: list[Message]) -> Sequence[Message]:
+    """Find no memory for one recording."""
+    if "order 4" in messages[1].text:
+        raise MemoryError
+    return messages
+
+
+def test_a_recording_for_which_the_memory_is_too_small_is_left_out(tmp_path: Path) -> None:
+    found = evaluate(RECORDINGS, greedy, LIMITS, folder=tmp_path, workers=1)
+    (failed,) = found.manifest["failed"]
+    assert failed["recording"] == "order-4"
+    assert failed["reason"].startswith("MemoryError: not enough memory; use fewer processes")
+    assert len(found.recordings) == len(RECORDINGS) - 1
+
+
+class Sending:
+    """Executor that sends tasks as to a cluster: it pickles all of them, and then computes them."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.before_work: Callable[[], object] = list
+
+    def __call__(self, function: Any, tasks: Any, *, on_death: object) -> Iterator[Any]:
+        sent = list(map(pickle.dumps, tasks))
+        self.sizes += map(len, sent)
+        self.before_work()
+        for task in sent:
+            yield pickle.loads(pickle.dumps(function(pickle.loads(task))))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Sending:
+    """Return the executor of a run with a scheduler."""
+    sending = Sending()
+    monkeypatch.setattr(experiment, "choose_executor", lambda workers, scheduler: sending)
+    return sending
+
+
+def write_files(folder: Path) -> None:
+    """Write a file with four recordings, and one with two."""
+    folder.mkdir()
+    for name, some in (("a", RECORDINGS[:4]), ("b", RECORDINGS[4:])):
+        text = "".join(map(native.dumps, some))
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_workers_of_a_cluster_read_the_recordings_themselves(
+    tmp_path: Path, cluster: Sending
+) -> None:
+    write_files(tmp_path / "logs")
+    read = partial(load, tmp_path / "logs", where="id!=a/order-2")
+    found = evaluate(read(), FEW, LIMITS, folder=tmp_path / "run", scheduler="here")
+    assert found.equals(evaluate(read(), FEW, LIMITS))
+    assert max(cluster.sizes) < min(len(pickle.dumps(each)) for each in RECORDINGS) / 2
+
+
+@pytest.mark.parametrize("change", ["gone", "changed"])
+def test_a_file_that_changes_before_a_worker_reads_it_changes_no_result_and_is_told(
+    tmp_path: Path, cluster: Sending, change: str
+) -> None:
+    write_files(tmp_path / "logs")
+    file, read = tmp_path / "logs" / "a.jsonl", partial(load, tmp_path / "logs")
+    expected = evaluate(read(), FEW, LIMITS)
+
+    def change_file() -> None:
+        file.unlink(missing_ok=True)
+        if change == "changed":
+            file.write_text(native.dumps(RECORDINGS[5]))
+
+    cluster.before_work = change_file
+    with pytest.warns(UserWarning, match=r"a\.jsonl: the file changed since it was read"):
+        found = evaluate(read(), FEW, LIMITS, folder=tmp_path / "run", scheduler="here")
+    assert found.equals(expected)
+
+
+def test_a_file_that_cannot_be_read_alone_travels_as_contents(
+    tmp_path: Path, cluster: Sending, recwarn: pytest.WarningsRecorder
+) -> None:
+    write_files(tmp_path / "logs")
+    given = [
+        replace(each, messages=(*each.messages, Message("user", f"from another file {number}")))
+        for number, each in enumerate(load(tmp_path / "logs"))
+    ]
+    found = evaluate(given, FEW, LIMITS, folder=tmp_path / "run", scheduler="here")
+    assert found.equals(evaluate(given, FEW, LIMITS))
+    assert len(cluster.sizes) == 2 * len(given)  # each was tried
+    assert not recwarn.list
 
 
 def test_a_run_does_not_depend_on_the_clock(tmp_path: Path) -> None:

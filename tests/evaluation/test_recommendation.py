@@ -59,7 +59,7 @@ def test_the_setting_is_the_cheapest_of_the_tuning_set_that_saves_and_keeps_enou
 def test_the_figures_are_those_of_an_evaluation_of_the_held_out_recordings(
     found: Recommendation,
 ) -> None:
-    names = [each["recording"] for each in found.results.manifest["recordings"]]
+    names = [each["recording"] for each in found.results.recordings]
     held = [each for each in SESSIONS if each.id in names]
     assert found.evidence.is_held_out
     assert len(held) == found.evidence.recordings == 5

@@ -119,7 +119,7 @@ def test_a_report_imports_no_strategy_of_another_package(recordings: list[Record
     def spy() -> Results:
         found = ctxlab.evaluate(recordings, ["full", "sliding_window | panic"], 2000, "gpt-4o")
         table = found.runs.assign(strategy=found.runs["strategy"].map(_rename))
-        return Results(found.requests, found.scores, found.manifest, runs=table)
+        return Results(found.requests, found.scores, found.manifest, found.recordings, runs=table)
 
     document = document_of(make_report(spy(), recordings))
     assert "nothing is imported because a run names it" in document["mapsNote"]

@@ -51,7 +51,7 @@ def results(*rows: dict[str, Any], clusters: int = 2) -> Results:
              "cost_usd": 1.0, "far_arguments": 10.0, "far_seen": 10.0}  # fmt: skip
     for name, value in usual.items():
         frame[name] = frame[name].fillna(value) if name in frame else value
-    return Results(frame, SCORES, {"spec": {}, "recordings": []})
+    return Results(frame, SCORES, {"spec": {}})
 
 
 FULL = {"strategy": "full()", "cost_usd": 10.0, "overflow": 1}
@@ -307,8 +307,11 @@ def test_what_is_saved_and_loaded_is_equal(tmp_path: Path) -> None:
     assert {p.name for p in folder.iterdir()} >= {
         "requests.parquet",
         "runs.parquet",
+        "recordings.parquet",
         "manifest.json",
     }
+    assert list(loaded.recordings) == saved.recordings
+    assert loaded.recordings[-1] == saved.recordings[1]
     assert loaded.save(folder) == folder
     assert Results.load(folder).equals(saved)
 
@@ -318,7 +321,7 @@ def test_a_manifest_suffices_to_run_it_again(tmp_path: Path) -> None:
     spec = Results.load(saved.save(tmp_path)).manifest["spec"]
     assert spec["strategies"] == ["full()", "panic()"]
     assert spec["limits"] == [0.5, 700]
-    assert {"digest", "recording", "cluster", "tokens"} <= set(saved.manifest["recordings"][0])
+    assert {"digest", "recording", "cluster", "tokens"} <= set(saved.recordings[0])
     assert {"python", "ctxlab", "tiktoken"} <= set(saved.manifest["versions"])
 
 
@@ -327,10 +330,13 @@ def test_different_figures_scores_or_manifests_are_not_equal() -> None:
     assert one.equals(other)
     other.requests.loc[0, "tokens"] += 1
     assert not one.equals(other)
-    assert not one.equals(Results(one.requests, one.scores[1:], one.manifest))
-    assert not one.equals(Results(one.requests, one.scores, {**one.manifest, "tokens": "?"}))
+    assert not one.equals(Results(one.requests, one.scores[1:], one.manifest, one.recordings))
+    assert not one.equals(Results(one.requests, one.scores, one.manifest, one.recordings[1:]))
+    other_manifest = {**one.manifest, "tokens": "?"}
+    assert not one.equals(Results(one.requests, one.scores, other_manifest, one.recordings))
     # The second time answers come from disk: they are the same answers.
-    assert one.equals(Results(one.requests, one.scores, {**one.manifest, "calls": {"m": {}}}))
+    other_manifest = {**one.manifest, "calls": {"m": {}}}
+    assert one.equals(Results(one.requests, one.scores, other_manifest, one.recordings))
 
 
 @pytest.mark.parametrize(

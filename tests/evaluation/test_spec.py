@@ -149,7 +149,7 @@ def test_clusters_are_relative_to_the_file_and_are_saved(
     path = toml(project, 'data = ["logs"]\nclusters = "clusters.tsv"\nstrategies = ["full"]\n')
     monkeypatch.chdir("/")
     results = run_experiment(read_spec(path), progress=False)
-    assert [each["cluster"] for each in results.manifest["recordings"]] == ["one"]
+    assert [each["cluster"] for each in results.recordings] == ["one"]
     results.save(project / "run")
     assert [each.cluster for each in read_spec(project / "run").recordings()] == ["one"]
 
@@ -166,10 +166,11 @@ def test_a_saved_run_repeats_itself_from_anywhere(
 
 
 def test_a_manifest_holds_the_keys_of_a_file(project: Path) -> None:
-    manifest = run_experiment(read_spec(project / "mine.toml"), progress=False).manifest
+    results = run_experiment(read_spec(project / "mine.toml"), progress=False)
+    manifest = results.manifest
     assert set(manifest["spec"]) == set(Spec.__struct_fields__)
     assert manifest["spec"]["folder"] == os.path.abspath(project)
-    assert manifest["recordings"][0]["source"] == os.path.join("logs", "a.jsonl")
+    assert results.recordings[0]["source"] == os.path.join("logs", "a.jsonl")
 
 
 def test_files_that_gave_nothing_are_told_and_kept(project: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_run_in_a_folder_is_saved_and_other_programs_read_it(tmp_path: Path) -
     found = evaluate([a_recording(n) for n in range(3)], "panic()", 0.5, folder=tmp_path)
     assert Results.load(tmp_path).equals(found)
     table = ds.dataset(tmp_path / "requests.parquet").to_table(filter=ds.field("request") == 0)
-    assert table["recording"].to_pylist() == [r["recording"] for r in found.manifest["recordings"]]
+    assert table["recording"].to_pylist() == [r["recording"] for r in found.recordings]
     found.save(tmp_path)
     assert found.save(tmp_path / "copy") == tmp_path / "copy"
     assert Results.load(tmp_path / "copy").equals(found)

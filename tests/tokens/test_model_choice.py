@@ -81,7 +81,7 @@ def test_an_empty_model_is_none() -> None:
     claude = replace(a_recording(0), model="claude-opus-4-5")
     nameless = replace(a_recording(1), model="")
     results = evaluate([claude, nameless], "full", 0.5, "", workers=1)
-    counted = [facts["counted_as"] for facts in results.manifest["recordings"]]
+    counted = [facts["counted_as"] for facts in results.recordings]
     assert counted == ["claude-opus-4-5", "gpt-5"]
     assert "1 recording that names no model" in results.model_note
 

@@ -329,4 +329,5 @@ def select_choices(results: Results, plan: ComparePlan) -> Results:
     }
     rows = results.requests
     pairs = zip(rows["strategy"].astype(str), rows["limit"], strict=True)
-    return Results(rows[[pair in wanted for pair in pairs]], results.scores, results.manifest)
+    rows = rows[[pair in wanted for pair in pairs]]
+    return Results(rows, results.scores, results.manifest, results.recordings)

@@ -101,7 +101,7 @@ def command(
     except RunIncomplete as incomplete:
         print_note(str(incomplete))
         return
-    recordings = results.manifest["recordings"]
+    recordings = results.recordings
     note_missing_metrics(spec, results)
     for warning in suspect_warnings(recordings):
         print_note(warning)

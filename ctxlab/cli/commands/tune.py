@@ -160,7 +160,7 @@ def _note_run(found: TuningResults, spec: Spec) -> None:
     from ctxlab.evaluation.columns import short_strategy
 
     note_run(found.results, spec.model)
-    note_unlogged_tokens(found.results.manifest["recordings"], spec.reserve)
+    note_unlogged_tokens(found.results.recordings, spec.reserve)
     if not found.heldout_clusters:
         print_note(
             "warning: nothing was held out, so the results are optimistic: they were measured on the "

@@ -217,7 +217,7 @@ def _describe_given(results: Results, limit: float) -> str:
 def _notes(results: Results, board: pd.DataFrame, legend: str) -> Iterator[str]:
     """Yield the notes below the table: recordings, questions, legend, token counts and fallbacks."""
     manifest = results.manifest
-    n_recordings = sum(r["requests"] > 0 for r in manifest["recordings"])
+    n_recordings = results.recording_count
     requests = int(board["requests"].max())
     far = results.far_cluster_count
     if far is not None:

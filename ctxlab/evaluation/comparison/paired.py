@@ -153,7 +153,7 @@ def _split_by_fact(results: Results, by: str | None) -> Iterator[tuple[str, pd.D
     if by is None:
         yield "", requests
         return
-    facts = results.manifest["recordings"]
+    facts = results.recordings
     known = [key for key in ("format", "model", "source", "cluster") if key in facts[0]]
     require_known("property of recordings", by, known)
     kinds = {each["recording"]: str(each[by]) for each in facts}

@@ -15,7 +15,7 @@ import pandas as pd
 from ctxlab._utils.numbers import describe_limit
 from ctxlab._utils.text import clip_line
 from ctxlab.context.history import Entry
-from ctxlab.errors import CannotReplay, SpecError, UnknownName
+from ctxlab.errors import CannotReplay, UnknownName
 from ctxlab.evaluation.columns import legend_of, short_strategy
 from ctxlab.evaluation.frontend.board import Board, make_heat_map
 from ctxlab.evaluation.frontend.replay_map import describe_messages, describe_replay
@@ -71,8 +71,8 @@ class ExplorerAnswers:
     ) -> None:
         self.results = results
         self.board = Board(results)
-        self._replayer = RunReplayer(results.manifest, recordings, strategies)
-        self._requests = {e["recording"]: e["requests"] for e in results.manifest["recordings"]}
+        self._replayer = RunReplayer(results, recordings, strategies)
+        self._requests = {e["recording"]: e["requests"] for e in results.recordings}
         self._sent_entries = lru_cache(4)(self._replay_entries)
 
     def choose(
@@ -102,8 +102,6 @@ class ExplorerAnswers:
             If the results have no such recording, strategy or limit.
         """
         replayed = [name for name, count in self._requests.items() if count]
-        if not replayed:
-            raise SpecError("expected a recording with model calls, got none; use other recordings")
         if recording is not None and recording not in replayed:
             raise UnknownName("recording", recording, replayed)
         name = recording or next(iter(self.board.recordings_by_loss), replayed[0])

@@ -194,8 +194,7 @@ def make_experiment_baseline(
         profiles=manifest["spec"].get("profiles") or [],
         reserve=manifest["spec"]["reserve"],
         recordings={
-            r["recording"]: RecordingIdentity(r["digest"], r["cluster"])
-            for r in manifest["recordings"]
+            r["recording"]: RecordingIdentity(r["digest"], r["cluster"]) for r in results.recordings
         },
         budgets=entries,
         prices=_used_prices(manifest) if priced else None,

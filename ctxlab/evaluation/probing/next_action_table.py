@@ -101,7 +101,7 @@ def next_action_notes(
     """
     manifest = results.manifest
     settings = manifest["agreement"]
-    sampled = [each for each in manifest["recordings"] if each["drawn"]]
+    sampled = [each for each in results.recordings if each["drawn"]]
     drawn, eligible = (sum(each[key] for each in sampled) for key in ("drawn", "eligible"))
     kind = "turns" if settings["texts"] else "recorded calls"
     only = " with a context that at least one strategy changes" if settings["differing"] else ""
@@ -122,7 +122,7 @@ def next_action_notes(
         f"strategies with each other instead of judging single figures{noise}."
     )
     yield from _missing_context_sentences(sampled)
-    if unsound := sum(each["unsound"] for each in manifest["recordings"]):
+    if unsound := sum(each["unsound"] for each in results.recordings):
         calls = pluralize(unsound, "call")
         yield f"Excluded: {calls} that follow messages which a provider would reject."
     for column, words in (

@@ -382,7 +382,7 @@ class ProbingPlan(ABC, Generic[ResultsT]):
                 pass
         if not answers:
             raise SpecError(self.explain_nothing(table.recordings))
-        manifest = self.grid.manifest(data, table.recordings) | {self.results.kind: self.settings}
+        manifest = self.grid.manifest(data, table.models) | {self.results.kind: self.settings}
         del manifest["spec"]["metrics"]  # Without it, the spec can be run with default metrics.
         return self.results(Results.from_builder(table, manifest), pd.DataFrame(answers))
 

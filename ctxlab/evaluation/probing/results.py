@@ -45,7 +45,9 @@ class AnsweredResults(Results):
 
     def __init__(self, results: Results, answers: pd.DataFrame) -> None:
         tables = {"runs": results._run_table, "compactions": results._compaction_table}
-        super().__init__(results._request_table, results.scores, results.manifest, **tables)
+        super().__init__(
+            results._request_table, results.scores, results.manifest, results.recordings, **tables
+        )
         self.answers = answers
 
     def equals(self, other: Results) -> bool:

@@ -91,7 +91,7 @@ def add_summary_costs(results: Results, strategies: Collection[str], is_cached: 
         True if the request that is summarised is read from the prompt cache.
     """
     runs, rows = results.runs, results.compactions
-    entries = {each["recording"]: each for each in results.manifest["recordings"]}
+    entries = {each["recording"]: each for each in results.recordings}
     rows = rows[(rows["kind"] == "summary") & rows["strategy"].isin(list(strategies))]
     names = rows["recording"].astype(str)
     sizes = zip(names, rows["tokens_before"], strict=True)

@@ -81,11 +81,9 @@ def make_document(
         for name in sampled
         for row in board.main_rows[:_MAPS_PER_RECORDING]
     ]
-    maps = make_context_maps(results.manifest, wanted, recordings, with_text, progress)
+    maps = make_context_maps(results, wanted, recordings, with_text, progress)
     entries = [
-        e
-        for e in results.manifest["recordings"]
-        if e["recording"] in {*heat["recordings"], *maps.messages}
+        e for e in results.recordings if e["recording"] in {*heat["recordings"], *maps.messages}
     ]
     number = {entry["recording"]: i for i, entry in enumerate(entries)}
     for each in maps.maps:

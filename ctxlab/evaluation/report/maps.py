@@ -14,6 +14,7 @@ from ctxlab._utils.progress import track
 from ctxlab.errors import CannotReplay
 from ctxlab.evaluation.frontend.replay_map import describe_messages, describe_replay
 from ctxlab.evaluation.replayer import RunReplayer
+from ctxlab.evaluation.results import Results
 from ctxlab.messages.types import Recording, message_text
 
 _TEXT_BUDGET = 2_500_000
@@ -48,7 +49,7 @@ class ContextMaps:
 
 
 def make_context_maps(
-    manifest: Mapping[str, Any],
+    results: Results,
     wanted: Sequence[MapRequest],
     recordings: Iterable[Recording] = (),
     with_text: bool = False,
@@ -58,12 +59,12 @@ def make_context_maps(
 
     Parameters
     ----------
-    manifest : mapping
-        Manifest of the run.
+    results : Results
+        Results of the run.
     wanted : sequence of MapRequest
         Recordings and configurations.
     recordings : iterable of Recording, optional
-        Recordings in memory. Others are read from the sources that the manifest names.
+        Recordings in memory. Others are read from the sources that the results name.
     with_text : bool, default False
         True to include texts of messages and the names of needs.
     progress : bool, optional
@@ -75,7 +76,7 @@ def make_context_maps(
         Maps, messages, and what was left out.
     """
     found = ContextMaps()
-    replayer = RunReplayer(manifest, recordings)
+    replayer = RunReplayer(results, recordings)
     texts: dict[str, list[str]] = {}
     by_name = groupby(sorted(wanted, key=lambda each: each.recording), lambda each: each.recording)
     chosen = [(name, list(asked)) for name, asked in by_name]

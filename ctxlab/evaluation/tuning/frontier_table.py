@@ -110,7 +110,7 @@ def frontier_notes(tuning: TuningResults, legend: str) -> Iterator[str]:
     manifest = tuning.results.manifest
     tuned, held = len(tuning.tuning_clusters), len(tuning.heldout_clusters)
     searched = manifest["tuning"]["configurations"]
-    n_recordings = sum(recording["requests"] > 0 for recording in manifest["recordings"])
+    n_recordings = tuning.results.recording_count
     on = f"Measured on {pluralize(n_recordings, 'recording')} of {pluralize(held, 'other cluster')}"
     best = len(tuning.frontier)
     verb = "is" if best == 1 else "are"

@@ -179,7 +179,7 @@ def tune(
         "seed": seed,
         "tuned_on": found.clusters,
         "held_out": list(dict.fromkeys(map(cluster_name, held))),
-        "recordings": identify_recordings(telling, grid.model_choice),
+        "recordings": list(identify_recordings(telling, grid.model_choice)),
     }
     return TuningResults(results, found)
 

@@ -86,6 +86,6 @@ def test_real_logs_are_priced_by_their_own_models(
     there = Results.load(tmp_path / "run")
     here = evaluate(load(recorded / folder), STRATEGIES, "50%")
     pd.testing.assert_frame_equal(here.requests, there.requests, check_exact=True)
-    for facts in here.manifest["recordings"]:
+    for facts in here.recordings:
         assert facts["model"] == facts["counted_as"]
     assert np.isfinite(here.requests["cost_usd"]).all()

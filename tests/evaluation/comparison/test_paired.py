@@ -52,7 +52,7 @@ def results(copies: int = 1, clusters: int = 12, seed: int = 0, **changes: Any) 
     frame = pd.DataFrame(rows).astype(
         dict.fromkeys(("recording", "cluster", "strategy"), "category")
     )
-    return Results(frame, SCORES, {"spec": {"limits": [8000, 0.25]}, "recordings": facts})
+    return Results(frame, SCORES, {"spec": {"limits": [8000, 0.25]}}, facts)
 
 
 def one(found: Comparison, score: str) -> Any:

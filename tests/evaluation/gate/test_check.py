@@ -438,8 +438,8 @@ def made(hit: Any, size: Any = 100.0, clusters: int = RECORDINGS) -> Results:
          "request": 0, "hit": hit, "tried": 10.0, "size": size}
     )  # fmt: skip
     told = [{"recording": n, "digest": n, "cluster": g} for n, g in zip(names, groups, strict=True)]
-    manifest = {"spec": {"reserve": 0}, "recordings": told, "tokens": {"m": ""}, "prices": {}}
-    return Results(frame, SCORES, manifest)
+    manifest = {"spec": {"reserve": 0}, "tokens": {"m": ""}, "prices": {}}
+    return Results(frame, SCORES, manifest, told)
 
 
 def found(before: Results, now: Results, **margins: float | str) -> list[Finding]:

@@ -187,7 +187,7 @@ def test_definitions_are_the_recorded_ones_else_those_that_the_calls_show() -> N
     ):
         client = scripted()
         found = asked(client, "full", recordings=[recorded], tools=given_)
-        (described,) = found.manifest["recordings"]
+        (described,) = found.recordings
         names = [t["function"]["name"] for t in client.requests[0].tools]
         assert described["tools"] == origin
         assert names == ["read_file"] * (2 if given_ else 1)
@@ -208,9 +208,7 @@ def test_the_budget_of_the_replay_is_that_of_an_evaluation() -> None:
     for (name, rows), (_, same) in zip(
         found.answers.groupby("recording"), plain.groupby("recording", observed=True), strict=True
     ):
-        extra = next(
-            r["tool_tokens"] for r in found.manifest["recordings"] if r["recording"] == name
-        )
+        extra = next(r["tool_tokens"] for r in found.recordings if r["recording"] == name)
         assert list(rows["tokens"]) == [tokens + extra for tokens in list(same["tokens"])[:-1]]
 
 
@@ -245,7 +243,7 @@ def test_a_recording_that_is_itself_no_valid_request_is_left_out_and_counted() -
     assert messages[10].role == "tool"
     broken = Recording("broken", tuple(messages))
     found = asked(strategies="full", recordings=[broken, RECORDINGS[1]], requests=0)
-    first, second = found.manifest["recordings"]
+    first, second = found.recordings
     assert (first["eligible"], first["unsound"]) == (4, 25)
     assert (second["eligible"], second["unsound"]) == (30, 0)
     everything = Recording("all", tuple(messages[:2] + messages[10:]))
@@ -258,7 +256,7 @@ def test_recordings_without_a_call_are_said_to_hold_nothing_to_agree_with() -> N
     with pytest.raises(SpecError, match="no recording contains a tool call"):
         asked(recordings=[chat])
     found = asked(strategies="full", recordings=[chat, RECORDINGS[0]])
-    assert [r["drawn"] for r in found.manifest["recordings"]] == [0, 12]
+    assert [r["drawn"] for r in found.recordings] == [0, 12]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +307,7 @@ def test_an_agreement_is_compared_as_any_results_are() -> None:
 
 def test_an_empty_recording_is_listed_and_asked_nothing() -> None:
     found = asked(strategies="full", recordings=[Recording("empty", ()), RECORDINGS[0]])
-    assert [r["drawn"] for r in found.manifest["recordings"]] == [0, 12]
+    assert [r["drawn"] for r in found.recordings] == [0, 12]
 
 
 # --- real recordings --------------------------------------------------------------------------------

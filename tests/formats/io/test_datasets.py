@@ -364,9 +364,7 @@ def test_a_named_data_set_is_data_of_an_experiment_and_a_saved_run_names_it(
     write([a_recording(0), a_recording(1)], folder / "mine.jsonl")
     spec = Spec(data=("dataset:codex-format-samples",), strategies=("full",), limits=(4000,))
     results = run_experiment(spec, progress=False)
-    assert {r["source"] for r in results.manifest["recordings"]} == {
-        "dataset:codex-format-samples/mine.jsonl"
-    }
+    assert {r["source"] for r in results.recordings} == {"dataset:codex-format-samples/mine.jsonl"}
     results.save(tmp_path / "run")
     assert read_spec(tmp_path / "run").data == spec.data
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["spec"]["folder"] == ""
