@@ -6,9 +6,10 @@ in words as the label of its axes (``Axes.get_label``), for the alternative text
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, LIGHT_CYCLE
 
 if TYPE_CHECKING:
@@ -167,6 +168,38 @@ def finish(ax: Axes, description: str, *, grid: str = "both") -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_label(description)
     return ax
+
+
+def choose_limit(limits: Iterable[float], limit: float | None) -> float:
+    """Return the limit to show: the one that was asked for, or the smallest.
+
+    Parameters
+    ----------
+    limits : iterable of float
+        Limits that were evaluated.
+    limit : float or None
+        Limit that was asked for.
+
+    Returns
+    -------
+    float
+        Limit.
+
+    Raises
+    ------
+    SpecError
+        If the limit was not evaluated.
+
+    Examples
+    --------
+    >>> choose_limit([16000, 8000], None)
+    8000
+    """
+    known = sorted(set(limits))
+    if limit is not None and limit not in known:
+        told = ", ".join(f"{each:g}" for each in known)
+        raise SpecError(f"limit {limit:g} was not evaluated; choose from {told}")
+    return known[0] if limit is None else limit
 
 
 def say_nothing(ax: Axes, sentence: str) -> Axes:

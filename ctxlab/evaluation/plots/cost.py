@@ -10,6 +10,7 @@ from ctxlab._utils.numbers import describe_limit, format_usd
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
+    choose_limit,
     color_of,
     finish,
     make_axes,
@@ -122,11 +123,7 @@ def plot_equal_knowledge(
     board = results.leaderboard()
     if "closed_usd" not in board:
         raise SpecError("expected results with closed_loop=True; evaluate again with it")
-    limits = sorted(board["limit"].unique())
-    chosen = limits[0] if limit is None else limit
-    if chosen not in limits:
-        known = ", ".join(f"{each:g}" for each in limits)
-        raise SpecError(f"limit {chosen:g} was not evaluated; choose from {known}")
+    chosen = choose_limit(board["limit"], limit)
     board = board.assign(control=control_names(board))
     board = board[(board["limit"] == chosen) & board["closed_usd"].notna()]
     board = board[board["control"].isin(["", "full"])].sort_values("closed_usd", ascending=False)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ctxlab._utils.numbers import describe_limit, format_count
-from ctxlab.errors import SpecError
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     MAX_LINES,
+    choose_limit,
     finish,
     line_look,
     make_axes,
@@ -123,10 +123,7 @@ def plot_size_distribution(
     'share of requests'
     """
     limits = sorted({limit for _, limit in results.configurations})
-    chosen = limits[0] if limit is None else limit
-    if chosen not in limits:
-        known = ", ".join(f"{each:g}" for each in limits)
-        raise SpecError(f"limit {chosen:g} was not evaluated; choose from {known}")
+    chosen = choose_limit(limits, limit)
     ax = make_axes(ax)
     frame = results.requests
     here = frame[frame["limit"] == chosen]

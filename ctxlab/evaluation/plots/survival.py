@@ -11,6 +11,7 @@ from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
+    choose_limit,
     finish,
     line_look,
     make_axes,
@@ -170,7 +171,7 @@ def plot_canaries(
     names = {short_strategy(str(each)): str(each) for each in frame["strategy"].unique()}
     names |= {each: each for each in names.values()}
     require_known("strategy", strategy, names)
-    chosen = frame["limit"].min() if limit is None else limit
+    chosen = choose_limit(frame["limit"], limit)
     here = frame[(frame["strategy"] == names[strategy]) & (frame["limit"] == chosen)]
     ax = make_axes(ax, 6.5, 3.6)
     if here.empty:
