@@ -100,7 +100,7 @@ def note_missing_metrics(spec: Spec, results: Results) -> None:
         ("canaries", "canaries", "the metric canaries was not measured: no recording contains "
          "canaries; insert canaries with ctxlab canaries --write DIR"),
     ):  # fmt: skip
-        if metric in named and not results.runs[column].any():
+        if metric in named and not results.read_runs([column])[column].any():
             print_note(why)
 
 

@@ -659,8 +659,8 @@ class Results:
         """
         if not any("far_arguments" in score.run_columns for score in self.scores):
             return None
-        runs = self.read_runs(["cluster", "far_arguments"])
-        return int(runs.loc[runs["far_arguments"] > 0, "cluster"].nunique())
+        has_far = self._read_run_column("far_arguments").to_numpy() > 0
+        return len(np.unique(self._read_run_codes("cluster")[has_far]))
 
     def equals(self, other: Results) -> bool:
         """Check if other results have the same measurements, scores, recordings and manifest.

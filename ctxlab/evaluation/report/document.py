@@ -82,9 +82,8 @@ def make_document(
         for row in board.main_rows[:_MAPS_PER_RECORDING]
     ]
     maps = make_context_maps(results, wanted, recordings, with_text, progress)
-    entries = [
-        e for e in results.recordings if e["recording"] in {*heat["recordings"], *maps.messages}
-    ]
+    shown = {*heat["recordings"], *maps.messages}
+    entries = [each for each in results.recordings if each["recording"] in shown]
     number = {entry["recording"]: i for i, entry in enumerate(entries)}
     for each in maps.maps:
         each["recording"] = number[each["recording"]]
