@@ -113,7 +113,10 @@ PLOTS = [
     ),
     Plot(
         "plot_recall_by_distance",
-        "ctxlab.plot_recall_by_distance([closeup, …])",
+        "names = ['sliding_window()', 'rolling_summary | panic', 'excerpt_memory | panic']\n"
+        "ctxlab.plot_recall_by_distance(\n"
+        "    ctxlab.replay(each, name, 8000) for each in recordings for name in names\n"
+        ")",
         lambda: ctxlab.plot_recall_by_distance(
             ctxlab.replay(each, name, 8000)
             for each in recordings()
@@ -130,8 +133,11 @@ PLOTS = [
     ),
     Plot(
         "plot_differences",
-        'comparison = ctxlab.compare_strategies(results, "excerpt_memory | panic", "sliding_window()")\n'
-        "ctxlab.plot_differences(comparison)",
+        "window = 'sliding_window()'\n"
+        "names = ['excerpt_memory() | panic()', 'rolling_summary() | panic()',\n"
+        "         'observation_mask(keep=3) | panic()']\n"
+        "comparisons = [ctxlab.compare_strategies(results, name, window) for name in names]\n"
+        "ctxlab.plot_differences(comparisons)",
         lambda: ctxlab.plot_differences(
             [
                 ctxlab.compare_strategies(results(), f"{name} | panic()", "sliding_window()")

@@ -54,6 +54,10 @@ loaded = [each for path in paths for each in ctxlab.load(path, on_error="skip")]
 recordings = [max(loaded, key=lambda each: len(each.messages))]
 results = ctxlab.evaluate(recordings, limits=[100_000])
 """
+CHOICE = """
+row = next(r["id"] for r in explorer.document["rows"] if r["strategy"].startswith("rolling"))
+explorer.selection = {**explorer.selection, "row": row}
+"""
 LOSSES = """
 import json
 print("LOSSES" + json.dumps(explorer.replay.losses["entity"].head(3).tolist()))
@@ -171,7 +175,10 @@ def test_a_click_on_a_lost_need_shows_the_request_and_the_message_that_held_it(
 def test_a_point_and_a_cell_lead_to_a_strategy_and_a_recording(
     lab: tuple[Path, str, Any], page: Any
 ) -> None:
-    explorer = open_explorer(lab, page, "linked.ipynb", [SETUP + BUNDLED, "explorer"])
+    explorer = open_explorer(lab, page, "linked.ipynb", [SETUP + BUNDLED, "explorer", CHOICE])
+    page.wait_for_function(
+        "document.querySelector('.figures tr.g')?.textContent.startsWith('rolling')"
+    )
     explorer.get_by_role("button", name="sliding_window within 8,000 tokens").first.click()
     page.wait_for_function(
         "document.querySelector('.figures tr.g').textContent.startsWith('sliding')"
@@ -191,6 +198,12 @@ def test_a_point_and_a_cell_lead_to_a_strategy_and_a_recording(
     page.wait_for_selector(".ctxlab-explorer canvas.thin")
     page.wait_for_function(
         "document.querySelector('.ctxlab-explorer').textContent.includes('What differs from full')"
+    )
+    # A cell can choose what is shown, and the view follows.
+    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    explorer = page.locator(".ctxlab-explorer").first
+    page.wait_for_function(
+        "document.querySelector('.figures tr.g')?.textContent.startsWith('rolling')"
     )
     explorer.get_by_role("tab", name="Strategies").click()
     for box in explorer.locator("tbody input[type=checkbox]").all()[:1]:

@@ -178,8 +178,8 @@ class Replay:
     def contents(self) -> pd.DataFrame:
         """Table with the tokens of each request by what they are: one column per role and tool.
 
-        Columns are ``system``, ``user`` and ``assistant``, the name of each tool for its results, and
-        ``tools and framing`` for tool definitions and the framing of the reply. The largest sums come
+        Columns are ``system``, ``user`` and ``assistant``, ``results of`` each tool, and ``tools and
+        framing`` for tool definitions and the framing of the reply. The largest sums come
         first. The recording is replayed once more, because a replay keeps no messages.
         """
         fixed = self.trace.budget.fixed
@@ -191,13 +191,19 @@ class Replay:
                 message = entry.message
                 name: str = message.role
                 if name == "tool":
-                    name = message.name or tools.get(message.tool_call_id or "", name)
+                    name = f"results of {message.name or tools.get(message.tool_call_id or '', '')}"
                 sums[name] = sums.get(name, 0) + entry.tokens
             return sums
 
         rows = self._observe(observe)
-        frame = pd.DataFrame(rows).fillna(0).astype(np.int64).rename_axis("request")
-        return frame[frame.sum().sort_values(ascending=False, kind="stable").index]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        table = np.array([[row.get(name, 0) for name in names] for row in rows], np.int64)
+        table = table.reshape(len(rows), len(names))
+        order = np.argsort(-table.sum(axis=0), kind="stable")
+        # Names of tools may contain lone surrogates, so the columns are objects.
+        columns = pd.Index([names[i] for i in order], dtype=object)
+        frame = pd.DataFrame(table[:, order], columns=columns)
+        return frame.rename_axis("request")
 
     def _observe(self, observe: RequestObserver) -> list[Any]:
         """Replay the recording once more, and return what a function finds in each request."""

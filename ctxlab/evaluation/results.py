@@ -877,7 +877,7 @@ class Results:
         recording: str | None = None,
         strategy: str | None = None,
         against: str | None = None,
-        limit: float | None = None,
+        limit: float | str | None = None,
         strategies: Iterable[StrategyLike] = (),
     ) -> Explorer:
         """Show the results in an explorer: frontier, recordings, context maps, requests and messages.
@@ -892,8 +892,8 @@ class Results:
             Strategy to show first; the recommended one if left out.
         against : str, optional
             Second strategy, to compare the first one with.
-        limit : float, optional
-            Limit to show first.
+        limit : float or str, optional
+            Limit to show first, such as ``8000`` or ``"50%"``.
         strategies : iterable of Strategy, str or callable, optional
             Strategies of the run that are not part of ctxlab. Others are known by their names.
 

@@ -134,3 +134,36 @@ def test_a_strategy_of_ones_own_is_shown_if_it_was_passed() -> None:
     results = ctxlab.evaluate(bundled()[:1], ["full", last_ten], 8000)
     asked = {"ask": "open", "id": 1, "recording": other, "row": row}
     assert "nothing is imported" in ExplorerAnswers(results, bundled()).answer(asked)["error"]
+
+
+def test_the_sentence_about_far_needs_is_that_of_the_leaderboard() -> None:
+    board = answers().board.frame
+    for row in range(len(board)):
+        opened = ask("open", recording=bundled()[0].id, row=row)
+        said = opened["maps"][0]["summary"]
+        heads = [column["label"] for column in answers().document()["columns"]]
+        shown = dict(zip(heads, opened["figures"][0]["texts"], strict=True))
+        assert f"{shown[next(h for h in heads if h.startswith('held'))]} held" in said
+
+
+def test_whatever_happens_the_view_gets_an_answer_in_utf_8() -> None:
+    packer = pytest.importorskip("jupyter_client.session").json_packer
+    messages = (Message("user", "lone \ud800"), *a_recording(1).messages)
+    explorer = ctxlab.explore([Recording("odd", messages)], "full", 90_000, model="gpt-4o")
+    sent: list[bytes] = []
+    explorer.send = lambda answer: sent.append(packer(answer))
+    for question in ({"ask": "message", "recording": "odd", "position": 0}, {"ask": "dance"}):
+        explorer._reply(None, {"id": "1", **question}, None)
+    assert "lone" in sent[0].decode()
+    assert "KeyError" in json.loads(sent[1])["error"]
+
+
+def test_pairs_without_cost_or_far_needs_are_described() -> None:
+    plain = ctxlab.evaluate(bundled()[:1], ["full", "sliding_window()"], 8000, metrics=["recall"])
+    said = ExplorerAnswers(plain).answer({"ask": "pair", "id": 1, "a": 0, "b": 1})["text"]
+    assert "the cost was not measured" in said
+    short = [Recording(f"r{i}", a_recording(1).messages[:4]) for i in range(6)]
+    none = ctxlab.evaluate(short, ["full", "sliding_window()"], 90_000, "gpt-4o")
+    said = ExplorerAnswers(none).answer({"ask": "pair", "id": 1, "a": 0, "b": 1})["text"]
+    assert "the recordings have no far needs" in said
+    assert "fewer than" not in said

@@ -74,7 +74,7 @@ def explore_results(
     recording: str | None = None,
     strategy: str | None = None,
     against: str | None = None,
-    limit: float | None = None,
+    limit: float | str | None = None,
     strategies: Iterable[StrategyLike] = (),
 ) -> Explorer:
     """Show results in an explorer; see ``Results.explore``.
@@ -87,8 +87,8 @@ def explore_results(
         Recordings of the run that are in memory.
     recording, strategy, against : str, optional
         Recording and strategies to show first.
-    limit : float, optional
-        Limit to show first.
+    limit : float or str, optional
+        Limit to show first, such as ``8000`` or ``"50%"``.
     strategies : iterable of Strategy, str or callable, optional
         Strategies of the run that are not part of ctxlab.
 

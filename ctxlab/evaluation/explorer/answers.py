@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from ctxlab._utils.humanize import parse_limit
 from ctxlab._utils.numbers import describe_limit
 from ctxlab._utils.text import clip_line
 from ctxlab.context.history import Entry
@@ -80,7 +81,7 @@ class ExplorerAnswers:
         recording: str | None = None,
         strategy: str | None = None,
         against: str | None = None,
-        limit: float | None = None,
+        limit: float | str | None = None,
     ) -> Selection:
         """Find what to show first: by default the reference in the recording where it misses most.
 
@@ -88,8 +89,8 @@ class ExplorerAnswers:
         ----------
         recording, strategy, against : str, optional
             Name of a recording, and text forms of strategies.
-        limit : float, optional
-            Limit.
+        limit : float or str, optional
+            Limit, such as ``8000`` or ``"50%"``.
 
         Returns
         -------
@@ -105,8 +106,8 @@ class ExplorerAnswers:
         if recording is not None and recording not in replayed:
             raise UnknownName("recording", recording, replayed)
         name = recording or next(iter(self.board.recordings_by_loss), replayed[0])
-        frame, reference = self.board.frame, self.board.reference or 0
-        wanted = frame["limit"][reference] if limit is None else float(limit)
+        frame, reference = self.board.frame, self.board.first_row
+        wanted = frame["limit"][reference] if limit is None else parse_limit(limit)
         here = frame.index[frame["limit"] == wanted]
         if here.empty:
             raise UnknownName("limit", f"{wanted:g}", [f"{each:g}" for each in self.board.limits])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anywidget
 import traitlets
 
+from ctxlab._utils.text import show_symbols
 from ctxlab.evaluation.explorer.answers import ExplorerAnswers, Selection
 from ctxlab.evaluation.frontend import bundle_module, read_asset
 from ctxlab.evaluation.replay import Replay
@@ -34,7 +36,8 @@ class Explorer(anywidget.AnyWidget):
     def __init__(self, answers: ExplorerAnswers, selection: Selection) -> None:
         self._answers = answers
         super().__init__(
-            document=answers.document(), selection={**selection._asdict(), "request": -1}
+            document=_make_sendable(answers.document()),
+            selection={**selection._asdict(), "request": -1},
         )
         self.on_msg(self._reply)
 
@@ -45,7 +48,11 @@ class Explorer(anywidget.AnyWidget):
         return self._answers.replay(Selection(**shown))
 
     def _reply(self, _widget: Any, question: dict[str, Any], _buffers: Any) -> None:
-        self.send({"id": question["id"], **self._answers.answer(question)})
+        try:
+            answer = self._answers.answer(question)
+        except Exception as error:  # the view waits for an answer, whatever happened
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        self.send(_make_sendable({"id": question["id"], **answer}))
 
     def __repr__(self) -> str:
         """Return a short description."""
@@ -64,3 +71,22 @@ class Explorer(anywidget.AnyWidget):
         except CannotReplay:
             picture = self._answers.results._repr_html_()
         return {**data, "text/html": picture}, metadata
+
+
+def _make_sendable(value: Any) -> Any:
+    """Replace lone surrogates of logs by symbols, because a message to the browser is UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _replace_surrogates(value)
+    return value
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return show_symbols(value)
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_surrogates(each) for each in value]
+    return value

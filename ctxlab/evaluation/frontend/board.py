@@ -190,6 +190,11 @@ class Board:
             return self.best
         return next((row for row in self.order if not self.controls[row]), None)
 
+    @property
+    def first_row(self) -> int:
+        """Row that is shown first: the reference, or a control if there are only controls."""
+        return self.order[0] if self.reference is None else self.reference
+
     @cached_property
     def far_runs(self) -> pd.DataFrame:
         """Arguments with far needs, and how many of them are held, by recording and configuration."""
@@ -206,14 +211,13 @@ class Board:
 
     @cached_property
     def main_rows(self) -> list[int]:
-        """Rows of the reference's limit whose recordings are shown, the reference first."""
-        if self.reference is None:
-            return []
-        limit = self.frame["limit"][self.reference]
+        """Rows of one limit whose recordings are shown, ``first_row`` first."""
+        first = self.first_row
+        limit = self.frame["limit"][first]
         here = [row for row in self.order if self.frame["limit"][row] == limit]
         recorded = [row for row in here if self.controls[row] == "recorded"]
-        others = [row for row in here if not self.controls[row] and row != self.reference]
-        return [self.reference, *others[:2], *recorded, *others[2:]]
+        others = [row for row in here if not self.controls[row] and row != first]
+        return [first, *others[:2], *[row for row in recorded if row != first], *others[2:]]
 
     def compared_rows(self, limit: float) -> list[int]:
         """Return the rows of a limit whose pairs are compared.
@@ -282,9 +286,9 @@ class Board:
     @cached_property
     def recordings_by_loss(self) -> list[str]:
         """Names of the recordings with far needs, those of which the reference misses most first."""
-        if self.reference is None or not self.has_recall:
+        if not self.has_recall:
             return []
-        limit, strategy = self.key(self.reference)
+        limit, strategy = self.key(self.first_row)
         runs = self.far_runs
         mine = runs[(runs["strategy"] == strategy) & (runs["limit"] == limit)]
         mine = mine[mine["far_arguments"] > 0]
@@ -304,9 +308,11 @@ class Board:
         str
             Sentences with 95 % intervals.
         """
-        held, cost = (self.difference(kind, a, b) for kind in ("held", "cost"))
+        held = self.difference("held", a, b)
+        cost = self.difference("cost", a, b) if self.x in self.frame else None
         first, second = (short_strategy(self.frame["strategy"][row]) for row in (a, b))
-        return _pair_sentence(first, second, held, cost, self.x == "cost_usd")
+        clusters = self.results.far_cluster_count or 0
+        return _pair_sentence(first, second, held, cost, self.x == "cost_usd", clusters)
 
 
 def finite(value: float) -> float | None:
@@ -353,22 +359,31 @@ def _signed_percent(value: float) -> str:
 
 
 def _pair_sentence(
-    a: str, b: str, held: RatioDifference, cost: RatioDifference, is_usd: bool
+    a: str, b: str, held: RatioDifference, cost: RatioDifference | None, is_usd: bool, clusters: int
 ) -> str:
     if math.isnan(held.estimate):
-        more = "has no far needs to compare with"
+        more = f"cannot be compared with {b}, because the recordings have no far needs"
+    elif held.estimate == 0:
+        more = f"holds as much of the far needs as {b}"
     else:
         word = "more" if held.estimate > 0 else "less"
         more = f"holds {word} of the far needs than {b}: {format_difference('held', held)}"
-    what = "input cost" if is_usd else "tokens"
-    spent = f"its {what} differ{'s' if is_usd else ''} by {format_difference('cost', cost)}"
-    if math.isnan(held.low):
+    if cost is None:
+        spent = "the cost was not measured"
+    else:
+        what = "input cost" if is_usd else "tokens"
+        spent = f"its {what} differ{'s' if is_usd else ''} by {format_difference('cost', cost)}"
+    if math.isnan(held.estimate):
+        sure = ""
+    elif clusters >= MIN_CLUSTERS and math.isnan(held.low):
+        sure = "The recordings do not differ enough for an interval."
+    elif math.isnan(held.low):
         sure = f"There are no intervals, because there are fewer than {MIN_CLUSTERS} clusters."
     else:
         settled = held.low > 0 or held.high < 0
         is_settled = "settles" if settled else "does not settle"
         sure = f"The interval of the held needs {is_settled} which of them holds more."
-    return f"{a} {more}; {spent}. {sure}"
+    return f"{a} {more}; {spent}. {sure}".strip()
 
 
 def worst_median_best(names: Sequence[str], count: int) -> list[str]:

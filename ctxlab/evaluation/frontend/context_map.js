@@ -87,9 +87,10 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
       `${symbol} ${tier === "held" ? held : here.filter((need) => need.tier === tier).length} ${meaning}`);
     return [
       element("h3", {}, `Request ${now}`),
-      element("p", {}, `${count(map.tokens[now])} of ${count(map.limit)} tokens`,
+      element("p", {}, `${count(map.tokens[now])} of ${count(map.room)} tokens`,
+        map.room < map.limit && element("span", { class: "small" }, ` (limit ${count(map.limit)}, less the reserve)`),
         map.compactions.includes(now) && ", after a compaction",
-        element("progress", { class: map.tokens[now] > map.limit && "over", max: map.limit, value: map.tokens[now], "aria-label": "share of the limit" })),
+        element("progress", { class: map.tokens[now] > map.room && "over", max: map.room, value: map.tokens[now], "aria-label": "share of the limit" })),
       element("p", { class: "small" }, ledger()),
       element("p", {}, here.length + held ? `Needs of the reply: ${counts.join(", ")}.` : "The reply needs nothing from earlier messages."),
       element("ul", { class: "needs" }, here.map((need) => element("li", { class: need === chosen && "selected" },
@@ -122,6 +123,11 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
   const legend = element("ul", { class: "legend" },
     used.map((state) => element("li", {}, swatch(state), state)),
     missed.length > 0 && ["pointer", "lost"].map((tier) => element("li", {}, `${TIERS[tier][0]} need that the request `, tier === "lost" ? "lost" : "can fetch again")));
+  const table = element("details", {}, element("summary", {}, "Needs that were not in view, as a table"), element("div", { class: "scroll" }, element("table", {},
+    element("thead", {}, element("tr", {}, ["need", "tier", "request", "said in message", "tokens before"].map((head) => element("th", { scope: "col" }, head)))),
+    element("tbody", {}, missed.slice(0, MAX_BUTTONS).map((need) => element("tr", {},
+      element("td", { class: "left" }, element("button", { type: "button", class: "link", onclick: () => show(need.request, need) }, fromLog(need.what))),
+      [need.tier, need.request, need.last, count(need.gap)].map((cell) => element("td", { class: "figure" }, cell))))))));
   const made = element("div", { class: "map" },
     element("div", {}, element("p", { class: "small" }, "Each row is a request, each column a message of the recording. ← → and Page keys on the slider move."),
       field, slider,
@@ -129,7 +135,7 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
         element("button", { type: "button", onclick: () => nextLoss(1) }, "next loss")),
       sizes.chart,
       other && element("figure", { class: "map-field" }, otherCanvas), other && element("p", { class: "small" }, "Below, on the same axes: ", fromLog(otherLabel), "."),
-      legend),
+      legend, missed.length > 0 && table),
     panel);
   const repaint = () => {
     paint(canvas, map, states, legend);
@@ -183,17 +189,17 @@ export function compact(tokens) {
 }
 
 function sizeChart(map) {
-  const highest = Math.max(map.limit, ...map.tokens);
+  const highest = Math.max(map.room, ...map.tokens);
   const last = Math.max(1, map.requests - 1);
   const x = (request) => (request / last) * 100;
   const y = (tokens) => 60 - (tokens / highest) * 56;
   const now = svg("line", { class: "now", y1: 0, y2: 60 });
-  const chart = svg("svg", { class: "sizes", viewBox: "0 0 100 60", preserveAspectRatio: "none", role: "img", "aria-label": `Size of the requests, at most ${count(Math.max(...map.tokens))} tokens; limit ${count(map.limit)} tokens` },
+  const chart = svg("svg", { class: "sizes", viewBox: "0 0 100 60", preserveAspectRatio: "none", role: "img", "aria-label": `Size of the requests, at most ${count(Math.max(...map.tokens))} tokens; room ${count(map.room)} tokens` },
     map.compactions.length <= map.requests / 5 && map.compactions.map((request) => svg("line", { class: "compaction", x1: x(request), x2: x(request), y1: 54, y2: 60 })),
-    svg("line", { x1: 0, x2: 100, y1: y(map.limit), y2: y(map.limit) }),
+    svg("line", { x1: 0, x2: 100, y1: y(map.room), y2: y(map.room) }),
     svg("path", { d: map.tokens.map((tokens, i) => `${i ? "L" : "M"}${x(i)},${y(tokens)}`).join("") }), now);
   const mark = (request) => { now.setAttribute("x1", x(request)); now.setAttribute("x2", x(request)); };
-  const caption = element("figcaption", {}, "Size of the requests; dashed: the limit.");
+  const caption = element("figcaption", {}, "Size of the requests; dashed: the limit, less the reserve.");
   return { chart: element("figure", {}, chart, caption), mark };
 }
 

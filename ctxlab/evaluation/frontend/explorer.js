@@ -37,8 +37,21 @@ export function render({ model, el }) {
   root.append(runTabs(), one);
   el.replaceChildren(root);
   const stop = followTheme(root, () => drawn?.repaint());
+  model.on("change:selection", followSelection);
   open();
-  return stop;
+  return () => {
+    stop();
+    ask.stop();
+    model.off("change:selection", followSelection);
+  };
+
+  // A cell may set explorer.selection; what this view has set itself is known already.
+  function followSelection() {
+    const wanted = model.get("selection");
+    if (Object.keys(wanted).every((key) => wanted[key] === now[key])) return;
+    Object.assign(now, wanted);
+    open();
+  }
 
   // The run: table, frontier and recordings, one at a time.
 
@@ -57,8 +70,9 @@ export function render({ model, el }) {
     const views = { Strategies: table };
     if (rows.some((row) => row.y !== null)) views.Frontier = drawFrontier;
     if (data.heat.recordings.length) views.Recordings = drawHeat;
-    const panel = element("div", { role: "tabpanel" });
-    const tabs = Object.keys(views).map((name) => element("button", { type: "button", role: "tab", onclick: () => showTab(name) }, name));
+    const id = `tab-${Math.random().toString(36).slice(2)}`;
+    const panel = element("div", { role: "tabpanel", id });
+    const tabs = Object.keys(views).map((name) => element("button", { type: "button", role: "tab", "aria-controls": id, onclick: () => showTab(name) }, name));
     const list = element("div", { role: "tablist", "aria-label": "the run", onkeydown: (event) => moveTab(event) }, tabs);
 
     function showTab(name) {
@@ -73,10 +87,11 @@ export function render({ model, el }) {
     }
 
     function moveTab(event) {
-      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!by) return;
       const at = tabs.findIndex((tab) => tab.getAttribute("aria-selected") === "true");
-      const next = tabs[(at + by + tabs.length) % tabs.length];
+      const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      const next = tabs[(to + tabs.length) % tabs.length];
       next.focus();
       showTab(next.textContent);
     }
@@ -90,8 +105,8 @@ export function render({ model, el }) {
       rows, limits: data.limits, xLabel: data.frontier.xLabel, yLabel: "held far needs", onSelect: (row) => select({ row: row.id }),
       width: data.limits.length > 1 ? 390 : 540,
       xText: (value) => (data.frontier.isUsd ? `$${Number(value.toPrecision(2))}` : value.toLocaleString("en-US")),
-    }), element("p", { class: "small" }, "Each point is a strategy with its 95 % interval; the line joins those that no cheaper strategy equals. ",
-      "Hollow: over the limit, or refused by a provider. Grey: controls. A click shows the strategy in the recording below."));
+    }), element("p", { class: "small" }, "Each point is a strategy, and a thin line its 95 % interval, if there are enough clusters. The bold line joins those that no cheaper strategy equals. ",
+      "Hollow strategies do not fit the limit, or a provider refuses them. Grey: controls. A click shows the strategy in the recording below."));
   }
 
   function drawHeat() {
@@ -146,6 +161,7 @@ export function render({ model, el }) {
     Object.assign(now, change);
     if (now.against === now.row || (now.against !== null && rows[now.against].limit !== rows[now.row].limit)) now.against = null;
     if (change.recording !== undefined) now.request = -1;
+    remember();
     open();
   }
 
@@ -310,13 +326,16 @@ function asker(model) {
   const view = Math.random().toString(36).slice(2);
   const waiting = new Map();
   let last = 0;
-  model.on("msg:custom", (message) => {
+  const receive = (message) => {
     waiting.get(message.id)?.(message);
     waiting.delete(message.id);
-  });
-  return (what, details) => new Promise((resolve) => {
+  };
+  model.on("msg:custom", receive);
+  const ask = (what, details) => new Promise((resolve) => {
     const id = `${view}-${++last}`;
     waiting.set(id, resolve);
     model.send({ ask: what, id, ...details });
   });
+  ask.stop = () => model.off("msg:custom", receive);
+  return ask;
 }

@@ -23,8 +23,7 @@ function panel(limit, { rows, xLabel, yLabel, xText, onSelect, width = 540 }, no
   const xs = points.map((row) => position(row.x));
   const pad = (Math.max(...xs) - Math.min(...xs)) * 0.06 || 0.1;
   const [x0, x1] = [Math.min(...xs) - pad, Math.max(...xs) + pad];
-  const deployable = points.filter((row) => !row.control);
-  const lowest = Math.min(...(deployable.length ? deployable : points).map((row) => row.low ?? row.y));
+  const lowest = Math.min(...points.map((row) => (row.control ? row.y : row.low ?? row.y)));
   const y0 = Math.max(0, Math.floor(lowest * 20 - 0.5) / 20);
   const px = (value) => LEFT + ((position(value) - x0) / (x1 - x0)) * (width - LEFT - RIGHT);
   const py = (value) => TOP + ((1 - Math.max(value, y0)) / (1 - y0)) * (height - TOP - BOTTOM);
@@ -45,7 +44,9 @@ function panel(limit, { rows, xLabel, yLabel, xText, onSelect, width = 540 }, no
     text(LEFT, 14, `Limit: ${limit.text}`, { class: "best" }),
     text((LEFT + width - RIGHT) / 2, height - 6, xLabel, { "text-anchor": "middle", class: "quiet" }));
   const nothing = here.find((row) => row.control === "nothing");
-  if (nothing && nothing.y >= y0) {
+  if (nothing && nothing.y < y0) {
+    drawn.append(text(width - RIGHT, height - BOTTOM - 6, `nothing kept: ${nothing.y.toFixed(2).replace(/^0/, "")}`, { "text-anchor": "end", class: "quiet" }));
+  } else if (nothing) {
     drawn.append(
       svg("line", { class: "level", x1: LEFT, x2: width - RIGHT, y1: py(nothing.y), y2: py(nothing.y) }),
       text(width - RIGHT + 4, py(nothing.y) + 4, "nothing kept", { class: "quiet" }));

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.numbers import format_share
 from ctxlab.evaluation.engine import PreparedRecording
 from ctxlab.evaluation.grid import measure_metrics
 from ctxlab.evaluation.metrics import METRICS
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.replay import Replay
 from ctxlab.messages.types import Message
+from ctxlab.strategies.base import seeded_strategies
 
 NO_FAR_NEEDS = f"No reply needs anything from more than {FAR_TOKENS:,} tokens earlier"
 "beginning of a sentence about recordings without far needs"
@@ -41,9 +43,10 @@ def describe_replay(replay: Replay, with_text: bool) -> dict[str, Any]:
     """
     prepared = replay.prepared
     last = prepared.request_positions[-1]
-    cost = measure_metrics([METRICS["cost"]], prepared, [replay.trace])
-    usd = cost["cost_usd"][0]
-    ledger = [[int(each) for each in cost[name][0]] for name in _LEDGER]
+    metrics = [METRICS["cost"], METRICS["recall"]]
+    figures = {n: v[0] for n, v in measure_metrics(metrics, prepared, [replay.trace]).items()}
+    usd = figures["cost_usd"]
+    ledger = [[int(each) for each in figures[name]] for name in _LEDGER]
     rows = replay.needs
     held = rows.loc[rows["tier"] == "held", "request"]
     missed = rows[rows["tier"] != "held"]
@@ -52,6 +55,7 @@ def describe_replay(replay: Replay, with_text: bool) -> dict[str, Any]:
         "requests": len(prepared.request_positions),
         "messages": last,
         "limit": replay.trace.budget.limit,
+        "room": replay.trace.budget.room,
         "tokens": [int(each) for each in replay.trace.tokens],
         "usd": None if np.isnan(usd).any() else [float(f"{each:.4g}") for each in usd],
         "ledger": ledger,
@@ -62,7 +66,7 @@ def describe_replay(replay: Replay, with_text: bool) -> dict[str, Any]:
             {**_describe_need(need, with_text), "rank": rank.get(row, 0)}
             for row, need in zip(missed.index, missed.to_dict("records"), strict=True)
         ],
-        "summary": _summarize(rows[rows["far"]]["tier"].value_counts()),
+        "summary": _summarize(replay, {name: float(each.sum()) for name, each in figures.items()}),
     }
 
 
@@ -90,12 +94,22 @@ def _describe_need(need: Mapping[Any, Any], with_text: bool) -> dict[str, Any]:
     }
 
 
-def _summarize(far: pd.Series[int]) -> str:
-    """Return how many far needs are in each tier, as a sentence."""
-    if far.empty:
+def _summarize(replay: Replay, sums: Mapping[str, float]) -> str:
+    """Return what became of the far needs, by the same measure as the columns of the leaderboard."""
+    count = sums["far_arguments"]
+    if not count:
         return f"{NO_FAR_NEEDS}."
-    tiers = [f"{far.get(tier, 0):,} {tier}" for tier in ("held", "named", "pointer", "lost")]
-    return f"Far needs of this recording: {', '.join(tiers)}."
+    held, seen, pointed = sums["far_held"], sums["far_seen"], sums["far_pointed"]
+    tiers = {"held": held, "named": seen - held, "pointer": pointed, "lost": count - seen - pointed}
+    parts = ", ".join(
+        f"{format_share(max(0.0, part) / count)} {tier}" for tier, part in tiers.items()
+    )
+    arguments = pluralize(int(count), "argument")
+    said = f"Far needs of {arguments}, said first by the user or a tool: {parts}."
+    draws = len(seeded_strategies(replay.trace.strategy))
+    if draws > 1:
+        said += f" The map shows one draw; the figures are means over {draws} seeds."
+    return said
 
 
 def describe_messages(prepared: PreparedRecording) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ const MARGIN = 8;
 // Returns {node, select}. Arrow keys move, Enter selects.
 export function virtualList({ rows, label, drawRow, onSelect }) {
   let chosen = -1;
-  const space = element("div", { class: "list-space" });
+  const name = `list-${Math.random().toString(36).slice(2)}`;
+  const space = element("div", { class: "list-space", role: "presentation" });
   space.style.height = `${rows.length * ROW_HEIGHT}px`;
   const node = element("div", {
     class: "list", role: "listbox", tabindex: 0, "aria-label": label, onscroll: () => draw(), onkeydown: (event) => move(event),
@@ -23,7 +24,7 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
     const made = [];
     for (let i = first; i < last; i++) {
       const row = element("div", {
-        class: `row${i === chosen ? " selected" : ""}`, role: "option", "aria-selected": String(i === chosen),
+        id: `${name}-${i}`, class: `row${i === chosen ? " selected" : ""}`, role: "option", "aria-selected": String(i === chosen),
         "aria-setsize": rows.length, "aria-posinset": i + 1, onclick: () => { select(i); onSelect(rows[i]); },
       }, drawRow(rows[i]));
       row.style.top = `${i * ROW_HEIGHT}px`;
@@ -33,12 +34,14 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
   }
 
   function select(i) {
+    if (i < 0) return;
     chosen = i;
     const top = i * ROW_HEIGHT;
     if (top < node.scrollTop || top + ROW_HEIGHT > node.scrollTop + node.clientHeight) {
       node.scrollTop = top - node.clientHeight / 2;
     }
     draw();
+    node.setAttribute("aria-activedescendant", `${name}-${i}`);
   }
 
   function move(event) {
@@ -46,7 +49,7 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
     if (by === undefined || !rows.length) return;
     event.preventDefault();
     select(Math.min(rows.length - 1, Math.max(0, chosen + by)));
-    onSelect(rows[chosen]);
+    if (event.key === "Enter") onSelect(rows[chosen]);
   }
 
   draw();

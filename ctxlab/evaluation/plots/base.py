@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ctxlab._utils.humanize import parse_limit
+from ctxlab._utils.text import clip_line, show_symbols
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, LIGHT_CYCLE
 
@@ -170,15 +172,58 @@ def finish(ax: Axes, description: str, *, grid: str = "both") -> Axes:
     return ax
 
 
-def choose_limit(limits: Iterable[float], limit: float | None) -> float:
+def plain(text: str, length: int = 60) -> str:
+    r"""Return a name from a log as text that matplotlib draws as it is.
+
+    Parameters
+    ----------
+    text : str
+        Name of a recording or a tool.
+    length : int, default 60
+        Maximum number of characters.
+
+    Returns
+    -------
+    str
+        Text without markup, control characters and lone surrogates.
+
+    Examples
+    --------
+    >>> print(plain("costs $5 or $6"))
+    costs \$5 or \$6
+    """
+    return clip_line(show_symbols(text), length).replace("$", r"\$")
+
+
+def span_of_one(values: Any) -> tuple[Any, Any]:
+    """Return the positions and values of a stack; one request becomes a block that can be seen.
+
+    Parameters
+    ----------
+    values : numpy.ndarray of shape (requests, parts)
+        Values of each request.
+
+    Returns
+    -------
+    tuple of (numpy.ndarray, numpy.ndarray)
+        Positions, and values of shape ``(parts, positions)``.
+    """
+    import numpy as np
+
+    if len(values) == 1:
+        return np.array([-0.5, 0.5]), np.repeat(values, 2, axis=0).T
+    return np.arange(len(values)), values.T
+
+
+def choose_limit(limits: Iterable[float], limit: float | str | None) -> float:
     """Return the limit to show: the one that was asked for, or the smallest.
 
     Parameters
     ----------
     limits : iterable of float
         Limits that were evaluated.
-    limit : float or None
-        Limit that was asked for.
+    limit : float, str or None
+        Limit that was asked for, such as ``8000``, ``"8k"`` or ``"50%"``.
 
     Returns
     -------
@@ -196,10 +241,13 @@ def choose_limit(limits: Iterable[float], limit: float | None) -> float:
     8000
     """
     known = sorted(set(limits))
-    if limit is not None and limit not in known:
+    if limit is None:
+        return known[0]
+    wanted = parse_limit(limit)
+    if wanted not in known:
         told = ", ".join(f"{each:g}" for each in known)
-        raise SpecError(f"limit {limit:g} was not evaluated; choose from {told}")
-    return known[0] if limit is None else limit
+        raise SpecError(f"limit {wanted:g} was not evaluated; choose from {told}")
+    return wanted
 
 
 def say_nothing(ax: Axes, sentence: str) -> Axes:

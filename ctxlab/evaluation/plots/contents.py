@@ -11,8 +11,10 @@ from ctxlab.evaluation.plots.base import (
     finish,
     make_axes,
     place_legend,
+    plain,
     quiet_color,
     say_nothing,
+    span_of_one,
 )
 from ctxlab.evaluation.plots.request_sizes import count_axis
 
@@ -59,20 +61,20 @@ def plot_contents(replay: Replay, *, ax: Axes | None = None) -> Axes:
     shown = frame[frame.columns[:_MAX_PARTS]].assign(**{"all others": frame[others].sum(axis=1)})
     if not len(others):
         shown = shown.drop(columns="all others")
-    labels = [_label(name) for name in shown.columns]
+    labels = [plain(name) for name in shown.columns]
     colors = [color_of(ax, number) for number in range(len(labels))]
     if len(others):
         colors[-1] = quiet_color(ax)
-    layers = ax.stackplot(range(len(shown)), shown.to_numpy().T, labels=labels, colors=colors, lw=0.4,
+    layers = ax.stackplot(*span_of_one(shown.to_numpy()), labels=labels, colors=colors, lw=0.4,
                           edgecolor=ax.get_facecolor())  # fmt: skip
     for layer, hatch in zip(layers, _HATCHES, strict=False):
         layer.set_hatch(hatch)
-    ax.set_xlim(0, max(1, len(shown) - 1))
+    ax.margins(x=0)
     ax.set_xlabel("request")
     ax.set_ylabel("tokens")
     count_axis(ax, "y")
     strategy = short_strategy(repr(replay.trace.strategy))
-    title = f"{replay.prepared.recording.id} through {strategy}"
+    title = f"{plain(replay.prepared.recording.id)} through {strategy}"
     ax.set_title(title, loc="left", fontsize="medium")
     place_legend(ax)
     last = shown.iloc[-1]
@@ -80,8 +82,3 @@ def plot_contents(replay: Replay, *, ax: Axes | None = None) -> Axes:
         f"{label} {format_count(tokens)}" for label, tokens in zip(labels, last, strict=True)
     )
     return finish(ax, f"Contents of the requests of {title}. In the last request: {parts} tokens.")
-
-
-def _label(name: str) -> str:
-    own = ("system", "user", "assistant", "tools and framing", "all others")
-    return name if name in own else f"results of {name}"

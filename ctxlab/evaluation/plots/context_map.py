@@ -19,6 +19,7 @@ from ctxlab.evaluation.plots.base import (
     finish,
     join_names,
     make_axes,
+    plain,
     quiet_color,
     rule_color,
     text_color,
@@ -88,7 +89,7 @@ def plot_context_map(replay: Replay, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("message, by position in the recording")
     ax.set_ylabel("request")
     limit = replay.trace.context.budget.limit
-    title = f"{name}\n{short_strategy(repr(replay.trace.strategy))}, {limit:,} tokens"
+    title = f"{plain(name)}\n{short_strategy(repr(replay.trace.strategy))}, {limit:,} tokens"
     ax.set_title(title, loc="left", fontsize="medium", pad=16)
     lost = replay.losses["entity"].head(3).tolist()
     said = f"Largest losses: {join_names(lost)}." if lost else "Nothing was lost."

@@ -17,6 +17,7 @@ from ctxlab.evaluation.plots.base import (
     place_legend,
     quiet_color,
     say_nothing,
+    span_of_one,
 )
 from ctxlab.evaluation.verdict import control_names
 
@@ -67,13 +68,13 @@ def plot_cost(replay: Replay, *, ax: Axes | None = None) -> Axes:
         return say_nothing(ax, f"The prices of {name} are unknown; pass model= to replay.")
     totals = ledger.sum()
     shown = [name for name in _ENTRIES if totals[name] > 0]
-    sums = [ledger[name].cumsum().to_numpy() for name in shown]
-    layers = ax.stackplot(range(len(ledger)), *sums, labels=[_ENTRIES[name] for name in shown],
+    places, sums = span_of_one(ledger[shown].cumsum().to_numpy())
+    layers = ax.stackplot(places, sums, labels=[_ENTRIES[name] for name in shown],
                           colors=[color_of(ax, i) for i in range(len(shown))], lw=0.4,
                           edgecolor=ax.get_facecolor())  # fmt: skip
     for layer, hatch in zip(layers, _HATCHES, strict=False):
         layer.set_hatch(hatch)
-    ax.set_xlim(0, max(1, len(ledger) - 1))
+    ax.margins(x=0)
     ax.set_xlabel("request")
     ax.set_ylabel("input cost so far (USD)")
     strategy = short_strategy(repr(replay.trace.strategy))
@@ -85,7 +86,7 @@ def plot_cost(replay: Replay, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_equal_knowledge(
-    results: Results, *, limit: float | None = None, ax: Axes | None = None
+    results: Results, *, limit: float | str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Plot what each strategy costs if the agent fetches again what it needs and no longer holds.
 
@@ -96,7 +97,7 @@ def plot_equal_knowledge(
     ----------
     results : Results
         Results of ``evaluate(…, closed_loop=True)``.
-    limit : float, optional
+    limit : float or str, optional
         Limit to show; the smallest one if left out.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.

@@ -66,6 +66,8 @@ def plot_differences(
     'difference of tokens_mean, in % (a − b)'
     """
     several = [comparisons] if hasattr(comparisons, "table") else list(comparisons)
+    if not several:
+        raise SpecError("expected at least one comparison, got an empty list")
     rows = pd.concat([each.table for each in several], ignore_index=True)
     known = sorted(rows["score"].unique())
     rows = rows[rows["score"] == score]
@@ -92,7 +94,9 @@ def plot_differences(
     unit = ", in %" if factor == 100 else ""
     ax.set_xlabel(f"difference of {score}{unit} (a − b)")
     better = "right is better" if is_upper else "left is better"
-    title = f"95 % intervals over clusters; {better}"
+    has_bars = rows["low"].notna().any()
+    bars = "95 % intervals over clusters" if has_bars else "too few clusters for intervals"
+    title = f"{bars}; {better}"
     ax.set_title(title, loc="left", fontsize="medium")
     said = "; ".join(
         f"{_label(row)}: {factor * row['difference']:+.2g}" for row in rows.to_dict("records")

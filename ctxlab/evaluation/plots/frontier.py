@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ctxlab._utils.humanize import pluralize
+from ctxlab._utils.humanize import parse_limit, pluralize
 from ctxlab._utils.numbers import describe_limit
 from ctxlab.errors import SpecError, require_known
 from ctxlab.evaluation.columns import short_strategy
@@ -22,6 +22,7 @@ from ctxlab.evaluation.plots.base import (
     color_of,
     finish,
     join_names,
+    make_axes,
     place_legend,
     quiet_color,
     say_nothing,
@@ -54,7 +55,7 @@ _PANEL = (6.4, 4.6)
 def plot_frontier(
     results: Results,
     *,
-    limit: float | Iterable[float] | None = None,
+    limit: float | str | Iterable[float | str] | None = None,
     x: str | None = None,
     y: str = HEADLINE_SCORE,
     controls: bool = True,
@@ -73,8 +74,8 @@ def plot_frontier(
     ----------
     results : Results
         Results of ``evaluate``.
-    limit : float or iterable of float, optional
-        Limits to show, one panel each. None shows all limits.
+    limit : float, str or iterable of them, optional
+        Limits to show, one panel each, such as ``8000`` or ``"8k"``. None shows all limits.
     x : str, optional
         Column of the leaderboard on the x-axis. None takes the cost, or the tokens if it is unknown.
     y : str, default "recall_far_held"
@@ -121,6 +122,8 @@ def plot_frontier(
         _draw_panel(ax, results, board, x, y, numbers)
         _draw_key(ax, numbers, board)
         return ax
+    if not limits:
+        return say_nothing(make_axes(None), "Only controls were evaluated.")
     columns = min(2, len(limits))
     rows = -(-len(limits) // columns)
     size = (_PANEL[0] * columns, _PANEL[1] * rows)
@@ -138,7 +141,7 @@ def plot_frontier(
 
 def _rows(
     results: Results,
-    limit: float | Iterable[float] | None,
+    limit: float | str | Iterable[float | str] | None,
     x: str | None,
     y: str,
     controls: bool,
@@ -148,10 +151,13 @@ def _rows(
     if x is None:
         is_priced = "cost_usd" in board and board["cost_usd"].notna().all()
         x = "cost_usd" if is_priced else "tokens_mean"
+        if x not in board:
+            raise SpecError("expected results with the metric cost or usage; evaluate with one")
     for column in (x, y):
         require_known("column of the leaderboard", column, board.columns)
     if limit is not None:
-        wanted = set(limit) if isinstance(limit, Iterable) else {limit}
+        asked = [limit] if isinstance(limit, str | float | int) else limit
+        wanted = set(map(parse_limit, asked))
         if missing := wanted - set(board["limit"]):
             known = ", ".join(f"{value:g}" for value in board["limit"].unique())
             raise SpecError(f"limit {min(missing):g} was not evaluated; choose from {known}")
@@ -213,7 +219,7 @@ def _draw_panel(
 
 
 def _set_axes(ax: Axes, results: Results, points: pd.DataFrame, x: str, y: str) -> None:
-    """Set scales, limits and labels. The y-axis starts below the lowest strategy that is no control."""
+    """Set scales, limits and labels. The y-axis starts below the lowest point."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     meaning = {score.name: f"{score.meaning} ({score.unit})" for score in results.scores}
@@ -231,9 +237,8 @@ def _set_axes(ax: Axes, results: Results, points: pd.DataFrame, x: str, y: str) 
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_tick(value, x)))
     units = {score.name: score.unit for score in results.scores}
     if units.get(y) == "share":
-        deployable = points[points["control"] == ""]
-        low = deployable.get(f"{y}_low", deployable[y]).fillna(deployable[y])
-        lowest = (low if len(deployable) else points[y]).min()
+        low = points.get(f"{y}_low", points[y]).where(points["control"] == "").fillna(points[y])
+        lowest = low.min()
         floor = max(0.0, np.floor((lowest - 0.02) * 20) / 20)
         ax.set_ylim(floor - 0.01 * (1 - floor), 1 + 0.03 * (1 - floor))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ctxlab._utils.numbers import describe_limit, format_share
@@ -19,6 +21,7 @@ from ctxlab.evaluation.plots.base import (
     line_look,
     make_axes,
     place_legend,
+    plain,
     quiet_color,
     say_nothing,
 )
@@ -66,7 +69,11 @@ def plot_recall_by_distance(replays: Replay | Iterable[Replay], *, ax: Axes | No
     shown = [replays] if isinstance(replays, Replay) else list(replays)
     ax = make_axes(ax)
     pooled: dict[str, list[pd.DataFrame]] = {}
-    several = len({replay.trace.budget.limit for replay in shown}) > 1
+    # Under a share of each recording's length, recordings have different limits, and are pooled.
+    limits: dict[str, set[int]] = {}
+    for replay in shown:
+        limits.setdefault(replay.prepared.recording.id, set()).add(replay.trace.budget.limit)
+    several = any(len(each) > 1 for each in limits.values())
     for replay in shown:
         name = short_strategy(repr(replay.trace.strategy))
         if several:
@@ -80,6 +87,7 @@ def plot_recall_by_distance(replays: Replay | Iterable[Replay], *, ax: Axes | No
     longest = max(int(frame["gap"].max()) for frame in frames.values() if len(frame))
     steps = max(1, int(np.ceil(np.log2(max(longest, _FIRST_EDGE) / _FIRST_EDGE))))
     edges = np.array([0, *(_FIRST_EDGE * 2**step for step in range(steps + 1))])
+    shares: dict[str, npt.NDArray[np.float64]] = {}
     for number, (name, frame) in enumerate(frames.items()):
         place = np.searchsorted(edges[1:-1], frame["gap"].to_numpy())
         held = (frame["tier"] == "held").to_numpy()
@@ -87,6 +95,10 @@ def plot_recall_by_distance(replays: Replay | Iterable[Replay], *, ax: Axes | No
         sums = np.bincount(place, held, minlength=len(edges) - 1)
         share = np.where(sizes >= _MIN_NEEDS, sums / np.maximum(sizes, 1), np.nan)
         ax.plot(share, marker="o", ms=4, label=name, gid=name, **line_look(ax, number))
+        shares[name] = share
+    if all(np.isnan(share).all() for share in shares.values()):
+        ax.clear()
+        return say_nothing(ax, f"No distance has {_MIN_NEEDS} needs, so no share can be said.")
     labels = [f"{edge / 1000:g}k" if edge >= 1000 else str(edge) for edge in edges[1:].tolist()]
     ax.set_xticks(range(len(labels)), labels)
     far = np.searchsorted(edges, FAR_TOKENS) - 0.5
@@ -98,7 +110,16 @@ def plot_recall_by_distance(replays: Replay | Iterable[Replay], *, ax: Axes | No
     ax.set_xlabel("tokens since the last mention, at most")
     ax.set_ylabel("share of needs held (availability)")
     place_legend(ax)
-    return finish(ax, f"Share of needs held by distance, for {', '.join(frames)}.")
+    if len(pooled) > len(frames):
+        ax.set_title(f"{len(frames)} of {len(pooled)} strategies", loc="left", fontsize="medium")
+    far_shares = {name: share[bisect_left(edges, FAR_TOKENS) :] for name, share in shares.items()}
+    said = ", ".join(
+        f"{name} {format_share(float(np.nanmin(each)))}"
+        for name, each in far_shares.items()
+        if not np.isnan(each).all()
+    )
+    lowest = f" Lowest share of far needs: {said}." if said else ""
+    return finish(ax, f"Share of needs held by distance, for {', '.join(frames)}.{lowest}")
 
 
 def plot_recordings(results: Results, *, ax: Axes | None = None) -> Axes:
@@ -151,7 +172,7 @@ def plot_recordings(results: Results, *, ax: Axes | None = None) -> Axes:
                 fontsize="small")  # fmt: skip
     labels = [board.rows[row]["short"] for row in columns]
     ax.set_xticks(range(len(columns)), labels, rotation=30, ha="right", fontsize="small")
-    ax.set_yticks(range(len(names)), [_clip_name(name) for name in names], fontsize="small")
+    ax.set_yticks(range(len(names)), [plain(_clip_name(name)) for name in names], fontsize="small")
     ax.tick_params(length=0)
     figure = ax.get_figure(root=True)
     assert figure is not None

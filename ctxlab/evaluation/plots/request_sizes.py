@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ctxlab._utils.numbers import describe_limit, format_count
+from ctxlab.errors import SpecError
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     MAX_LINES,
@@ -16,6 +17,7 @@ from ctxlab.evaluation.plots.base import (
     line_look,
     make_axes,
     place_legend,
+    plain,
     quiet_color,
     say_nothing,
 )
@@ -64,20 +66,24 @@ def plot_request_sizes(replays: Replay | Iterable[Replay], *, ax: Axes | None = 
         tokens, changed = replay.trace.tokens, replay.compactions["request"].to_numpy()
         few = len(changed) <= _MAX_TICKS * len(tokens)
         marks: dict[str, Any] = {}
-        if few:
+        if len(tokens) == 1:
+            marks = {"marker": "o"}
+        elif few:
             marks = {"marker": "v", "ms": 5, "markevery": changed.tolist()}
         name = short_strategy(repr(replay.trace.strategy))
         ax.plot(tokens, label=name, gid=name, **line_look(ax, number), **marks)
     color = quiet_color(ax)
-    for limit in sorted({replay.trace.budget.limit for replay in shown}):
-        ax.axhline(limit, color=color, lw=1, ls=(0, (4, 4)), gid="limit")
-        ax.annotate(f"limit {limit:,}", (1, limit), (0, 3), xycoords=("axes fraction", "data"),
+    for budget in dict.fromkeys(replay.trace.budget for replay in shown):
+        limit, room = budget.limit, budget.room
+        said = f"limit {limit:,}" + (f" less the reserve: {room:,}" if room < limit else "")
+        ax.axhline(room, color=color, lw=1, ls=(0, (4, 4)), gid="limit")
+        ax.annotate(said, (1, room), (0, 3), xycoords=("axes fraction", "data"),
                     textcoords="offset points", ha="right", color=color, fontsize="small")  # fmt: skip
     count_axis(ax, "y")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("request")
     ax.set_ylabel("tokens")
-    ax.set_title(shown[0].prepared.recording.id, loc="left", fontsize="medium")
+    ax.set_title(plain(shown[0].prepared.recording.id), loc="left", fontsize="medium")
     place_legend(ax)
     peaks = "; ".join(
         f"{short_strategy(repr(r.trace.strategy))} at most {format_count(max(r.trace.tokens))}, "
@@ -88,7 +94,7 @@ def plot_request_sizes(replays: Replay | Iterable[Replay], *, ax: Axes | None = 
 
 
 def plot_size_distribution(
-    results: Results, *, limit: float | None = None, ax: Axes | None = None
+    results: Results, *, limit: float | str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Plot which share of the requests has at most how many tokens (ECDF), against the limits.
 
@@ -98,7 +104,7 @@ def plot_size_distribution(
     ----------
     results : Results
         Results of ``evaluate``.
-    limit : float, optional
+    limit : float or str, optional
         Limit whose strategies are shown; the smallest one if left out. All limits are drawn as
         vertical lines.
     ax : matplotlib.axes.Axes, optional
@@ -126,30 +132,33 @@ def plot_size_distribution(
     chosen = choose_limit(limits, limit)
     ax = make_axes(ax)
     frame = results.requests
+    if "overflow" not in frame:
+        raise SpecError("expected results with the metric usage; evaluate with it")
     here = frame[frame["limit"] == chosen]
     names = [str(name) for name in here["strategy"].unique()]
+    count = len(names)
     names = sorted(names, key=lambda name: control_name(name) not in ("", "full"))[:MAX_LINES]
     for number, name in enumerate(names):
         tokens = np.sort(here.loc[here["strategy"] == name, "tokens"].to_numpy())
         label = short_strategy(name)
         ax.ecdf(tokens, label=label, gid=label, **line_look(ax, number))
+    reserve = results.manifest["spec"]["reserve"]
     for each in limits:
         if each > 1:
-            ax.axvline(each, color=quiet_color(ax), lw=1, ls=(0, (4, 4)), gid="limit")
+            ax.axvline(each - reserve, color=quiet_color(ax), lw=1, ls=(0, (4, 4)), gid="limit")
     ax.set_xscale("log")
     count_axis(ax, "x")
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel("tokens of a request")
     ax.set_ylabel("share of requests")
-    title = f"within {describe_limit(chosen)}; dashed: all limits"
+    dashed = "all limits, less the reserve" if reserve else "all limits"
+    title = f"within {describe_limit(chosen)}; dashed: {dashed}"
+    if count > len(names):
+        title += f"; {len(names)} of {count} strategies"
     ax.set_title(title, loc="left", fontsize="medium")
     place_legend(ax)
-    full = here.loc[here["strategy"] == "full()", "tokens"]
-    fits = (
-        f" Of the full history, {(full <= chosen).mean():.0%} of the requests fit."
-        if len(full) and chosen > 1
-        else ""
-    )
+    over = here.loc[here["strategy"] == "full()", "overflow"]
+    fits = f" Of the full history, {1 - over.mean():.0%} of the requests fit." if len(over) else ""
     return finish(ax, f"Distribution of the sizes of requests, {title}.{fits}")
 
 

@@ -132,7 +132,11 @@ def _draw_strategy(
 
 
 def plot_canaries(
-    survival: SurvivalResults, strategy: str, *, limit: float | None = None, ax: Axes | None = None
+    survival: SurvivalResults,
+    strategy: str,
+    *,
+    limit: float | str | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Plot the share of canaries that one strategy still has at the end, by depth and kind.
 
@@ -142,7 +146,7 @@ def plot_canaries(
         Results of ``measure_survival``.
     strategy : str
         Strategy, as text.
-    limit : float, optional
+    limit : float or str, optional
         Limit to show; the smallest one if left out.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. None creates a figure.
@@ -190,6 +194,7 @@ def plot_canaries(
     ax.set_xlabel(_AXIS_LABELS["depth"])
     title = f"{short_strategy(names[strategy])} within {describe_limit(chosen)}"
     ax.set_title(f"{title}: in view at the end", loc="left", fontsize="medium")
-    finish(ax, f"Share of canaries in view at the end, by depth and kind, for {title}.", grid="")
+    said = ", ".join(f"{kind} {format_share(float(row.mean()))}" for kind, row in table.iterrows())
+    finish(ax, f"Canaries in view at the end for {title}, by kind: {said}.", grid="")
     ax.spines[:].set_visible(False)
     return ax

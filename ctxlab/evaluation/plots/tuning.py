@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ctxlab.errors import require_known
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.metrics.recall import HEADLINE_LABEL, HEADLINE_SCORE
 from ctxlab.evaluation.plots.base import (
@@ -58,6 +59,8 @@ def plot_tuning(
     'input cost (USD)'
     """
     ax = make_axes(ax)
+    for column in (x, y):
+        require_known("column of the trials", column, tuning.trials.columns)
     trials = tuning.trials.dropna(subset=[x, y])
     if trials.empty:
         return say_nothing(ax, f"No configuration has both a known {x} and a known {y}.")

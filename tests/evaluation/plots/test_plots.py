@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from plotted import recorded
 
 import ctxlab
 from ctxlab.errors import SpecError
-from ctxlab.messages.types import Message, Recording, Usage
+from ctxlab.messages.types import Message, Recording, ToolCall, Usage
 
 STRATEGIES = ["full", "nothing", "sliding_window()", "observation_mask(keep=2) | panic",
               "rolling_summary | panic"]  # fmt: skip
@@ -36,6 +38,11 @@ def results() -> ctxlab.Results:
 @cache
 def replay(strategy: str = "rolling_summary | panic") -> ctxlab.Replay:
     return ctxlab.replay(recordings()[0], strategy, 3000, "gpt-4o")
+
+
+@cache
+def replays(strategy: str) -> list[ctxlab.Replay]:
+    return [ctxlab.replay(each, strategy, 3000, "gpt-4o") for each in recordings()]
 
 
 @cache
@@ -67,7 +74,7 @@ PLOTS: dict[str, Callable[..., Any]] = {
     "equal_knowledge": lambda ax: ctxlab.plot_equal_knowledge(results(), ax=ax),
     "frontier": lambda ax: ctxlab.plot_frontier(results(), limit=3000, ax=ax),
     "recall_by_distance": lambda ax: ctxlab.plot_recall_by_distance(
-        [replay(), replay("sliding_window()")], ax=ax
+        [*replays("rolling_summary | panic"), *replays("sliding_window()")], ax=ax
     ),
     "recordings": lambda ax: ctxlab.plot_recordings(results(), ax=ax),
     "request_sizes": lambda ax: ctxlab.plot_request_sizes([replay(), replay("full")], ax=ax),
@@ -111,11 +118,18 @@ def test_the_contents_are_the_tokens_of_the_requests() -> None:
 
 
 def test_the_share_at_a_distance_is_that_of_the_needs() -> None:
-    close = replay("sliding_window()")
-    line = ctxlab.plot_recall_by_distance(close).lines[0]
-    near = close.needs[close.needs["gap"] < 250]
-    share = (near["tier"] == "held").mean() if len(near) >= 5 else np.nan
-    assert np.isclose(line.get_ydata()[0], share, equal_nan=True)
+    closes = replays("sliding_window()")
+    (line,) = (each for each in ctxlab.plot_recall_by_distance(closes).lines if each.get_gid())
+    needs = pd.concat([close.needs for close in closes])
+    found = []
+    edges = [0, *(250 * 2**step for step in range(9))]
+    for low, high in pairwise(edges):
+        here = needs[(needs["gap"] > low) & (needs["gap"] <= high)]
+        if len(here) >= 5:
+            found.append((here["tier"] == "held").mean())
+    drawn = np.asarray(line.get_ydata(), float)
+    assert found
+    assert np.allclose(drawn[~np.isnan(drawn)], found)
 
 
 def test_without_data_a_plot_says_why() -> None:
@@ -140,3 +154,38 @@ def test_what_was_not_measured_is_an_error_that_says_what_to_do() -> None:
     comparison = ctxlab.compare_strategies(results(), "full", "sliding_window()")
     with pytest.raises(SpecError, match="was not compared; choose from"):
         ctxlab.plot_differences(comparison, "beauty")
+
+
+def test_names_of_logs_are_drawn_as_they_are() -> None:
+    name = "a$\\foo{$b\ud800"
+    call = ToolCall("c", name, '{"path": "src/x.py"}')
+    messages = (
+        Message("user", "see src/x.py"),
+        Message("assistant", "", (call,)),
+        Message("tool", "x = 1", tool_call_id="c"),
+        Message("assistant", "done"),
+    )
+    close = ctxlab.replay(Recording(name, messages), "full", 3000, "gpt-4o")
+    for draw in (ctxlab.plot_contents, ctxlab.plot_context_map, ctxlab.plot_request_sizes):
+        figure = draw(close).get_figure(root=True)
+        assert figure is not None
+        figure.draw_without_rendering()
+
+
+def test_the_share_that_fits_is_that_of_the_leaderboard() -> None:
+    reserved = ctxlab.evaluate(recordings(), ["full"], 5000, "gpt-4o", reserve=2000)
+    rate = reserved.leaderboard()["overflow_rate"][0]
+    label = ctxlab.plot_size_distribution(reserved).get_label()
+    assert f"{1 - rate:.0%} of the requests fit" in label
+
+
+def test_limits_are_written_as_for_evaluate() -> None:
+    for draw in (ctxlab.plot_size_distribution, ctxlab.plot_equal_knowledge, ctxlab.plot_frontier):
+        assert draw(results(), limit="5k").get_title("left").startswith("within 5,000 tokens")
+
+
+def test_with_controls_only_a_plot_shows_them_or_says_so() -> None:
+    controls = ctxlab.evaluate(recordings(), ["full"], 5000, "gpt-4o")
+    assert "1.0 with full" in ctxlab.plot_recordings(controls).get_label()
+    without = ctxlab.plot_frontier(controls, controls=False)
+    assert without.get_label() == "Only controls were evaluated."  # type: ignore[union-attr]
