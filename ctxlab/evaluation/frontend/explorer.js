@@ -10,7 +10,7 @@ import { sortableTable } from "./table.js";
 import { followTheme } from "./theme.js";
 import { virtualList } from "./virtual_list.js";
 
-const PATIENCE = 8000;
+const [PATIENCE, PAUSE] = [8000, 250]; // milliseconds
 
 export function render({ model, el }) {
   const ask = asker(model);
@@ -19,7 +19,7 @@ export function render({ model, el }) {
     ...row, search: `${row.strategy} ${row.limitText} ${row.marks.join(" ")} ${row.control && "control"}`.toLowerCase(),
   }));
   const now = { ...model.get("selection") };
-  let drawn = null, opening = 0, asking = 0;
+  let drawn = null, opening = 0, asking = 0, remembering = 0;
 
   const status = element("p", { class: "small", role: "status" });
   const figures = element("div", { class: "scroll" });
@@ -198,9 +198,13 @@ export function render({ model, el }) {
       element("p", { class: "small" }, "Click a cross, a need or a message to read the recorded message."));
   }
 
+  // Python learns of what is shown, but not of each request that the slider passes.
   function remember() {
-    model.set("selection", { recording: now.recording, row: now.row, against: now.against, request: now.request });
-    model.save_changes();
+    clearTimeout(remembering);
+    remembering = setTimeout(() => {
+      model.set("selection", { recording: now.recording, row: now.row, against: now.against, request: now.request });
+      model.save_changes();
+    }, PAUSE);
   }
 
   // Figures of this recording beside those of the whole run.
