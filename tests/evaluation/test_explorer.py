@@ -38,6 +38,19 @@ def ask(what: str, **details: Any) -> dict[str, Any]:
     return answer
 
 
+def unfold(rows: list[dict[str, Any]], opened: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per message, as the front end does."""
+    found = []
+    for row in rows:
+        if row["form"] != "verbatim":
+            found.append(row)
+            continue
+        for i, position in enumerate(range(row["first"], row["last"] + 1)):
+            about = opened["messages"][position]
+            found.append({**about, "first": position, "last": position, "index": row["index"] + i})
+    return found
+
+
 def row_of(strategy: str, limit: float = 8000) -> int:
     return answers().choose(strategy=strategy, limit=limit).row
 
@@ -69,7 +82,8 @@ def test_rows_of_a_request_stand_for_each_message_once_and_add_up() -> None:
         selection = Selection(bundled()[0].id, row_of(strategy))
         replay = answers().replay(selection)
         for request in (0, 40, 90):
-            rows = ask("sent", **selection._asdict(), request=request)["rows"]
+            opened = ask("open", recording=selection.recording, row=selection.row)
+            rows = unfold(ask("sent", **selection._asdict(), request=request)["rows"], opened)
             spans = [range(r["first"], r["last"] + 1) for r in rows if r["first"] is not None]
             positions = sorted(position for span in spans for position in span)
             assert positions == list(range(replay.prepared.request_positions[request]))

@@ -194,9 +194,14 @@ class ExplorerAnswers:
         replays = {row: self.replay(Selection(recording, row))}
         if against is not None:
             replays[against] = self.replay(Selection(recording, against))
+        prepared = replays[row].prepared
+        recorded = zip(describe_messages(prepared), prepared.recording.messages, strict=True)
         return {
             "maps": [describe_replay(each, with_text=True) for each in replays.values()],
-            "messages": describe_messages(replays[row].prepared),
+            "messages": [
+                {**about, "role": message.role, "text": _beginning(message)}
+                for about, message in recorded
+            ],
             "figures": self._figures(recording, list(replays)),
         }
 
@@ -263,12 +268,20 @@ class ExplorerAnswers:
         return {"text": self.board.describe_pair(a, b)}
 
 
+def _beginning(message: Message) -> str:
+    return clip_line(_text_of(message)[: 8 * _LINE], _LINE)
+
+
 def _text_of(message: Message) -> str:
     return searchable_text(message_segments(message))
 
 
 def _describe_entries(sent: SentRequest, history: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the messages of a request in order, with rows for messages that were left out."""
+    """Return the messages of a request in order, with rows for messages that were left out.
+
+    Unchanged messages that follow each other have one row, which the front end unfolds: a step of the
+    slider then needs little to be sent.
+    """
     covered = bytearray(sent.position)
     for entry in sent.entries:
         covered[entry.start : entry.stop] = b"\x01" * (entry.stop - entry.start)
@@ -286,10 +299,19 @@ def _describe_entries(sent: SentRequest, history: Sequence[Entry]) -> list[dict[
         is_added = entry.start == entry.stop
         if not is_added:
             add_gaps(entry.start)
+        if entry.is_verbatim and not entry.is_aggregate:
+            before = rows[-1] if rows else {}
+            if before.get("form") == "verbatim" and before["last"] == entry.start - 1:
+                before["last"] = entry.start
+            else:
+                rows.append(
+                    {"form": "verbatim", "first": entry.start, "last": entry.start, "index": index}
+                )
+            continue
         rows.append({
             "form": entry.form.value, "role": entry.message.role, "tokens": entry.tokens, "index": index,
             "first": None if is_added else entry.start, "last": None if is_added else entry.stop - 1,
-            "text": clip_line(_text_of(entry.message), _LINE),
+            "text": _beginning(entry.message),
         })  # fmt: skip
     add_gaps(sent.position)
     return rows

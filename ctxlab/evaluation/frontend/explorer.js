@@ -235,17 +235,27 @@ export function render({ model, el }) {
     const answer = await ask("sent", { recording: now.recording, row: now.row, request, against: now.against });
     if (turn !== asking) return; // the slider has moved on
     if (answer.error) { sentPlace.replaceChildren(element("p", {}, answer.error)); return; }
-    const total = answer.rows.filter((row) => row.index >= 0).length;
+    const sent = answer.rows.flatMap((row) => unfold(row, recording.messages));
+    const total = sent.filter((row) => row.index >= 0).length;
     const list = virtualList({
-      rows: answer.rows, label: `messages of request ${request}`, drawRow: sentRow,
+      rows: sent, label: `messages of request ${request}`, drawRow: sentRow,
       onSelect: (row) => showRow(recording, map, row, request),
     });
     sentPlace.replaceChildren(element("h3", {}, `What was sent: request ${request}, ${count(total)} messages`), list.node);
     list.redraw();
     if (answer.differences) showDifferences(recording, map, answer.differences);
-    if (need) list.select(answer.rows.findIndex((row) => row.first !== null && row.first <= need.last && need.last <= row.last));
-    else if (answer.rows.length) list.node.scrollTop = list.node.scrollHeight; // the newest messages
+    if (need) list.select(sent.findIndex((row) => row.first !== null && row.first <= need.last && need.last <= row.last));
+    else if (sent.length) list.node.scrollTop = list.node.scrollHeight; // the newest messages
     root.dispatchEvent(new CustomEvent("ctxlab-shown", { detail: request }));
+  }
+
+  // Unchanged messages that follow each other come as one row.
+  function unfold(row, messages) {
+    if (row.form !== "verbatim") return [row];
+    return Array.from({ length: row.last - row.first + 1 }, (_, i) => {
+      const { role, tokens, text } = messages[row.first + i];
+      return { form: row.form, role, tokens, text, first: row.first + i, last: row.first + i, index: row.index + i };
+    });
   }
 
   function place({ first, last }) {
