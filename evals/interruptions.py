@@ -6,7 +6,7 @@ The default lineup and ten products are evaluated under two limits: without inte
 random moments (SIGKILL to all processes) and continued; in three shares, as the jobs of an array; and
 on a Dask cluster of two workers, one of which is killed. All four must have the same tables, to the last
 bit, and nothing may be computed twice. With two cores, 100 MB of recordings take about an hour, and
-``--files 40`` of them five minutes.
+``--files 40`` about seven minutes.
 """
 
 from __future__ import annotations
