@@ -145,6 +145,8 @@ def test_a_click_on_a_lost_need_shows_the_request_and_the_message_that_held_it(
     losses = json.loads(said.removeprefix("LOSSES"))
     # The list beside the map names the largest losses as the replay does.
     assert listed_losses(explorer) == losses
+    marked = " ".join(explorer.locator(".need .rank").all_inner_texts()).split()
+    assert sorted(marked) == ["1", "2", "3"]
     explorer.locator(".losses li button").first.click()
     page.wait_for_selector(".ctxlab-explorer pre mark")
     assert losses[0].endswith(explorer.locator("pre mark").first.inner_text())
@@ -246,6 +248,8 @@ def test_the_largest_recording_opens_and_moves(
     explorer = open_explorer(lab, page, "largest.ipynb", [SETUP + read, timed, LOSSES, about])
     said = page.locator(".jp-RenderedText", has_text="LOSSES").inner_text()
     assert listed_losses(explorer) == json.loads(said.removeprefix("LOSSES"))
+    marked = " ".join(explorer.locator(".need .rank").all_inner_texts()).split()
+    assert sorted(marked) == ["1", "2", "3"]
     said = page.locator(".jp-RenderedText", has_text="STARTED").inner_text()
     start, messages, configurations = said.split()[1:]
     opened = page.evaluate("window.opened") / 1000 - float(start)

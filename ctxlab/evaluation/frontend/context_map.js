@@ -18,7 +18,7 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
   const outline = element("div", { class: "row-outline" });
   const canvas = element("canvas", { width: messages, height: requests, role: "img", "aria-label": describe(map, missed) });
   const field = element("div", { class: "map-field", onclick: (event) => pickRow(event) }, canvas, outline);
-  for (const need of drawable(missed)) field.append(needButton(need));
+  for (const { need, ranks } of drawable(missed)) field.append(needButton(need, ranks));
   const otherCanvas = other && element("canvas", { class: "thin", width: messages, height: requests, role: "img", "aria-label": `${otherLabel}: ${describe(other, other.needs)}` });
   const slider = element("input", {
     type: "range", min: 0, max: requests - 1, value: now, "aria-label": "request", oninput: () => show(Number(slider.value)),
@@ -28,14 +28,14 @@ export function contextMap({ states, map, other, otherLabel, recording, request,
   const panel = element("div", { "aria-live": "polite" });
   const sizes = sizeChart(map);
 
-  function needButton(need) {
+  function needButton(need, ranks) {
     const [symbol, meaning] = TIERS[need.tier];
-    const place = need.rank ? `, number ${need.rank} of the largest losses` : "";
+    const place = ranks.length ? `, number ${ranks.join(" and ")} of the largest losses` : "";
     const label = `${meaning} in request ${need.request}: ${need.what}${place}`;
     const button = element("button", {
       type: "button", class: "need", title: label, "aria-label": label, tabindex: -1,
       onclick: (event) => { event.stopPropagation(); show(need.request, need); },
-    }, symbol, need.rank > 0 && element("span", { class: "rank" }, need.rank));
+    }, symbol, ranks.length > 0 && element("span", { class: "rank" }, ranks.join(" ")));
     button.style.left = `${((need.last + 0.5) / messages) * 100}%`;
     button.style.top = `${((need.request + 0.5) / requests) * 100}%`;
     return button;
@@ -214,9 +214,12 @@ function drawable(missed) {
   const places = new Map();
   for (const need of missed) {
     const place = `${need.request},${need.last}`;
-    if (!places.has(place) || need.tier === "lost") places.set(place, need);
+    const known = places.get(place);
+    const ranks = [...(known?.ranks ?? []), ...(need.rank > 0 ? [need.rank] : [])];
+    const isShown = !known || need.tier === "lost";
+    places.set(place, { need: isShown ? need : known.need, ranks: ranks.sort() });
   }
-  return [...places.values()].sort((a, b) => (a.tier > b.tier) - (a.tier < b.tier)).slice(0, MAX_BUTTONS);
+  return [...places.values()].sort((a, b) => (a.need.tier > b.need.tier) - (a.need.tier < b.need.tier)).slice(0, MAX_BUTTONS);
 }
 
 function describe(map, missed) {
