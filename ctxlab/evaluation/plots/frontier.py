@@ -120,7 +120,7 @@ def plot_frontier(
     numbers = _number_strategies(board, x, y)
     if ax is not None:
         _draw_panel(ax, results, board, x, y, numbers)
-        _draw_key(ax, numbers, board)
+        _draw_key(ax, numbers, board, _make_caption(results, board, y))
         return ax
     if not limits:
         return say_nothing(make_axes(None), "Only controls were evaluated.")
@@ -132,8 +132,11 @@ def plot_frontier(
     for panel, each in zip(panels, limits, strict=False):
         _draw_panel(panel, results, board[board["limit"] == each], x, y, numbers)
     figure = panels[0].get_figure(root=True)
-    figure.supxlabel(_make_caption(results, board, y), x=0.01, ha="left", fontsize="x-small")
-    _draw_key(figure, numbers, board)
+    caption = _make_caption(results, board, y)
+    if numbers:  # a label of the figure would cover the legend
+        _draw_key(figure, numbers, board, caption)
+    else:
+        figure.supxlabel(caption, x=0.01, ha="left", fontsize="x-small")
     for spare in panels[len(limits) :]:
         spare.remove()
     return panels[0] if len(limits) == 1 else panels[: len(limits)]
@@ -309,7 +312,7 @@ def _make_labels(
     return sorted(labels, key=lambda label: label.weight != "bold")
 
 
-def _draw_key(where: Any, numbers: dict[str, int], board: pd.DataFrame) -> None:
+def _draw_key(where: Any, numbers: dict[str, int], board: pd.DataFrame, caption: str) -> None:
     """Draw the legend with the names of the numbered strategies, below axes or a figure."""
     if not numbers:
         return
@@ -319,7 +322,7 @@ def _draw_key(where: Any, numbers: dict[str, int], board: pd.DataFrame) -> None:
     shown = dict(zip(board["strategy"], board["name"], strict=True))
     names = [f"{number:>2}  {shown[name]}" for name, number in numbers.items()]
     others = board.loc[board["control"] == "", "strategy"].nunique() - len(numbers)
-    title = "Ranked by recall; bold: on the frontier; hollow: does not fit, or refused"
+    title = f"{caption}\nRanked by recall; bold: on the frontier; hollow: does not fit, or refused"
     title += f"; small: {others} others" if others else ""
     handles = [Line2D([], [], ls="") for _ in names]
     look: dict[str, Any] = {
