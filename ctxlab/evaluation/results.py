@@ -839,7 +839,7 @@ class Results:
         One run gets the settings, the verdict, and the leaderboard and the manifest as files. Each
         configuration gets a run of its own with its strategy and limit as parameters and its scores as
         metrics, with the bounds of their intervals (``recall_far_held_low``). No text of a recording is
-        logged, but the manifest names the recordings and their files.
+        logged, but the manifest names the paths that were given.
 
         Parameters
         ----------

@@ -42,7 +42,7 @@ _SETTINGS = ("model", "reserve", "cache_ttl", "fixed", "fixed_in_limit", "reason
 
 @dataclass(frozen=True)
 class TrackedConfiguration:
-    """What is logged about a strategy under a limit."""
+    """Parameters and scores of a strategy under a limit, as they are logged."""
 
     name: str
     "strategy and limit, as the name of the run"

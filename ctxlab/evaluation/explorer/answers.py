@@ -41,7 +41,7 @@ _LINE, _TEXT = 160, 20_000
 
 
 class Selection(NamedTuple):
-    """What an explorer shows."""
+    """Recording and configurations that an explorer shows."""
 
     recording: str
     "name of the recording in the run"

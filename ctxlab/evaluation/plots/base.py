@@ -1,4 +1,4 @@
-"""What all plots share: axes, colours for light and dark styles, descriptions, and empty plots.
+"""Helpers of all plots: axes, colours for light and dark styles, descriptions, and empty plots.
 
 A plot takes its fonts, sizes and grounds from matplotlib's ``rcParams``. Each plot stores a description
 in words as the label of its axes (``Axes.get_label``), for the alternative text of the picture.
@@ -10,12 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctxlab._utils.humanize import parse_limit
+from ctxlab._utils.numbers import format_share
 from ctxlab._utils.text import clip_line, show_symbols
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.plots.colors import COLOR_CYCLE, LIGHT_CYCLE
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
 
 LINE_STYLES = ("-", "--", ":", "-.")
 """Styles of neighbouring lines."""
@@ -195,24 +199,87 @@ def plain(text: str, length: int = 60) -> str:
     return clip_line(show_symbols(text), length).replace("$", r"\$")
 
 
-def span_of_one(values: Any) -> tuple[Any, Any]:
-    """Return the positions and values of a stack; one request becomes a block that can be seen.
+def draw_stack(
+    ax: Axes,
+    values: npt.NDArray[Any],
+    labels: Sequence[str],
+    colors: Sequence[str],
+    hatches: Sequence[str],
+) -> None:
+    """Draw layers over the requests.
 
     Parameters
     ----------
-    values : numpy.ndarray of shape (requests, parts)
-        Values of each request.
-
-    Returns
-    -------
-    tuple of (numpy.ndarray, numpy.ndarray)
-        Positions, and values of shape ``(parts, positions)``.
+    ax : matplotlib.axes.Axes
+        Axes.
+    values : numpy.ndarray of shape (requests, layers)
+        Height of each layer. A single request becomes a block that can be seen.
+    labels : sequence of str
+        Label of each layer.
+    colors : sequence of str
+        Colour of each layer.
+    hatches : sequence of str
+        Hatches of the layers from the bottom, so that neighbours differ without colour, too.
     """
     import numpy as np
 
+    places = np.arange(len(values))
     if len(values) == 1:
-        return np.array([-0.5, 0.5]), np.repeat(values, 2, axis=0).T
-    return np.arange(len(values)), values.T
+        places, values = np.array([-0.5, 0.5]), np.repeat(values, 2, axis=0)
+    layers = ax.stackplot(
+        places, values.T, labels=labels, colors=colors, lw=0.4, edgecolor=ax.get_facecolor()
+    )
+    for layer, hatch in zip(layers, hatches, strict=False):
+        layer.set_hatch(hatch)
+    ax.margins(x=0)
+
+
+def draw_shares(ax: Axes, values: npt.NDArray[np.float64], **text: Any) -> AxesImage:
+    """Draw shares as a heat map with the number in each cell; nan stays empty.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    values : numpy.ndarray of shape (rows, columns)
+        Shares from 0 to 1.
+    **text : object
+        Further arguments of ``Axes.text``.
+
+    Returns
+    -------
+    matplotlib.image.AxesImage
+        The picture, for a colour bar.
+    """
+    import numpy as np
+
+    image = ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            color = "black" if value > 0.55 else "white"
+            ax.text(column, row, format_share(value), ha="center", va="center", color=color, **text)
+    ax.tick_params(length=0)
+    return image
+
+
+def count_axis(ax: Axes, which: str) -> None:
+    """Write the numbers of an axis as counts, such as ``20k``.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Axes.
+    which : {"x", "y"}
+        Axis.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis = ax.yaxis if which == "y" else ax.xaxis
+    if axis.get_scale() == "log":
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+    write = lambda value, _: f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"  # noqa: E731
+    axis.set_major_formatter(FuncFormatter(write))
 
 
 def choose_limit(limits: Iterable[float], limit: float | str | None) -> float:

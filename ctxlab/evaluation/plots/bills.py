@@ -11,13 +11,13 @@ from ctxlab._utils.humanize import pluralize
 from ctxlab.evaluation.describe import describe
 from ctxlab.evaluation.plots.base import (
     color_of,
+    count_axis,
     finish,
     make_axes,
     place_legend,
     quiet_color,
     say_nothing,
 )
-from ctxlab.evaluation.plots.request_sizes import count_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

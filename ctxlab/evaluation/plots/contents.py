@@ -8,15 +8,15 @@ from ctxlab._utils.numbers import format_count
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     color_of,
+    count_axis,
+    draw_stack,
     finish,
     make_axes,
     place_legend,
     plain,
     quiet_color,
     say_nothing,
-    span_of_one,
 )
-from ctxlab.evaluation.plots.request_sizes import count_axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,11 +65,7 @@ def plot_contents(replay: Replay, *, ax: Axes | None = None) -> Axes:
     colors = [color_of(ax, number) for number in range(len(labels))]
     if len(others):
         colors[-1] = quiet_color(ax)
-    layers = ax.stackplot(*span_of_one(shown.to_numpy()), labels=labels, colors=colors, lw=0.4,
-                          edgecolor=ax.get_facecolor())  # fmt: skip
-    for layer, hatch in zip(layers, _HATCHES, strict=False):
-        layer.set_hatch(hatch)
-    ax.margins(x=0)
+    draw_stack(ax, shown.to_numpy(), labels, colors, _HATCHES)
     ax.set_xlabel("request")
     ax.set_ylabel("tokens")
     count_axis(ax, "y")

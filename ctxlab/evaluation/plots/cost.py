@@ -12,12 +12,12 @@ from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     choose_limit,
     color_of,
+    draw_stack,
     finish,
     make_axes,
     place_legend,
     quiet_color,
     say_nothing,
-    span_of_one,
 )
 from ctxlab.evaluation.verdict import control_names
 
@@ -68,13 +68,9 @@ def plot_cost(replay: Replay, *, ax: Axes | None = None) -> Axes:
         return say_nothing(ax, f"The prices of {name} are unknown; pass model= to replay.")
     totals = ledger.sum()
     shown = [name for name in _ENTRIES if totals[name] > 0]
-    places, sums = span_of_one(ledger[shown].cumsum().to_numpy())
-    layers = ax.stackplot(places, sums, labels=[_ENTRIES[name] for name in shown],
-                          colors=[color_of(ax, i) for i in range(len(shown))], lw=0.4,
-                          edgecolor=ax.get_facecolor())  # fmt: skip
-    for layer, hatch in zip(layers, _HATCHES, strict=False):
-        layer.set_hatch(hatch)
-    ax.margins(x=0)
+    labels = [_ENTRIES[name] for name in shown]
+    colors = [color_of(ax, number) for number in range(len(shown))]
+    draw_stack(ax, ledger[shown].cumsum().to_numpy(), labels, colors, _HATCHES)
     ax.set_xlabel("request")
     ax.set_ylabel("input cost so far (USD)")
     strategy = short_strategy(repr(replay.trace.strategy))

@@ -17,6 +17,7 @@ from ctxlab.evaluation.frontend.board import Board, make_heat_map
 from ctxlab.evaluation.metrics.recall import FAR_TOKENS
 from ctxlab.evaluation.plots.base import (
     MAX_LINES,
+    draw_shares,
     finish,
     line_look,
     make_axes,
@@ -165,15 +166,10 @@ def plot_recordings(results: Results, *, ax: Axes | None = None) -> Axes:
     values = np.array(
         [[np.nan if c["value"] is None else c["value"] for c in row] for row in heat["cells"]]
     )
-    image = ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        color = "black" if value > 0.55 else "white"
-        ax.text(column, row, format_share(value), ha="center", va="center", color=color,
-                fontsize="small")  # fmt: skip
+    image = draw_shares(ax, values, fontsize="small")
     labels = [board.rows[row]["short"] for row in columns]
     ax.set_xticks(range(len(columns)), labels, rotation=30, ha="right", fontsize="small")
     ax.set_yticks(range(len(names)), [plain(_clip_name(name)) for name in names], fontsize="small")
-    ax.tick_params(length=0)
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.colorbar(image, ax=ax, shrink=0.6, label="far needs held (availability)")

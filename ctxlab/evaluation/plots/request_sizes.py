@@ -13,6 +13,7 @@ from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     MAX_LINES,
     choose_limit,
+    count_axis,
     finish,
     line_look,
     make_axes,
@@ -160,23 +161,3 @@ def plot_size_distribution(
     over = here.loc[here["strategy"] == "full()", "overflow"]
     fits = f" Of the full history, {1 - over.mean():.0%} of the requests fit." if len(over) else ""
     return finish(ax, f"Distribution of the sizes of requests, {title}.{fits}")
-
-
-def count_axis(ax: Axes, which: str) -> None:
-    """Write the numbers of an axis as counts, such as ``20k``.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-        Axes.
-    which : {"x", "y"}
-        Axis.
-    """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis = ax.yaxis if which == "y" else ax.xaxis
-    if axis.get_scale() == "log":
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_minor_locator(NullLocator())
-    write = lambda value, _: f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"  # noqa: E731
-    axis.set_major_formatter(FuncFormatter(write))

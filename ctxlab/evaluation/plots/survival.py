@@ -12,6 +12,7 @@ from ctxlab.evaluation.bootstrap import MIN_CLUSTERS
 from ctxlab.evaluation.columns import short_strategy
 from ctxlab.evaluation.plots.base import (
     choose_limit,
+    draw_shares,
     finish,
     line_look,
     make_axes,
@@ -169,8 +170,6 @@ def plot_canaries(
     >>> ctxlab.plot_canaries(survival, "sliding_window").get_xlabel()
     'depth at which the canary was inserted (share of the text)'
     """
-    import numpy as np
-
     frame = survival.frame
     names = {short_strategy(str(each)): str(each) for each in frame["strategy"].unique()}
     names |= {each: each for each in names.values()}
@@ -182,15 +181,9 @@ def plot_canaries(
         return say_nothing(ax, f"{strategy} has no canaries within {describe_limit(chosen)}.")
     sums = here.groupby(["kind", "depth"], observed=True)[["end_kept", "end"]].sum()
     table = (sums["end_kept"] / sums["end"]).unstack("depth")
-    values = table.to_numpy(float)
-    ax.imshow(values, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        if value == value:
-            color = "black" if value > 0.55 else "white"
-            ax.text(column, row, format_share(value), ha="center", va="center", color=color)
+    draw_shares(ax, table.to_numpy(float))
     ax.set_xticks(range(len(table.columns)), [f"{depth:g}" for depth in table.columns])
     ax.set_yticks(range(len(table.index)), [str(kind) for kind in table.index])
-    ax.tick_params(length=0)
     ax.set_xlabel(_AXIS_LABELS["depth"])
     title = f"{short_strategy(names[strategy])} within {describe_limit(chosen)}"
     ax.set_title(f"{title}: in view at the end", loc="left", fontsize="medium")
