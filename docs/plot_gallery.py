@@ -113,7 +113,7 @@ PLOTS = [
     ),
     Plot(
         "plot_recall_by_distance",
-        "names = ['sliding_window()', 'rolling_summary | panic', 'excerpt_memory | panic']\n"
+        'names = ["sliding_window()", "rolling_summary | panic", "excerpt_memory | panic"]\n'
         "ctxlab.plot_recall_by_distance(\n"
         "    ctxlab.replay(each, name, 8000) for each in recordings for name in names\n"
         ")",
@@ -133,9 +133,12 @@ PLOTS = [
     ),
     Plot(
         "plot_differences",
-        "window = 'sliding_window()'\n"
-        "names = ['excerpt_memory() | panic()', 'rolling_summary() | panic()',\n"
-        "         'observation_mask(keep=3) | panic()']\n"
+        'window = "sliding_window()"\n'
+        "names = [\n"
+        '    "excerpt_memory() | panic()",\n'
+        '    "rolling_summary() | panic()",\n'
+        '    "observation_mask(keep=3) | panic",\n'
+        "]\n"
         "comparisons = [ctxlab.compare_strategies(results, name, window) for name in names]\n"
         "ctxlab.plot_differences(comparisons)",
         lambda: ctxlab.plot_differences(
