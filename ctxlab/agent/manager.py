@@ -24,6 +24,7 @@ from ctxlab.context.turns import turn_span
 from ctxlab.errors import SpecError, StrategyError
 from ctxlab.llm import FaultTolerantClient, LiteLLMClient
 from ctxlab.llm.base import Client, ModelCall
+from ctxlab.llm.reasoning import counted_reasoning
 from ctxlab.messages.inputs import MessageInput, copy_message, is_same_message, to_plain_data
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.request_times import request_time
@@ -168,7 +169,9 @@ class ContextManager:
         self.set_fixed(tools=tools)
 
     def _reset_context(self) -> None:
-        history = History(self._counter, model=self._known_model)
+        # Count the reasoning that the client sends back with later requests.
+        rule = counted_reasoning(self.model)
+        history = History(self._counter, model=self._known_model, reasoning=rule)
         history.client = self._client
         self._context = Context(self.budget, history)
         self._input_messages: list[Message | dict[str, Any]] = []

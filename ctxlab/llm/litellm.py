@@ -25,6 +25,11 @@ from ctxlab.llm.concurrency import MAX_CONCURRENT_CALLS, map_unordered
 from ctxlab.llm.costs import CostAwareClient, Reservation, max_token_count, worst_case_cost
 from ctxlab.llm.error_classification import CallFailure, classify_error
 from ctxlab.llm.lazy_litellm import load_litellm, start_import
+from ctxlab.llm.reasoning import (
+    find_provider,
+    find_reasoning_return,
+    messages_with_reasoning,
+)
 from ctxlab.llm.redaction import find_secrets
 from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
@@ -182,9 +187,12 @@ class LiteLLMClient(CostAwareClient):
         self, request: Request, cancelled: threading.Event, channel: StreamChannel | None = None
     ) -> ReplyOrError:
         model, prices = request.model, find_model(request.model).prices
+        provider = find_provider(model, self.options.get("custom_llm_provider"))
+        # A reply's reasoning is stored only if it can be sent back.
+        stored = provider if find_reasoning_return(model, provider) else ""
         wanted = {
             "model": model,
-            "messages": [message.to_dict() for message in request.messages],
+            "messages": messages_with_reasoning(request.messages, model, provider),
             "tools": list(request.tools) or None,
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
@@ -195,8 +203,8 @@ class LiteLLMClient(CostAwareClient):
         def send() -> Reply:
             response = self._send(load_litellm().completion, sent)
             if channel is None:
-                return parse_reply(prices, response)
-            return parse_stream(prices, channel, response)
+                return parse_reply(prices, response, stored)
+            return parse_stream(prices, channel, response, stored)
 
         worst = worst_case_cost(request) if self.cost_limit else 0.0
         try:

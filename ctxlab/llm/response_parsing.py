@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ctxlab.llm.base import Embedding, Reply
+from ctxlab.llm.reasoning import STATE_KEY, reasoning_state, split_call_id
 from ctxlab.messages.openai_format import message_from_dict
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.prices import Prices
 
 
-def parse_reply(prices: Prices, response: Any) -> Reply:
+def parse_reply(prices: Prices, response: Any, provider: str = "") -> Reply:
     """Parse litellm's response to a chat request.
 
     The cost is computed from ctxlab's own prices, so that it agrees with tables and reports.
@@ -21,6 +22,8 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
         Prices of the model.
     response : object
         Response of ``litellm.completion``.
+    provider : str, default ""
+        Name of the provider that replied, which is stored with the reasoning.
 
     Returns
     -------
@@ -36,14 +39,69 @@ def parse_reply(prices: Prices, response: Any) -> Reply:
         raise ValueError("Expected a reply in the response, got an empty list of choices")
     choice = response.choices[0]
     said = choice.message
-    named = ((call.id, call.function) for call in said.tool_calls or ())
-    calls = [{"id": id, "name": f.name, "arguments": f.arguments} for id, f in named]
-    thoughts = getattr(said, "reasoning_content", None)
-    data = {"content": said.content, "tool_calls": calls, "reasoning": thoughts}
-    return build_reply(prices, data, choice.finish_reason, getattr(response, "usage", None))
+    calls = [
+        {
+            "id": call.id,
+            "name": call.function.name,
+            "arguments": call.function.arguments,
+            "signature": call_signature(call),
+        }
+        for call in said.tool_calls or ()
+    ]
+    data = {
+        "content": said.content,
+        "tool_calls": calls,
+        "reasoning": getattr(said, "reasoning_content", None),
+        "thinking_blocks": getattr(said, "thinking_blocks", None),
+        "signatures": text_signatures(said),
+    }
+    return build_reply(
+        prices, data, choice.finish_reason, getattr(response, "usage", None), provider
+    )
 
 
-def build_reply(prices: Prices, data: dict[str, Any], finish: str | None, usage: Any) -> Reply:
+def text_signatures(said: Any) -> list[str]:
+    """Return the signatures of the text of a reply of Gemini, or of a piece of it.
+
+    Parameters
+    ----------
+    said : object
+        litellm's message, or a delta of its stream.
+
+    Returns
+    -------
+    list of str
+        Signatures; empty if there are none.
+    """
+    fields = getattr(said, "provider_specific_fields", None)
+    found = fields.get("thought_signatures") if isinstance(fields, dict) else None
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def call_signature(call: Any) -> str | None:
+    """Return the signature of a tool call of Gemini.
+
+    Parameters
+    ----------
+    call : object
+        litellm's tool call, or a piece of it in a stream.
+
+    Returns
+    -------
+    str or None
+        Signature; None if the provider sent none.
+    """
+    for holder in (call, getattr(call, "function", None)):
+        fields = getattr(holder, "provider_specific_fields", None)
+        signature = fields.get("thought_signature") if isinstance(fields, dict) else None
+        if isinstance(signature, str) and signature:
+            return signature
+    return None
+
+
+def build_reply(
+    prices: Prices, data: dict[str, Any], finish: str | None, usage: Any, provider: str = ""
+) -> Reply:
     """Build a reply from the fields of a message, the finish reason and litellm's usage.
 
     Parameters
@@ -51,11 +109,14 @@ def build_reply(prices: Prices, data: dict[str, Any], finish: str | None, usage:
     prices : Prices
         Prices of the model.
     data : dict
-        Fields ``content``, ``tool_calls`` and ``reasoning`` of the message. The dict is modified.
+        Fields ``content``, ``tool_calls``, ``reasoning``, ``thinking_blocks`` and ``signatures`` of the
+        message. A tool call may have a ``signature``. The dict is modified.
     finish : str or None
         Why the reply ended, as in ``Reply.finish``.
     usage : object
         litellm's usage object, or None if the provider reports no usage.
+    provider : str, default ""
+        Name of the provider that replied, which is stored with the reasoning.
 
     Returns
     -------
@@ -63,6 +124,14 @@ def build_reply(prices: Prices, data: dict[str, Any], finish: str | None, usage:
         Message with its tool calls, usage and cost.
     """
     data |= {"role": "assistant", "reasoning": data["reasoning"] or None}
+    signatures = list[str | None]()
+    for call in data["tool_calls"]:
+        call["id"], in_id = split_call_id(call["id"] or "")
+        signatures.append(call.pop("signature", None) or in_id)
+    blocks = data.pop("thinking_blocks", None)
+    state = reasoning_state(provider, blocks, data.pop("signatures", None), signatures)
+    if provider and (data["reasoning"] or len(state) > 1):
+        data["extra"] = {STATE_KEY: state}
     billed = _parse_usage(usage)
     return Reply(message_from_dict(data), billed, prices.cost(billed), finish)
 

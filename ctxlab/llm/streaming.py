@@ -19,7 +19,8 @@ from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab.llm.base import Reply, ReplyOrError
 from ctxlab.llm.concurrency import POLL_SECONDS, get_interruptibly
 from ctxlab.llm.error_classification import classify_error
-from ctxlab.llm.response_parsing import build_reply
+from ctxlab.llm.reasoning import join_thinking_blocks
+from ctxlab.llm.response_parsing import build_reply, call_signature, text_signatures
 from ctxlab.tokens.prices import Prices
 
 STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
@@ -136,7 +137,7 @@ def stream_in_thread(
         thread.join(_JOIN_SECONDS if channel.cancel() else POLL_SECONDS)
 
 
-def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
+def parse_stream(prices: Prices, channel: StreamChannel, stream: Any, provider: str = "") -> Reply:
     """Read litellm's stream, send its text to the channel, and build the reply.
 
     If the stream fails before any text was sent, litellm's exception is raised unchanged.
@@ -149,6 +150,8 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
         Channel that receives the text as it arrives.
     stream : object
         Stream returned by ``litellm.completion``.
+    provider : str, default ""
+        Name of the provider that replies, which is stored with the reasoning.
 
     Returns
     -------
@@ -175,7 +178,7 @@ def parse_stream(prices: Prices, channel: StreamChannel, stream: Any) -> Reply:
         why = classify_error(error).reason
     else:
         if whole:
-            return build_reply(prices, heard.message_data(), heard.finish, heard.usage)
+            return build_reply(prices, heard.message_data(), heard.finish, heard.usage, provider)
         cancelled = channel.cancelled.is_set()
         why = "was cancelled" if cancelled else "ended without a finish reason"
         why = f"it {why}"
@@ -192,6 +195,8 @@ class _PartialReply:
     def __init__(self) -> None:
         self.text: list[str] = []
         self.reasoning: list[str] = []
+        self.thinking: list[dict[str, Any]] = []
+        self.signatures: list[str] = []
         self.calls: list[dict[str, str]] = []
         self.finish: str | None = None
         self.usage: Any = None
@@ -209,6 +214,8 @@ class _PartialReply:
         for each in getattr(delta, "tool_calls", None) or ():
             self._add_call_delta(each)
         self.reasoning.append(getattr(delta, "reasoning_content", None) or "")
+        self.thinking += getattr(delta, "thinking_blocks", None) or ()
+        self.signatures += text_signatures(delta)
         text = self._pending_surrogate + (getattr(delta, "content", None) or "")
         # A character may arrive as two surrogates in two chunks.
         self._pending_surrogate = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
@@ -245,7 +252,13 @@ class _PartialReply:
             call["name"] = call["name"] or "unnamed"
             call["arguments"] = repair_surrogates(call["arguments"]) or "{}"
         content = "".join(self.text) or (None if self.calls else "")
-        return {"content": content, "tool_calls": self.calls, "reasoning": "".join(self.reasoning)}
+        return {
+            "content": content,
+            "tool_calls": self.calls,
+            "reasoning": "".join(self.reasoning),
+            "thinking_blocks": join_thinking_blocks(self.thinking),
+            "signatures": self.signatures,
+        }
 
     def _add_call_delta(self, delta: Any) -> None:
         function = delta.function
@@ -255,6 +268,8 @@ class _PartialReply:
         call["id"] = call["id"] or id
         call["name"] = call["name"] or name
         call["arguments"] += arguments
+        if signature := call_signature(delta):
+            call["signature"] = signature
 
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> dict[str, str]:
         """Return the tool call that a chunk continues; add a new call if the chunk begins one.
