@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ctxlab.cli.options import RESERVE, complete_strategy, flag, option
+from ctxlab.cli.settings import SETTINGS, env_var, resolve_settings
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
+    from ctxlab.llm import LiteLLMClient
     from ctxlab.llm.base import Client
+    from ctxlab.sessions.base import Session
 
-MODEL_ENV_VAR = "CTXLAB_MODEL"
-"""Environment variable with the name of the model to use if ``--model`` is not given."""
+SETTINGS_KEY = "settings"
+"""Key of ``Session.meta`` with the settings that a resumed session keeps."""
 
 _SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
@@ -27,7 +29,10 @@ _TOOLS_HINT = " Look with your tools before you guess; paths are relative to tha
 class AgentOptions:
     """Options of the commands that run an agent."""
 
-    model: str | None = option("--model -m MODEL", "Model of the agent. Default: $CTXLAB_MODEL.")
+    model: str | None = option(
+        "--model -m MODEL",
+        "Model of the agent. Default: $CTXLAB_MODEL or the settings file; see ctxlab config.",
+    )
     strategy: str | None = option(
         "--strategy -s STRATEGY",
         "Context strategy, such as 'tool_stubs | rolling_summary | panic'; ctxlab strategies lists "
@@ -40,7 +45,9 @@ class AgentOptions:
         "context window.",
     )
     reserve: int | None = RESERVE
-    max_iterations: int = option("--max-iterations N", "Maximum model calls per turn.", 10, min=1)
+    max_iterations: int | None = option(
+        "--max-iterations N", "Maximum model calls per turn. Default: 10.", min=1
+    )
     read_only: bool = flag("--read-only", "Give the agent no tools to write files or run commands.")
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
     keep_env: list[str] | None = option(
@@ -55,14 +62,80 @@ class AgentOptions:
         "Default: no model. Titles and summaries are then extracted from the messages.",
     )
 
-    @property
-    def named_model(self) -> str | None:
-        """Model named by ``--model``, else by ``$CTXLAB_MODEL``; None if neither is set."""
-        return self.model or os.environ.get(MODEL_ENV_VAR) or None
+    def resolve(self, session: Session | None = None) -> AgentSettings:
+        """Return the settings of an agent: of these options, a session, the environment and the file.
 
-    def make_agent(
-        self, folder: Path, client: Client, model: str | None = None, strategy: str | None = None
-    ) -> Agent:
+        Parameters
+        ----------
+        session : Session, optional
+            Session that the agent resumes. Its settings hold where no option is given.
+
+        Returns
+        -------
+        AgentSettings
+            Settings to create the agent with.
+
+        Raises
+        ------
+        SpecError
+            If the settings file or an environment variable is not valid.
+        """
+        stored: dict[str, Any] = {}
+        if session is not None:
+            kept = session.meta.get(SETTINGS_KEY)
+            stored = dict(kept) if isinstance(kept, dict) else {}
+            stored |= {"model": session.model, "strategy": session.strategy, "agent": session.agent}
+        found = resolve_settings({name: getattr(self, name, None) for name in SETTINGS}, stored)
+        return AgentSettings(self, {name: each.value for name, each in found.items()})
+
+
+class AgentSettings:
+    """Settings of an agent, of which each has been chosen among its sources.
+
+    Parameters
+    ----------
+    options : AgentOptions
+        Options of the command.
+    values : dict
+        Value of each setting in ``ctxlab.cli.settings.SETTINGS``.
+    """
+
+    def __init__(self, options: AgentOptions, values: dict[str, Any]) -> None:
+        self._options = options
+        self.values = values
+        "value of each setting by name"
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model; None if no model is set."""
+        model: str | None = self.values["model"]
+        return model
+
+    @property
+    def summary_model(self) -> str | None:
+        """Name of the model that writes titles, tables of contents and summaries; None for no model."""
+        model: str | None = self.values["summary_model"]
+        return model
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Data to store with a new session, so that it is resumed with the same settings."""
+        kept = {name: self.values[name] for name in ("limit",) if self.values[name] is not None}
+        return {SETTINGS_KEY: kept} if kept else {}
+
+    def make_client(self) -> LiteLLMClient:
+        """Create the client that calls models.
+
+        Returns
+        -------
+        LiteLLMClient
+            Client with the number of retries and the delay of the settings.
+        """
+        from ctxlab.llm import LiteLLMClient
+
+        return LiteLLMClient(retries=self.values["retries"], delay=self.values["retry_delay"])
+
+    def make_agent(self, folder: Path, client: Client) -> Agent:
         """Create an agent that works in a folder.
 
         Parameters
@@ -71,41 +144,44 @@ class AgentOptions:
             Folder in which the agent's tools read and write files and run commands.
         client : Client
             Client that calls the model.
-        model : str, optional
-            Model to use if ``named_model`` is None.
-        strategy : str, optional
-            Strategy to use if ``--strategy`` is not given. None uses ``DEFAULT_STRATEGY`` of
-            ``ctxlab.agent.loop``.
 
         Returns
         -------
         Agent
-            Agent with the options of the user. ``agent.processes`` runs the commands of its tools.
+            Agent with these settings. ``agent.processes`` runs the commands of its tools.
 
         Raises
         ------
         SpecError
-            If ``named_model`` and ``model`` are both None.
+            If no model is set.
         """
         from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
         from ctxlab.agent.tools.processes import ProcessManager
         from ctxlab.agent.tools.workspace import workspace_tools
+        from ctxlab.strategies import parse_strategy
+        from ctxlab.strategies.base import with_summary_model
 
-        chosen = self.named_model or model
-        if chosen is None:
-            raise SpecError(f"no model is set; add --model MODEL or set {MODEL_ENV_VAR}")
-        processes = ProcessManager(keep_env=self.keep_env or ())
-        write = not self.read_only
-        tools = () if self.no_tools else workspace_tools(folder, processes, writable=write)
+        values, options = self.values, self._options
+        if values["model"] is None:
+            hint = f"add --model MODEL, set {env_var('model')}, or see ctxlab config"
+            raise SpecError(f"no model is set; {hint}")
+        strategy = parse_strategy(values["strategy"] or DEFAULT_STRATEGY)
+        if values["summary_model"]:
+            strategy = with_summary_model(strategy, values["summary_model"])
+        processes = ProcessManager(keep_env=options.keep_env or ())
+        write = not options.read_only
+        tools = () if options.no_tools else workspace_tools(folder, processes, writable=write)
+        prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
         return Agent(
-            chosen,
+            values["model"],
             tools=tools,
             client=client,
-            strategy=self.strategy or strategy or DEFAULT_STRATEGY,
-            system=_SYSTEM_PROMPT.format(folder=folder) + (_TOOLS_HINT if tools else ""),
-            limit=self.limit,
-            reserve=self.reserve,
-            max_iterations=self.max_iterations,
+            strategy=strategy,
+            system=(values["system_prompt"] or prompt).replace("{folder}", str(folder)),
+            limit=values["limit"],
+            reserve=options.reserve,
+            max_iterations=values["max_iterations"],
+            max_tool_failures=values["max_tool_failures"],
             processes=processes,
             enable_planning=bool(tools),
         )

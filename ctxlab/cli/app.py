@@ -23,6 +23,7 @@ from ctxlab.cli.commands import (
     canaries,
     chat,
     compare,
+    config,
     convert,
     datasets,
     describe,
@@ -69,6 +70,7 @@ app.command("calibrate", short_help="Fit token counts to a provider's bills.")(c
 app.command("strategies", short_help="List the strategies.")(strategies.command)
 app.command("formats", short_help="List the formats of recordings.")(lists.formats)
 app.command("metrics", short_help="List the metrics.")(lists.metrics)
+app.command("config", short_help="Show the settings of agents.")(config.command)
 app.add_typer(datasets.app, name="datasets", short_help="Download public recordings.")
 app.add_typer(cache.app, name="cache", short_help="Show or delete stored token counts.")
 app.add_typer(sessions.app, name="sessions", short_help="List, read and search stored chats.")

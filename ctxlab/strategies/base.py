@@ -231,19 +231,19 @@ def seeded_strategies(strategy: Strategy) -> tuple[Strategy, ...]:
     """
     if all(getattr(each, "seed", 0) is not None for each in walk_strategies(strategy)):
         return (strategy,)
-    return tuple(_with_seed(strategy, seed) for seed in range(SEEDS))
+    return tuple(_fill(strategy, "seed", seed) for seed in range(SEEDS))
 
 
-def _with_seed(value: Any, seed: int) -> Any:
-    """Return a strategy, or a tuple of strategies, with ``seed`` wherever a seed is None."""
+def _fill(value: Any, parameter: str, filling: Any) -> Any:
+    """Return a strategy, or a tuple of strategies, with a value for a parameter wherever it is None."""
     if isinstance(value, tuple):
-        return tuple(_with_seed(each, seed) for each in value)
+        return tuple(_fill(each, parameter, filling) for each in value)
     if not isinstance(value, BaseStrategy):
         return value
     given = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
-    changed = {name: _with_seed(each, seed) for name, each in given.items()}
-    if "seed" in given and given["seed"] is None:
-        changed["seed"] = seed
+    changed = {name: _fill(each, parameter, filling) for name, each in given.items()}
+    if parameter in given and given[parameter] is None:
+        changed[parameter] = filling
     return replace(value, **changed)  # type: ignore[type-var]
 
 
@@ -269,6 +269,31 @@ def models_used(*strategies: Any) -> tuple[str, ...]:
     walked = walk_strategies(*strategies)
     asked = (getattr(each, key, None) for each in walked for key in MODEL_PARAMETERS)
     return tuple(dict.fromkeys(model for model in asked if isinstance(model, str)))
+
+
+def with_summary_model(strategy: Any, model: str) -> Any:
+    """Return a copy of a strategy that writes its summaries with a model.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        Any strategy.
+    model : str
+        Name of the model. Strategies with a parameter ``model`` that is None get it, also those that the
+        strategy contains. Strategies that name a model keep it.
+
+    Returns
+    -------
+    Strategy
+        The copy.
+
+    Examples
+    --------
+    >>> from ctxlab.strategies import parse_strategy
+    >>> with_summary_model(parse_strategy("tool_stubs() | rolling_summary() | panic()"), "gpt-5-nano")
+    tool_stubs() | rolling_summary(model='gpt-5-nano') | panic()
+    """
+    return _fill(strategy, "model", model)
 
 
 def tools_needed(*strategies: Any) -> tuple[str, ...]:

@@ -46,7 +46,8 @@ def command(
     echo "What is in this folder?" | ctxlab chat   print only the answer
 
     If the folder has sessions, you are asked which one to resume. A resumed session uses its earlier
-    model and strategy, unless you name others. In the chat, type /help for a list of commands.
+    model, strategy and limit, unless an option names others. ctxlab config shows the settings that hold
+    where you give no option. In the chat, type /help for a list of commands.
 
     The agent lists, searches, reads and writes files in the folder, and runs commands in it, without
     asking for permission. To prevent changes, use --read-only or a copy of the folder. Commands do not
@@ -62,7 +63,6 @@ def command(
     from ctxlab.agent.session import AgentSession
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.cli.chat.repl import ChatRepl
-    from ctxlab.llm import LiteLLMClient
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
 
@@ -73,21 +73,29 @@ def command(
     folder = resolve_workspace(workspace)
     reader = LineReader(folder / ".ctxlab" / "chat_history")
     with ExitStack() as stack:
-        client = LiteLLMClient()
-        store = SqliteStore(folder, client=client, model=options.summary_model)
+        settings = options.resolve()
+        client = settings.make_client()
+        store = SqliteStore(folder, client=client, model=settings.summary_model)
         stack.enter_context(closing(store))
         resumed = None if new else _pick_session(store, session, reader)
-        earlier = (resumed.model, resumed.strategy) if resumed else (None, None)
-        agent = options.make_agent(folder, client, *earlier)
+        settings = options.resolve(resumed)
+        agent = settings.make_agent(folder, client)
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)
-        summaries = stack.enter_context(BackgroundSummarizer(store, client, options.summary_model))
+        summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
         agent_session = None
         if resumed is not None:
             agent_session = AgentSession.resume(store, resumed.id, agent, summarizer=summaries)
 
         def begin(title: str) -> AgentSession:
-            return AgentSession.start(store, agent, title=title, summarizer=summaries)
+            return AgentSession.start(
+                store,
+                agent,
+                title=title,
+                agent_name=settings.values["agent"],
+                summarizer=summaries,
+                meta=settings.stored,
+            )
 
         chat = ChatRepl(store, agent, begin, reader, agent_session)
         try:

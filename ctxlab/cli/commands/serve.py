@@ -124,21 +124,21 @@ def http(
     Use --read-only or --no-tools to prevent that.
     """
     from ctxlab.agent.tools.environment import names_to_keep
-    from ctxlab.llm import LiteLLMClient
     from ctxlab.serve import http as server
     from ctxlab.sessions.sqlite.store import SqliteStore
     from ctxlab.strategies import parse_strategy
 
-    if options.strategy is not None:
-        parse_strategy(options.strategy)  # report an invalid strategy before serving
-    client, summary_model = LiteLLMClient(), options.summary_model
+    settings = options.resolve()
+    if settings.values["strategy"] is not None:
+        parse_strategy(settings.values["strategy"])  # report an invalid strategy before serving
+    client, summary_model = settings.make_client(), settings.summary_model
 
     def agent_for(folder: Path) -> Agent:
-        return options.make_agent(folder, client)
+        return settings.make_agent(folder, client)
 
     names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]
-    if options.named_model is not None:
+    if settings.model is not None:
         agent_for(folders[0])  # report an invalid limit before serving
     chosen_token = _take_token(token)
     made = server.make_app(
