@@ -5,6 +5,7 @@ same name: ``properties``, ``simulations``, ``e2e``, ``recordings``, ``notebooks
 ``docs``, ``evals`` and ``datasets``. The session ``full`` runs all tests.
 """
 
+import os
 import shutil
 import tomllib
 import urllib.request
@@ -119,6 +120,19 @@ def browser(session: nox.Session) -> None:
         "pytest", "-m", "browser", *session.posargs, env={"CTXLAB_SCREENSHOTS": str(pictures)}
     )
     session.log(f"screenshots of all objects: {pictures}")
+
+
+@nox.session
+def desktop(session: nox.Session) -> None:
+    """Use virtual desktops: Xvfb, and Sway without a screen; as root on Debian, install them first."""
+    packages = ("xvfb", "xdotool", "xclip", "xterm", "x11-xserver-utils")
+    wayland = ("sway", "grim", "wtype", "wl-clipboard", "foot")
+    if shutil.which("Xvfb") is None and shutil.which("apt-get") and os.geteuid() == 0:
+        session.run("apt-get", "update", external=True)
+        install = ("apt-get", "install", "-y", "--no-install-recommends")
+        session.run(*install, *packages, *wayland, external=True)
+    session.install(".[test]")
+    session.run("pytest", "-m", "desktop", *session.posargs)
 
 
 @nox.session

@@ -17,6 +17,7 @@
     │   ├── UnknownTurn             the session has no turn with the requested number
     │   ├── SessionActive           another session of the workspace is active
     │   └── SessionConflict         another process added messages to the session
+    ├── DesktopError                a desktop did not carry out an action
     ├── SaveError                   results cannot be written
     └── DataMissing                 required data is not downloaded or not installed
 
@@ -301,6 +302,10 @@ class SessionActive(SessionError):
     def __init__(self, id: str) -> None:
         self.id = id
         super().__init__(f"session {id!r} is active in this workspace; close it first")
+
+
+class DesktopError(CtxlabError):
+    """A desktop did not carry out an action, or the action is not allowed."""
 
 
 class SaveError(CtxlabError):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dependencies.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = (
-    *("serve", "dask", "hub", "mlflow", "wandb", "jupyter", "notebooks", "ecosystem"),
+    *("serve", "desktop", "dask", "hub", "mlflow", "wandb", "jupyter", "notebooks", "ecosystem"),
     *("test", "dev", "docs", "bench"),
 )
 
@@ -52,6 +52,10 @@ PURPOSES = {
     "fastapi": "serves sessions over HTTP",
     "mcp": "serves sessions over MCP",
     "uvicorn": "runs the HTTP server",
+    "python-xlib": "takes screenshots, types and clicks on X11",
+    "mss": "takes screenshots on macOS and Windows",
+    "pynput": "types and clicks on macOS and Windows",
+    "pyperclip": "reads and sets the clipboard on macOS and Windows",
     "distributed": "computes a run on a Dask cluster",
     "datasets": "reads and writes data sets of Hugging Face",
     "mlflow": "logs results to MLflow",

@@ -34,6 +34,7 @@ HELP_TEXTS = (
     "ctxlab.serve.http.errors",  # published with the HTTP schema
     "ctxlab.serve.http.schemas",
     "ctxlab.serve.http.sse",
+    "ctxlab.serve.desktop.tools",  # published as descriptions of the tools
     "ctxlab.serve.mcp.tools",  # published as descriptions of the tools
 )
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _HOST = option("--host HOST", "Address to listen on. Default: 127.0.0.1, for local clients only.")
 _PORT = option(
     "--port PORT",
-    "Port to listen on; 0 picks a free port. Default: 9878 for serve mcp, 9879 for serve http.",
+    "Port to listen on; 0 picks a free port. Default: 9877 for serve desktop, 9878 for serve mcp, "
+    "9879 for serve http.",
     min=0,
     max=65_535,
 )
@@ -155,6 +156,72 @@ def http(
         server.DEFAULT_PORT if port is None else port,
         on_listening=_address_printer(f"serving {', '.join(map(str, folders))}", chosen_token),
     )
+
+
+@app.command("desktop", short_help="Let agents see and use a desktop over MCP.")
+def desktop(
+    over_http: bool = flag("--http", "Use streamable HTTP instead of standard input and output."),
+    host: str | None = _HOST,
+    port: int | None = _PORT,
+    token: str | None = _TOKEN,
+    display: str | None = option(
+        "--display D", "Display, such as :0 or wayland-1. Default: $WAYLAND_DISPLAY, then $DISPLAY."
+    ),
+    folder: Path = option(
+        "--folder DIR", "Folder in which screenshots are saved.", default=Path(), file_okay=False
+    ),
+    allow: str = option(
+        "--allow type,click,clipboard",
+        "What agents may do besides taking screenshots. Separate several by commas. Default: nothing.",
+        default="",
+    ),
+    window: list[str] | None = option(
+        "--window TITLE",
+        "Type and click only in windows with this title, or with a title that fits a pattern such as "
+        "'*Firefox'. May be repeated. Default: all windows.",
+    ),
+    read_only: bool = flag("--read-only", "Refuse everything but taking screenshots."),
+) -> None:
+    """Let agents see a desktop over MCP, and use it as far as you allow.
+
+    Examples
+    --------
+    ctxlab serve desktop  screenshots only
+    ctxlab serve desktop --allow type,click --window '*Firefox'
+    ctxlab serve desktop --http --display :99 --allow type,click,clipboard
+
+    What the screen shows can contain instructions for the agent from strangers, such as a web page.
+    Allow only what the task needs, use a desktop of its own (Xvfb, a virtual machine), and name its
+    windows.
+    Every call is logged in DIR/.ctxlab/desktop.jsonl, typed texts by their length only.
+
+    On X11, xclip is needed for the clipboard. On Wayland, grim, wtype and wl-clipboard are needed.
+    In a clone of ctxlab, run: pip install '.[desktop]'
+    """
+    from ctxlab.serve import desktop as server
+
+    if not over_http and (host is not None or port is not None):
+        raise SpecError("--host and --port have no effect without --http; add --http")
+    chosen_token = _take_token(token)
+    allowed = [each.strip() for each in allow.split(",") if each.strip()]
+    tools = server.DesktopTools(
+        folder,
+        allowed,
+        window or (),
+        read_only=read_only,
+        audit=server.default_audit_path(folder),
+    )
+    with server.DesktopServer(tools, display) as desktop_server:
+        desktop_server.check()
+        if not over_http:
+            return desktop_server.serve_stdio()
+        desktop_server.serve_http(
+            host or "127.0.0.1",
+            server.DEFAULT_PORT if port is None else port,
+            chosen_token,
+            _address_printer("serving a desktop by MCP", chosen_token),
+        )
+    return None
 
 
 def _take_token(token: str | None) -> str | None:

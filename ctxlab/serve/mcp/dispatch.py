@@ -11,15 +11,20 @@ from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
-from ctxlab._utils.jsonio import repair_surrogates
-from ctxlab.errors import CtxlabError, SpecError, UnknownSession, UnknownTurn
+from ctxlab._utils.jsonio import dump_json, repair_surrogates
+from ctxlab.errors import CtxlabError, DesktopError, SpecError, UnknownSession, UnknownTurn
 from ctxlab.serve.mcp.tools import TOOLS, SessionTools
 
 _MAX_ECHO_CHARACTERS = 60
 """Maximum number of characters of an invalid value that an error message shows."""
 
 
-def call_tool(tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+def call_tool(
+    tools: Any,
+    name: str,
+    arguments: Mapping[str, Any],
+    adapters: Mapping[str, TypeAdapter[Any]] = TOOLS,
+) -> CallToolResult:
     """Call a tool and return its result; errors are returned, not raised.
 
     The text of an unexpected error is logged but not sent to the client, because it may contain
@@ -27,12 +32,14 @@ def call_tool(tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> C
 
     Parameters
     ----------
-    tools : SessionTools
-        Object whose methods are the tools.
+    tools : object
+        Object whose methods are the tools, such as ``SessionTools``.
     name : str
         Name of the tool to call.
     arguments : mapping
         Arguments of the call, by name.
+    adapters : mapping of str to TypeAdapter
+        Validator of the arguments of each tool, by name.
 
     Returns
     -------
@@ -40,20 +47,81 @@ def call_tool(tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> C
         Result of the tool as structured data and as text, or an error message.
     """
     try:
-        if name not in TOOLS:
-            known = ", ".join(TOOLS)
+        if name not in adapters:
+            known = ", ".join(adapters)
             raise SpecError(f"unknown tool {_clip_repr(name)}; choose from {known}")
         provided = {key: value for key, value in arguments.items() if value is not None}
-        answer = TOOLS[name].validate_python(ArgsKwargs((tools,), provided))
-        text, data = answer.text(), _replace_surrogates(asdict(answer))
+        answer = adapters[name].validate_python(ArgsKwargs((tools,), provided))
+        return answer_result(answer)
     except Exception as error:
-        text, data = _error_message(name, error), None
-    shown = TextContent(type="text", text=repair_surrogates(text))
-    return CallToolResult(content=[shown], structured_content=data, is_error=data is None)
+        return error_result(describe_error(name, error))
 
 
-def _tool_definition(name: str, adapter: TypeAdapter[Any]) -> Tool:
-    function = getattr(SessionTools, name)
+def answer_result(answer: Any) -> CallToolResult:
+    """Return the result of a call that succeeded.
+
+    Parameters
+    ----------
+    answer : dataclass
+        What the tool returned. Its method ``content`` returns the content of the result; else its method
+        ``text`` returns the text; else the text is its data as JSON. Its method ``data``, if there is
+        one, returns the structured data.
+
+    Returns
+    -------
+    CallToolResult
+        Content and structured data.
+    """
+    data = _replace_surrogates(answer.data() if hasattr(answer, "data") else asdict(answer))
+    if hasattr(answer, "content"):
+        content = answer.content()
+    else:
+        text = answer.text() if hasattr(answer, "text") else dump_json(data)
+        content = [TextContent(type="text", text=repair_surrogates(text))]
+    return CallToolResult(content=content, structured_content=data)
+
+
+def error_result(message: str) -> CallToolResult:
+    """Return the result of a call that failed.
+
+    Parameters
+    ----------
+    message : str
+        One sentence with the reason and the remedy.
+
+    Returns
+    -------
+    CallToolResult
+        Result with the message as text.
+    """
+    shown = TextContent(type="text", text=repair_surrogates(message))
+    return CallToolResult(content=[shown], is_error=True)
+
+
+def tool_definition(
+    owner: type, name: str, adapter: TypeAdapter[Any], note: str = "", **hints: bool
+) -> Tool:
+    """Return the definition of a tool for MCP clients.
+
+    Parameters
+    ----------
+    owner : type
+        Class of which the tool is a method. The docstring of the method is the description.
+    name : str
+        Name of the tool.
+    adapter : TypeAdapter
+        Validator of the arguments.
+    note : str, default ""
+        Sentence that is added to the description.
+    **hints : bool
+        Annotations that differ from those of a tool that only reads, such as ``read_only_hint``.
+
+    Returns
+    -------
+    Tool
+        Definition with the schemas of arguments and result.
+    """
+    function = getattr(owner, name)
     arguments, title = adapter.json_schema(), name.replace("_", " ").capitalize()
     del arguments["properties"]["self"]
     arguments["required"].remove("self")
@@ -62,27 +130,41 @@ def _tool_definition(name: str, adapter: TypeAdapter[Any]) -> Tool:
     return Tool(
         name=name,
         title=title,
-        description=" ".join((function.__doc__ or "").split()),
+        description=" ".join(f"{function.__doc__ or ''} {note}".split()),
         input_schema=arguments,
         output_schema=TypeAdapter(get_type_hints(function)["return"]).json_schema(
             mode="serialization"
         ),
-        annotations=ToolAnnotations(
-            title=title,
-            read_only_hint=True,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
+        annotations=ToolAnnotations(title=title, **_READ_ONLY | hints),
     )
 
 
-TOOL_DEFINITIONS = [_tool_definition(name, adapter) for name, adapter in TOOLS.items()]
+_READ_ONLY = {
+    "read_only_hint": True,
+    "destructive_hint": False,
+    "idempotent_hint": True,
+    "open_world_hint": False,
+}
+
+TOOL_DEFINITIONS = [tool_definition(SessionTools, name, adapter) for name, adapter in TOOLS.items()]
 """Tool definitions that are sent to MCP clients."""
 
 
-def _error_message(name: str, error: Exception) -> str:
-    """Describe an error and its remedy in one sentence, without file names of the server."""
+def describe_error(name: str, error: Exception) -> str:
+    """Describe an error and its remedy in one sentence, without file names of the server.
+
+    Parameters
+    ----------
+    name : str
+        Name of the tool.
+    error : Exception
+        Error of the call.
+
+    Returns
+    -------
+    str
+        The sentence, which begins with the name of the tool.
+    """
     if isinstance(error, UnknownSession):
         return f"{name}: no session {_clip_repr(error.id)}; use list_sessions to see all sessions"
     if isinstance(error, UnknownTurn):
@@ -91,7 +173,7 @@ def _error_message(name: str, error: Exception) -> str:
         return f"{name}: session {_clip_repr(error.id)} has no turn {error.turn}: {there}"
     if isinstance(error, ValidationError):
         return f"{name}: {'; '.join(_validation_message(each) for each in error.errors())}"
-    if isinstance(error, SpecError):
+    if isinstance(error, (SpecError, DesktopError)):
         return f"{name}: {' '.join(str(error).split())}"
     logging.getLogger(__name__).error("%s failed", name, exc_info=error)
     what = "the session cannot be read" if isinstance(error, CtxlabError) else "internal error"

@@ -163,7 +163,9 @@ def serve_http(
     run_uvicorn(app, host, port, on_listening=listening)
 
 
-def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddleware:
+def make_http_app(
+    server: Server[Any], token: str | None = None, max_body: int = MAX_BODY_BYTES
+) -> AuthMiddleware:
     """Convert an MCP server to an ASGI application that checks the token of each request.
 
     The server stores no state between requests, so clients can continue after it was restarted.
@@ -175,6 +177,8 @@ def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddlewa
     token : str, optional
         Token that requests must send. By default, a random token is generated. The attribute
         ``token`` of the result contains the token.
+    max_body : int, default 1_000_000
+        Maximum size of a request body, in bytes.
 
     Returns
     -------
@@ -189,7 +193,7 @@ def make_http_app(server: Server[Any], token: str | None = None) -> AuthMiddlewa
         streamable_http_path=ENDPOINT_PATH,
         json_response=True,
         stateless_http=True,
-        max_request_body_size=MAX_BODY_BYTES,
+        max_request_body_size=max_body,
         transport_security=security,
     )
-    return AuthMiddleware(app, token, MAX_BODY_BYTES)
+    return AuthMiddleware(app, token, max_body)
