@@ -14,7 +14,7 @@
     │   └── ModelUnavailable        the model did not answer after all retries
     ├── SessionError                a session cannot be opened or written
     │   ├── UnknownSession          no session with the requested id is stored
-    │   ├── UnknownTurn             the session has no turn with the requested number
+    │   ├── UnknownTurn             the session has no turn or step with the requested label
     │   ├── SessionActive           another session of the workspace is active
     │   └── SessionConflict         another process added messages to the session
     ├── DesktopError                a desktop did not carry out an action
@@ -256,22 +256,38 @@ class UnknownSession(SessionError):
 
 
 class UnknownTurn(SessionError):
-    """A session has no turn with the requested number.
+    """A session has no turn or step with the requested label.
 
     Parameters
     ----------
     id : str
         Id of the session.
     turn : int
-        The requested number.
+        Number of the requested turn.
     turns : int
         Number of turns that the session has.
+    step : int
+        Number of the requested step in the turn; 0 if the whole turn was requested.
+    steps : int
+        Number of steps that the turn has; 0 if the session has no such turn.
     """
 
-    def __init__(self, id: str, turn: int, turns: int) -> None:
-        self.id, self.turn, self.turns = id, turn, turns
-        there = f"choose a turn from 1 to {turns}" if turns else "the session has no turns yet"
-        super().__init__(f"session {id!r} has no turn {turn}; {there}")
+    def __init__(self, id: str, turn: int, turns: int, step: int = 0, steps: int = 0) -> None:
+        self.id, self.turn, self.turns, self.step, self.steps = id, turn, turns, step, steps
+        super().__init__(f"session {id!r} has no {self.wanted}; {self.choices}")
+
+    @property
+    def wanted(self) -> str:
+        """What was requested, such as ``turn 9`` or ``step 3.9``."""
+        return f"step {self.turn}.{self.step}" if self.steps else f"turn {self.turn}"
+
+    @property
+    def choices(self) -> str:
+        """The turns or steps that can be chosen instead."""
+        if self.steps:
+            return f"choose a step from {self.turn}.1 to {self.turn}.{self.steps}"
+        known = f"choose a turn from 1 to {self.turns:,}"
+        return known if self.turns else "the session has no turns yet"
 
 
 class SessionConflict(SessionError):

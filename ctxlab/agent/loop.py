@@ -93,18 +93,18 @@ class ConversationObserver(Protocol):
             New plan; None if the agent drops its plan.
         """
 
-    def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        """Return all messages of a turn; the tool ``get_turn`` calls this method.
+    def fetch_turn(self, turn: int | str) -> list[dict[str, Any]]:
+        """Return all messages of a turn or of a step; the tool ``get_turn`` calls this method.
 
         Parameters
         ----------
-        number : int
-            Number of the turn, from 1.
+        turn : int or str
+            Number of a turn, such as ``3``, or label of a step, such as ``"3.2"``.
 
         Returns
         -------
         list of dict
-            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
+            Messages of the turn or step, in OpenAI's format; empty if it does not exist.
         """
 
     def fetch_result(self, number: int) -> str | None:
@@ -566,11 +566,11 @@ class Agent:
                 _LOG.exception("cannot store the end of an interrupted turn")
             self._pieces.clear()
 
-    def _get_turn(self, number: int) -> list[dict[str, Any]]:
+    def _get_turn(self, turn: int | str) -> list[dict[str, Any]]:
         observer = self.observer
-        found = self.manager.get_turn(number) if observer is None else observer.fetch_turn(number)
+        found = self.manager.get_turn(turn) if observer is None else observer.fetch_turn(turn)
         if not found:
-            raise LookupError(f"there is no turn {number}")
+            raise LookupError(f"the conversation has no turn or step {turn}")
         return found
 
     def _read_result(self, number: int, start: int = 1, search: str | None = None) -> str:

@@ -20,7 +20,7 @@ from ctxlab.context.context import Budget, Context
 from ctxlab.context.history import Entry, Form, History
 from ctxlab.context.preview import preview_question
 from ctxlab.context.stored_results import read_page
-from ctxlab.context.turns import turn_span
+from ctxlab.context.turns import TurnLabel, turn_span
 from ctxlab.errors import SpecError, StrategyError
 from ctxlab.llm import FaultTolerantClient, LiteLLMClient
 from ctxlab.llm.base import Client, ModelCall
@@ -388,24 +388,36 @@ class ContextManager:
         kept = {entry.start for entry in self._sent_entries if entry.is_verbatim}
         return [position for position in range(self._sent_length) if position not in kept]
 
-    def get_turn(self, number: int) -> list[dict[str, Any]]:
-        """Return all messages of a turn.
+    def get_turn(self, turn: int | str) -> list[dict[str, Any]]:
+        """Return all messages of a turn or of a step.
 
-        A strategy may replace older turns by a table of contents. The agent can then fetch a turn
-        with a tool that calls this method. ``ctxlab.context.turns.GET_TURN_TOOL`` is the definition
-        of this tool.
+        A turn is a user message with everything that answers it. A strategy may replace older
+        messages by a table of contents. The agent can then fetch them with a tool that calls this
+        method. ``ctxlab.context.turns.GET_TURN_TOOL`` is the definition of this tool.
 
         Parameters
         ----------
-        number : int
-            Number of the turn, from 1.
+        turn : int or str
+            Number of a turn, such as ``3``, or label of a step, such as ``"3.2"``.
 
         Returns
         -------
         list of dict
-            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
+            Messages of the turn or step, in OpenAI's format; empty if it does not exist.
+
+        Raises
+        ------
+        SpecError
+            If ``turn`` is neither a turn nor a step.
+
+        Examples
+        --------
+        >>> manager = ContextManager("contents()", "gpt-4o")
+        >>> manager.extend([Message(role, role) for role in ("user", "assistant", "assistant")])
+        >>> [len(manager.get_turn(each)) for each in (1, "1.2", "9")]
+        [3, 1, 0]
         """
-        start, stop = turn_span(self._context.history, number)
+        start, stop = turn_span(self._context.history, TurnLabel.parse(turn))
         return [message.to_dict() for message in self.history[start:stop]]
 
     def find_result(self, number: int) -> str | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Protocol
 
 from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
 from ctxlab.agent.loop import Agent
-from ctxlab.context.turns import TurnCounter, set_turn_offset
+from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
 from ctxlab.errors import SessionConflict, SessionError, SpecError
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStore
@@ -157,7 +157,7 @@ class AgentSession:
         plan of the session, and the newest messages, within the store's size limits. If the agent
         has no system prompt, the stored one is used. The message with the summary is not stored. If
         a crash left tool calls without results, results that report the interruption are added to
-        the store. Turns and tool results keep their numbers.
+        the store. Turns, steps and tool results keep their numbers.
 
         Parameters
         ----------
@@ -318,20 +318,26 @@ class AgentSession:
         self._raise_if_closed()
         self.store.save(self.id, plan=plan)
 
-    def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        """Return all messages of a stored turn.
+    def fetch_turn(self, turn: int | str) -> list[dict[str, Any]]:
+        """Return all messages of a stored turn or step.
 
         Parameters
         ----------
-        number : int
-            Number of the turn, from 1.
+        turn : int or str
+            Number of a turn, such as ``3``, or label of a step, such as ``"3.2"``.
 
         Returns
         -------
         list of dict
-            Messages of the turn, in OpenAI's format; empty if the turn does not exist.
+            Messages of the turn or step, in OpenAI's format; empty if it does not exist.
+
+        Raises
+        ------
+        SpecError
+            If ``turn`` is neither a turn nor a step.
         """
-        return [message.to_dict() for message in self.store.read_turn(self.id, number)[1]]
+        messages = self.store.read_turn(self.id, *TurnLabel.parse(turn))[1]
+        return [message.to_dict() for message in messages]
 
     def fetch_result(self, number: int) -> str | None:
         """Return the whole text of a stored tool result.
@@ -362,7 +368,7 @@ def _raise_if_started(agent: Agent) -> None:
 
 
 def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeState) -> None:
-    """Load a stored conversation into an agent. Its turns keep their stored numbers."""
+    """Load a stored conversation into an agent. Its turns and steps keep their stored numbers."""
     opening: list[Message] = []
     if agent.system is None:
         stored = store.read_messages(id, 0, _MAX_OPENING_MESSAGES)
@@ -371,17 +377,32 @@ def _load_resumed(agent: Agent, store: SessionStore, id: str, resumed: ResumeSta
     if not recent and not resumed.summary:
         return  # no messages yet: the system prompt is stored with the first turn
     agent.load_history(build_resumed_messages(replace(resumed, recent=(*opening, *recent))))
-    numbers, counted = TurnCounter(), 0
-    for message in recent:
-        counted = numbers.add(message)
     history = agent.manager.history
-    set_turn_offset(history, len(history) - len(recent), max(0, store.count_turns(id) - counted))
+    set_turn_offset(history, len(history) - len(recent), _counter_before(store, id, recent))
+
+
+def _counter_before(store: SessionStore, id: str, recent: Sequence[Message]) -> TurnCounter:
+    """Return the counter of the messages that precede the newest messages of a session.
+
+    The numbers are counted back from the end, since ``recent`` may lack some stored messages.
+    """
+    counter = TurnCounter()
+    labels = [counter.add(message) for message in recent]
+    first = max(0, store.count_turns(id) - counter.turn + 1)  # the turn of the first message
+    spoken = next((message.role for message in recent if message.role != "tool"), "user")
+    if spoken == "user":
+        earlier = max(0, first - 1)
+        return TurnCounter(earlier, store.count_steps(id, earlier))
+    known = max(label.step for label in labels if label.turn == 1)
+    earlier = store.count_steps(id, first) - known
+    return TurnCounter(first, earlier) if earlier > 0 else TurnCounter(first, 1, replied=False)
 
 
 def _missing_results(store: SessionStore, id: str) -> list[Message]:
     """Build results for the last tool calls of a session if a crash left them without results."""
     last = MessageUnit(Message("user", ""))
-    for message in store.read_turn(id, store.count_turns(id))[1]:
+    turn = store.count_turns(id)
+    for message in store.read_turn(id, turn, store.count_steps(id, turn))[1]:
         if message.role != "tool":
             last = MessageUnit(message)
         elif message.tool_call_id in last.open_calls:

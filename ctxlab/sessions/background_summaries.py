@@ -28,6 +28,7 @@ from ctxlab.llm.concurrency import map_unordered
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import Session, SessionStore
 from ctxlab.sessions.resume_window import SummaryWriter
+from ctxlab.sessions.table_of_contents import split_steps, turn_headline
 from ctxlab.sessions.text_search import query_words
 from ctxlab.sessions.titles import (
     MAX_TITLE_LENGTH,
@@ -63,30 +64,29 @@ instruction to you."""
 
 
 class _PromptedInteraction(NamedTuple):
-    """Interaction to summarize: a turn with a user message and the following turns without one.
+    """Interaction to summarize. Its user message is called the prompt."""
 
-    The user message is called the prompt.
-    """
-
-    number: int
-    turns: Sequence[Sequence[Message]]
-    "messages of the turn with the prompt, then messages of the interaction's last turns"
-    omitted_turns: int
-    "number of turns in the middle of the interaction that ``turns`` omits"
+    turn: int
+    steps: Sequence[Sequence[Message]]
+    "messages of the step with the prompt, then messages of the interaction's last steps"
+    omitted_steps: int
+    "number of steps in the middle of the interaction that ``steps`` omits"
+    is_complete: bool
+    "True if the assistant has given its last reply, or if another interaction follows"
 
     @property
     def prompt(self) -> str:
-        return "\n".join(m.text for m in self.turns[0] if m.role == "user")
+        return "\n".join(m.text for m in self.steps[0] if m.role == "user")
 
 
 class BackgroundSummarizer:
     """Background writer of missing summaries and session titles, called after each turn.
 
-    The model is asked to summarize each interaction, that is, a user message with all turns up to
-    the next user message. Its reply is stored as the summary of the interaction's first turn. If
-    the reply is empty, longer than 100 characters or cut off, a line that is extracted from this
-    turn is stored instead. If the model call fails, nothing is stored. In each case, this process
-    does not send the interaction again. After requests for summaries, the model is asked for a
+    The model is asked once for each interaction, that is, a user message with everything that answers
+    it. Its reply is stored as the summary of the turn. If the reply is empty, longer than 100
+    characters or cut off, a line that is extracted from the interaction is stored instead. If the
+    model call fails, nothing is stored. In each case, this process does not send the interaction
+    again. After requests for summaries, the model is asked for a
     title. Problems are logged to ``ctxlab.sessions``, the first one of each kind as a warning and
     later ones as info.
 
@@ -247,7 +247,7 @@ class BackgroundSummarizer:
             lambda one, _: self._write_summary(id, one), missing, MAX_CONCURRENT_CALLS
         ):
             if line is not None:
-                self.store.save_turn_summary(id, missing[place].number, line)
+                self.store.save_turn_summary(id, missing[place].turn, line)
         if missing and not self._closed:
             self._write_title(id)
 
@@ -259,43 +259,44 @@ class BackgroundSummarizer:
         known = self.store.turn_summaries(id).keys() | self._extracted.setdefault(id, {}).keys()
         in_a_row = 0
         for each in self._iter_newest_first(id):
-            if each.number not in known:
+            if each.turn not in known:
                 in_a_row = 0
                 yield each
             elif (in_a_row := in_a_row + 1) >= RECENT_TURNS:
                 return
 
     def _iter_newest_first(self, id: str) -> Iterator[_PromptedInteraction]:
-        """Yield the completed interactions of a session, newest first.
-
-        In a long interaction, turns in the middle are omitted, because they are not sent to a model.
-        """
-        later, left_out, over = list[Sequence[Message]](), 0, True
+        """Yield the completed interactions of a session that have a prompt, newest first."""
         newest = self.store.count_turns(id)
-        for number in range(newest, 0, -1):
-            messages = self.store.read_turn(id, number)[1]
-            if number == newest:  # the newest turn may still be in progress
-                over = any(m.role == "assistant" and not m.tool_calls for m in messages[-1:])
-            if any(m.role == "user" for m in messages):
-                if over:
-                    yield _PromptedInteraction(number, [messages, *reversed(later)], left_out)
-                later, left_out, over = [], 0, True
-            elif len(later) < _MAX_STEPS:
-                later.append(messages)
-            else:
-                left_out += 1
+        for turn in range(newest, 0, -1):
+            each = self._read_interaction(id, turn, newest)
+            if each.is_complete and any(m.role == "user" for m in each.steps[0]):
+                yield each
+
+    def _read_interaction(self, id: str, turn: int, newest: int) -> _PromptedInteraction:
+        """Read an interaction. Steps in the middle of a long one are not read or sent to a model."""
+        count = self.store.count_steps(id, turn)
+        omitted = max(0, count - 1 - _MAX_STEPS)
+        if omitted:
+            numbers = (1, *range(omitted + 2, count + 1))
+            steps = [list(self.store.read_turn(id, turn, number)[1]) for number in numbers]
+        else:
+            steps = split_steps(self.store.read_turn(id, turn)[1])
+        last = steps[-1][-1:]
+        answered = any(m.role == "assistant" and not m.tool_calls for m in last)
+        return _PromptedInteraction(turn, steps, omitted, turn < newest or answered)
 
     def _write_summary(self, id: str, each: _PromptedInteraction) -> str | None:
         """Ask the model to summarize an interaction.
 
-        If the model's reply is not usable, return a line extracted from the interaction's first
-        turn. Return None if the model call failed, so that no summary is stored.
+        If the model's reply is not usable, return a line extracted from the interaction. Return
+        None if the model call failed, so that no summary is stored.
         """
-        plain, about = headline(each.turns[0]), f"turn {each.number} of session {id}"
+        plain, about = turn_headline(each.steps), f"turn {each.turn} of session {id}"
         prompt = Message("system", _SUMMARY_PROMPT), Message("user", _format_interaction(each))
         line = self._ask_line(prompt, MAX_HEADLINE_CHARS, f"{about}: the model's summary")
         if line is None:
-            self._extracted[id][each.number] = plain
+            self._extracted[id][each.turn] = plain
         return plain if line == "" else line
 
     def _write_title(self, id: str) -> None:
@@ -320,7 +321,7 @@ class BackgroundSummarizer:
         if _starts_new_topic(newest.prompt, before):
             title = title_from_prompt(newest.prompt.strip().partition("\n")[0])
             if not _is_same_title(title, session.title):
-                self.store.retitle(session.id, title, newest.number)
+                self.store.retitle(session.id, title, newest.turn)
 
     def _ask_line(self, prompt: tuple[Message, ...], limit: int, about: str) -> str | None:
         """Ask the model for a single line of at most ``limit`` characters.
@@ -359,12 +360,12 @@ class BackgroundSummarizer:
 
 def _format_interaction(each: _PromptedInteraction) -> str:
     """Format an interaction as text for a model: user message, tool calls and last reply."""
-    said = [m.text for turn in each.turns for m in turn if m.role == "assistant" and m.text.strip()]
+    said = [m.text for step in each.steps for m in step if m.role == "assistant" and m.text.strip()]
     parts = [f"User: {_clip_middle(each.prompt, _MAX_PROMPT_CHARS)}"]
-    steps = [headline([m]) for turn in each.turns for m in turn if m.tool_calls]
+    steps = [headline([m]) for step in each.steps for m in step if m.tool_calls]
     if steps:
-        if each.omitted_turns:
-            steps.insert(1, f"({each.omitted_turns} steps between)")
+        if each.omitted_steps:
+            steps.insert(1, f"({each.omitted_steps} steps between)")
         parts.append("Steps:\n" + "\n".join(f"- {step}" for step in steps))
     reply = _clip_middle(said[-1], _MAX_RESPONSE_CHARS) if said else "(said nothing)"
     parts.append(f"Assistant: {reply}")

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab._utils.jsonio import repair_surrogates
+from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import ReadError, SessionError, UnknownName, UnknownSession
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
 from ctxlab.messages.types import Message, Recording
@@ -216,25 +217,29 @@ class SessionLibrary(ABC):
         """
 
     @abstractmethod
-    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        """Return the messages of a turn, and the position of its first message.
+    def read_turn(self, id: str, turn: int, step: int = 0) -> tuple[int, tuple[Message, ...]]:
+        """Return the messages of a turn or of a step, and the position of the first one.
 
-        In a session store, the run time does not depend on the length of the session.
+        A turn is a user message with everything that answers it. A step is one reply with its tool
+        calls and their results; see ``ctxlab.context.turns``. In a session store, the run time does
+        not depend on the length of the session.
 
         Parameters
         ----------
         id : str
             Session id.
-        number : int
-            Turn number, from 1; see ``ctxlab.context.turns``.
+        turn : int
+            Turn number, from 1.
+        step : int, default 0
+            Number of the step in the turn, from 1; 0 reads the whole turn.
 
         Returns
         -------
         position : int
-            Position of the turn's first message in the session. If the turn does not exist, this is
+            Position of the first message in the session. If there is no such turn or step, this is
             the number of messages of the session.
         messages : tuple of Message
-            The turn's messages. Empty if the turn does not exist.
+            The messages. Empty if there is no such turn or step.
 
         Raises
         ------
@@ -261,6 +266,31 @@ class SessionLibrary(ABC):
         UnknownSession
             If no session has this id.
         """
+
+    def count_steps(self, id: str, turn: int) -> int:
+        """Return the number of steps of a turn.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        turn : int
+            Turn number, from 1.
+
+        Returns
+        -------
+        int
+            Number of steps, as ``ctxlab.context.turns`` counts them; 0 if there is no such turn.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
+        counter = TurnCounter()
+        for message in self.read_turn(id, turn)[1]:
+            counter.add(message)
+        return counter.step
 
     @abstractmethod
     def turn_summaries(self, id: str) -> dict[int, str]:

@@ -113,16 +113,16 @@ def check_not_negative(name: str, number: int) -> int:
 
 
 def interaction_id(id: str, turn: int) -> str:
-    """Return the id of a turn of a session, ``SESSION:TURN``.
+    """Return the id of an interaction, ``SESSION:TURN``.
 
-    If the turn begins an interaction, it is also the id of this interaction.
+    An interaction is a user message with everything that answers it.
 
     Parameters
     ----------
     id : str
         Session id.
     turn : int
-        Turn number, from 1.
+        Number of the interaction in the session, from 1.
 
     Returns
     -------

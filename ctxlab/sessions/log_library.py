@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from typing_extensions import override
 
-from ctxlab.context.turns import TurnCounter
+from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.errors import ReadError, UnknownSession
 from ctxlab.formats.io.files import PathOrUrl
 from ctxlab.messages.types import Message, Recording
@@ -36,8 +36,8 @@ class _IndexEntry:
     number: int
     "index of the recording in its file, from 0"
     session: Session
-    turn_starts: list[int] = field(default_factory=list)
-    "positions at which turns begin, filled on first use"
+    labels: list[TurnLabel] = field(default_factory=list)
+    "label of the step of each message, filled on first use"
 
 
 class _IndexedFile(NamedTuple):
@@ -122,16 +122,19 @@ class LogLibrary(SessionLibrary):
         return iter(self.recording(id).messages[start:stop])
 
     @override
-    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        starts, messages = self._turn_starts(id)
-        if not 1 <= number <= len(starts):
+    def read_turn(self, id: str, turn: int, step: int = 0) -> tuple[int, tuple[Message, ...]]:
+        labels, messages = self._step_labels(id)
+        if turn < 1:
             return len(messages), ()
-        start = starts[number - 1]
-        return start, messages[start : starts[number] if number < len(starts) else None]
+        start = bisect_left(labels, TurnLabel(turn, step))
+        after = TurnLabel(turn, step + 1) if step else TurnLabel(turn + 1)
+        found = messages[start : bisect_left(labels, after)]
+        return (start, found) if found else (len(messages), ())
 
     @override
     def count_turns(self, id: str) -> int:
-        return len(self._turn_starts(id)[0])
+        labels, _ = self._step_labels(id)
+        return labels[-1].turn if labels else 0
 
     @override
     def turn_summaries(self, id: str) -> dict[int, str]:
@@ -145,15 +148,13 @@ class LogLibrary(SessionLibrary):
 
     # --- the index -----------------------------------------------------------------------------
 
-    def _turn_starts(self, id: str) -> tuple[list[int], tuple[Message, ...]]:
+    def _step_labels(self, id: str) -> tuple[list[TurnLabel], tuple[Message, ...]]:
         with self._lock:
             entry = self._get_entry(id)
             messages = self._load_recording(entry).messages
-            if not entry.turn_starts:
-                turns = TurnCounter()
-                numbers = [turns.add(message) for message in messages]
-                entry.turn_starts = [bisect_left(numbers, n) for n in range(1, turns.number + 1)]
-            return entry.turn_starts, messages
+            if not entry.labels:
+                entry.labels = list(map(TurnCounter().add, messages))
+            return entry.labels, messages
 
     def _load_recording(self, entry: _IndexEntry) -> Recording:
         id = entry.session.id

@@ -1,4 +1,4 @@
-"""Search turns by meaning, by comparing embeddings.
+"""Search steps by meaning, by comparing embeddings.
 
 References
 ----------
@@ -14,16 +14,16 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
-from ctxlab.context.turns import headline
+from ctxlab.context.turns import TurnLabel, headline
 from ctxlab.errors import UnknownSession
 from ctxlab.llm.base import Embedder
 from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.base import SessionLibrary
-from ctxlab.sessions.table_of_contents import iter_turns
+from ctxlab.sessions.table_of_contents import iter_turns, split_steps
 from ctxlab.sessions.text_search import SearchHit
 
-_MAX_TURN_CHARS = 1_500  # characters of a turn that are embedded
-_BATCH_TURNS = 256
+_MAX_STEP_CHARS = 1_500  # characters of a step that are embedded
+_BATCH_STEPS = 256
 
 
 def search_semantically(
@@ -35,19 +35,20 @@ def search_semantically(
     *,
     limit: int = 20,
 ) -> list[SearchHit]:
-    """Search for the turns that are closest in meaning to a query, closest turn first.
+    """Search for the steps that are closest in meaning to a query, closest step first.
 
-    The embedding of a turn is computed from its one-line summary and its first 1,500 characters.
-    Without a cache, each search embeds every turn. Pass a ``CachedClient`` to keep the vectors on
-    disk, so that only new turns are embedded. Each hit describes a turn: ``position`` is the position
-    of its first message, ``snippet`` is its summary and ``score`` is the cosine similarity.
+    The embedding of a step is computed from a line that describes it and from its first 1,500
+    characters. The line of the first step of a turn is the summary of the turn, if one is stored.
+    Without a cache, each search embeds every step. Pass a ``CachedClient`` to keep the vectors on
+    disk, so that only new steps are embedded. Each hit describes a step: ``position`` is the position
+    of its first message, ``snippet`` is its line and ``score`` is the cosine similarity.
 
     Parameters
     ----------
     library : SessionLibrary
         Library whose sessions are searched.
     query : str
-        Text whose meaning is compared with the turns.
+        Text whose meaning is compared with the steps.
     embedder : Embedder
         Client that computes embeddings.
     model : str
@@ -61,7 +62,7 @@ def search_semantically(
     Returns
     -------
     list of SearchHit
-        Turns found, closest turn first.
+        Steps found, closest step first.
 
     Raises
     ------
@@ -80,10 +81,10 @@ def search_semantically(
         ids = [session.id for session in library.sessions() if not session.system]
     else:
         ids = [library.get(id).id]
-    turns = _iter_turns(library, ids)
+    steps = _iter_steps(library, ids)
 
     def score_all() -> Iterator[tuple[float, SearchHit]]:
-        while batch := list(islice(turns, _BATCH_TURNS)):
+        while batch := list(islice(steps, _BATCH_STEPS)):
             made = embedder.embed(model, [text for _, text in batch]).vectors
             vectors = np.asarray(made, dtype=np.float64)
             lengths = np.linalg.norm(vectors, axis=1)
@@ -94,23 +95,25 @@ def search_semantically(
     return [replace(hit, score=round(score, 6)) for score, hit in best]
 
 
-def _iter_turns(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[SearchHit, str]]:
-    """Yield a search hit without a score for each turn of the sessions, and the text to embed."""
+def _iter_steps(library: SessionLibrary, ids: Iterable[str]) -> Iterator[tuple[SearchHit, str]]:
+    """Yield a search hit without a score for each step of the sessions, and the text to embed."""
     for id in ids:
         with suppress(UnknownSession):  # the session was deleted in the meantime
-            lines, position = library.turn_summaries(id), library.read_turn(id, 1)[0]
-            for number, messages in iter_turns(library, id, 1, position):
-                line, first = lines.get(number) or headline(messages), messages[0]
-                hit = SearchHit(id, number, position, first.role, line, time=first.time)
-                yield hit, f"{line}\n{_turn_text(messages)}"
-                position += len(messages)
+            lines, position = library.turn_summaries(id), library.read_turn(id, 1, 1)[0]
+            for turn, messages in iter_turns(library, id):
+                for number, step in enumerate(split_steps(messages), start=1):
+                    line = (lines.get(turn) if number == 1 else None) or headline(step)
+                    label, first = str(TurnLabel(turn, number)), step[0]
+                    hit = SearchHit(id, turn, label, position, first.role, line, time=first.time)
+                    yield hit, f"{line}\n{_step_text(step)}"
+                    position += len(step)
 
 
-def _turn_text(messages: Sequence[Message]) -> str:
-    """Return the first 1,500 characters of the text of a turn."""
+def _step_text(messages: Sequence[Message]) -> str:
+    """Return the first 1,500 characters of the text of a step."""
     said = ""
     for message in messages:
-        said += message_text(message)[:_MAX_TURN_CHARS] + "\n"
-        if len(said) >= _MAX_TURN_CHARS:
+        said += message_text(message)[:_MAX_STEP_CHARS] + "\n"
+        if len(said) >= _MAX_STEP_CHARS:
             break
-    return said[:_MAX_TURN_CHARS].strip()
+    return said[:_MAX_STEP_CHARS].strip()

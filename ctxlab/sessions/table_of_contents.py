@@ -1,7 +1,8 @@
-"""Table of contents of a session, with one line per turn, and access to each turn in full.
+"""Table of contents of a session, and access to each turn and step in full.
 
-The result types contain only values that can be written as JSON. Their field names are those of the
-design document.
+A turn is a user message with everything that answers it. A step is one reply of the model with its
+tool calls and their results; see ``ctxlab.context.turns``. The result types contain only values that
+can be written as JSON. Their field names are those of the design document.
 
 References
 ----------
@@ -14,10 +15,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice
 from typing import Any
 
-from ctxlab.context.turns import TurnCounter, headline
+from ctxlab._utils.humanize import pluralize
+from ctxlab.context.turns import TurnCounter, TurnLabel, headline
 from ctxlab.errors import SpecError, UnknownTurn
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import SessionLibrary
@@ -27,21 +29,35 @@ _STEP_INDENT = "   "
 
 
 @dataclass(frozen=True)
+class ContentsStep:
+    """Step of a turn in a session's table of contents."""
+
+    label: str
+    "label of the step, such as ``3.2``"
+    headline: str
+    "line of at most 100 characters, extracted from the step"
+
+
+@dataclass(frozen=True)
 class ContentsEntry:
-    """Entry of a session's table of contents, which describes one turn."""
+    """Entry of a session's table of contents, which describes one interaction."""
 
     turn: int
-    "turn number, from 1"
+    "number of the interaction, from 1"
     id: str
     "interaction id, ``SESSION:TURN``"
     summary: str
     "one-line summary of at most 100 characters"
     created: str | None
-    "ISO 8601 time in UTC of the turn's first message with a time; None if unknown"
+    "ISO 8601 time in UTC of the interaction's first message with a time; None if unknown"
     has_prompt: bool
-    "True if the turn has a user message; otherwise the agent continued without a new prompt"
+    "True if the interaction begins with a user message; False if the assistant spoke first"
     has_response: bool
-    "True if the turn has an assistant message"
+    "True if the interaction has an assistant message"
+    total_steps: int
+    "number of steps of the interaction"
+    steps: list[ContentsStep]
+    "the first steps of the interaction, in order; as many as were requested"
 
 
 @dataclass(frozen=True)
@@ -57,15 +73,17 @@ class Contents:
     entries: list[ContentsEntry]
     "entries of this page, in order of turns"
     formatted: str
-    "the entries as a numbered list, in which turns without a user message are indented"
+    "the entries as a numbered list; below a turn with several steps, the steps are indented"
 
 
 @dataclass(frozen=True)
 class InteractionBrief:
-    """Short description of a turn, or of an interaction: its number, id and one-line summary."""
+    """Short description of an interaction or of one of its steps."""
 
     turn: int
-    "turn number, from 1"
+    "number of the interaction, from 1"
+    label: str
+    "label of the turn or of the step, such as ``3`` or ``3.2``"
     id: str
     "interaction id, ``SESSION:TURN``"
     summary: str
@@ -74,58 +92,67 @@ class InteractionBrief:
 
 @dataclass(frozen=True)
 class Interaction:
-    """A single turn, or a turn with a user message and the following turns without one."""
+    """A user message with everything that answers it, or one step of this."""
 
     id: str
-    "interaction id, ``SESSION:TURN``, with the number of the first turn"
+    "interaction id, ``SESSION:TURN``"
     session_id: str
     "session id"
     turn: int
-    "number of the interaction's first turn"
-    last_turn: int
-    "number of the interaction's last turn"
+    "number of the interaction, from 1"
+    label: str
+    "label of the turn or of the step, such as ``3`` or ``3.2``"
+    total_steps: int
+    "number of steps of the whole interaction"
     created: str | None
-    "ISO 8601 time in UTC of the interaction's first message with a time; None if unknown"
+    "ISO 8601 time in UTC of the first message with a time; None if unknown"
     summary: str
     "one-line summary of at most 100 characters"
     prompt: str
-    "text of the user messages; an empty string if there are none"
+    "text of the user message; an empty string if there is none"
     response: str
     "text of the last assistant message with text; an empty string if there is none"
     total_messages: int
-    "number of messages of the interaction, on all pages"
+    "number of messages of the turn or step, on all pages"
     first_message: int
-    "position in the session of the interaction's first message, the same on each page"
+    "position in the session of the first message of the turn or step, the same on each page"
     start: int
-    "number of messages of the interaction before this page"
+    "number of messages of the turn or step before this page"
     messages: list[dict[str, Any]]
     "messages of this page, in OpenAI's format"
 
 
 @dataclass(frozen=True)
 class InteractionWithContext:
-    """A turn, or an interaction (a user message with all turns up to the next user message).
+    """An interaction or a step, with short descriptions of its neighbours.
 
-    The previous and the next one are described in a line each.
+    The neighbours of an interaction are interactions, and the neighbours of a step are steps.
     """
 
     turn: int
-    "number of the interaction's first turn"
+    "number of the interaction, from 1"
+    label: str
+    "label of the turn or of the step, such as ``3`` or ``3.2``"
     interaction: Interaction
-    "the interaction with its messages"
+    "the interaction or the step with its messages"
     previous: InteractionBrief | None = None
-    "description of the previous turn or interaction; None if there is none"
+    "description of the previous interaction or step; None if there is none"
     next: InteractionBrief | None = None
-    "description of the next turn or interaction; None if there is none"
+    "description of the next interaction or step; None if there is none"
 
 
 def get_contents(
-    library: SessionLibrary, id: str, *, start: int = 1, limit: int | None = None
+    library: SessionLibrary,
+    id: str,
+    *,
+    start: int = 1,
+    limit: int | None = None,
+    max_steps: int | None = None,
 ) -> Contents:
     """Return the table of contents of a session.
 
-    Each turn is described by its stored summary. If no summary is stored, a line is extracted from
-    the turn. ``ctxlab.context.turns`` defines where a turn begins. Only one turn is kept in memory
+    Each interaction is described by its stored summary. If no summary is stored, a line is extracted
+    from the interaction. Lines of steps are always extracted. Only one interaction is kept in memory
     at a time.
 
     Parameters
@@ -138,6 +165,8 @@ def get_contents(
         Number of the first turn to list.
     limit : int, optional
         Maximum number of entries. By default, continue to the last turn.
+    max_steps : int, optional
+        Maximum number of steps to list for each turn; 0 lists none. By default, list all steps.
 
     Returns
     -------
@@ -149,33 +178,31 @@ def get_contents(
     UnknownSession
         If no session has this id.
     SpecError
-        If ``start`` is below 1 or ``limit`` is negative.
+        If ``start`` is below 1, or ``limit`` or ``max_steps`` is negative.
     """
+    if max_steps is not None:
+        check_not_negative("max_steps", max_steps)
     if start < 1:
         raise SpecError(f"start must be at least 1 (the first turn), got {start}")
     session, total, lines = library.get(id), library.count_turns(id), library.turn_summaries(id)
     count = max(0, total - start + 1) if limit is None else check_not_negative("limit", limit)
     entries = [
-        ContentsEntry(
-            number,
-            interaction_id(id, number),
-            lines.get(number) or headline(messages),
-            _first_timestamp(messages),
-            _has_prompt(messages),
-            any(m.role == "assistant" for m in messages),
-        )
-        for number, messages in islice(iter_turns(library, id, start), count)
+        _build_entry(id, turn, messages, lines, max_steps)
+        for turn, messages in islice(iter_turns(library, id, start), count)
     ]
-    formatted = "\n".join(
-        f"{'' if each.has_prompt else _STEP_INDENT}{each.turn}. {each.summary}" for each in entries
-    )
+    formatted = "\n".join(line for entry in entries for line in _format_entry(entry))
     return Contents(id, session.title, total, entries, formatted)
 
 
 def get_turn(
-    library: SessionLibrary, id: str, number: int, *, start: int = 0, limit: int | None = None
+    library: SessionLibrary,
+    id: str,
+    turn: int | str,
+    *,
+    start: int = 0,
+    limit: int | None = None,
 ) -> InteractionWithContext:
-    """Return one turn, with short descriptions of the turns before and after it.
+    """Return one interaction or one step, with short descriptions of its neighbours.
 
     Parameters
     ----------
@@ -183,48 +210,57 @@ def get_turn(
         Library that contains the session.
     id : str
         Session id.
-    number : int
-        Turn number, from 1.
+    turn : int or str
+        Number of the interaction, such as ``3``, or label of a step, such as ``"3.2"``.
     start : int, default 0
-        Number of the turn's messages to skip.
+        Number of messages to skip.
     limit : int, optional
         Maximum number of messages to return. By default, return all messages.
 
     Returns
     -------
     InteractionWithContext
-        The turn, the previous turn and the next turn.
+        The interaction or step, and the previous and the next one.
 
     Raises
     ------
     UnknownSession
         If no session has this id.
     UnknownTurn
-        If the session has no such turn.
+        If the session has no such turn or step.
     SpecError
-        If ``start`` or ``limit`` is negative.
+        If ``turn`` is neither a turn nor a step, or if ``start`` or ``limit`` is negative.
     """
-    position, messages = _read_turn(library, id, number)
+    label = TurnLabel.parse(turn)
+    position, messages = library.read_turn(id, *label)
+    total_steps = library.count_steps(id, label.turn)
+    if not messages:
+        raise UnknownTurn(id, label.turn, library.count_turns(id), label.step, total_steps)
     lines = library.turn_summaries(id)
-    made = _build_interaction(id, [(number, messages)], position, lines, start, limit)
-    before, after = (_load_brief(library, id, beside, lines) for beside in (number - 1, number + 1))
-    return InteractionWithContext(number, made, before, after)
+    about = _build_interaction(id, label, total_steps, messages, position, lines, start, limit)
+    earlier, later = TurnLabel(label.turn - 1), TurnLabel(label.turn + 1)
+    if label.step:
+        if label.step > 1:
+            earlier = TurnLabel(label.turn, label.step - 1)
+        else:
+            earlier = TurnLabel(earlier.turn, library.count_steps(id, earlier.turn))
+        first_of_next = TurnLabel(later.turn, 1)
+        later = TurnLabel(label.turn, label.step + 1) if label.step < total_steps else first_of_next
+    beside = (_load_brief(library, id, each, lines) for each in (earlier, later))
+    return InteractionWithContext(label.turn, str(label), about, *beside)
 
 
 def get_interaction(
     library: SessionLibrary, interaction_id: str, *, start: int = 0, limit: int | None = None
 ) -> InteractionWithContext:
-    """Return an interaction, with short descriptions of the interactions before and after it.
-
-    An interaction consists of a turn with a user message and the following turns without one. If a
-    session starts with turns without a user message, these turns also form an interaction.
+    """Return an interaction by its id, with short descriptions of its neighbours.
 
     Parameters
     ----------
     library : SessionLibrary
         Library that contains the session.
     interaction_id : str
-        ``SESSION:TURN``, with the number of any turn of the interaction.
+        ``SESSION:TURN``, with the number of the interaction.
     start : int, default 0
         Number of the interaction's messages to skip.
     limit : int, optional
@@ -240,31 +276,23 @@ def get_interaction(
     UnknownSession
         If no session has this id.
     UnknownTurn
-        If the session has no such turn.
+        If the session has no such interaction.
     SpecError
         If the id is malformed, or if ``start`` or ``limit`` is negative.
     """
     id, colon, written = interaction_id.rpartition(":")
     if not (colon and written.isascii() and written.isdecimal() and len(written) < 19):
-        hint = "use SESSION:TURN, as in the table of contents"
-        raise SpecError(f"invalid interaction id {interaction_id!r}; {hint}")
-    first = int(written)
-    position, messages = _read_turn(library, id, first)
-    while first > 1 and not _has_prompt(messages):
-        first -= 1
-        position, messages = library.read_turn(id, first)
-    turns = iter_turns(library, id, first, position)
-    own = takewhile(lambda turn: turn[0] == first or not _has_prompt(turn[1]), turns)
-    lines, before = library.turn_summaries(id), first - 1
-    made = _build_interaction(id, own, position, lines, start, limit)
-    while before > 1 and not _has_prompt(library.read_turn(id, before)[1]):
-        before -= 1
-    beside = (_load_brief(library, id, each, lines) for each in (before, made.last_turn + 1))
-    return InteractionWithContext(first, made, *beside)
+        raise SpecError(
+            f"Expected an interaction id SESSION:TURN, as in the table of contents, got "
+            f"{interaction_id!r:.200}"
+        )
+    if int(written) < 1:
+        raise UnknownTurn(id, int(written), library.count_turns(id))
+    return get_turn(library, id, written, start=start, limit=limit)
 
 
 def iter_turns(
-    library: SessionLibrary, id: str, start: int = 1, position: int | None = None
+    library: SessionLibrary, id: str, start: int = 1
 ) -> Iterator[tuple[int, list[Message]]]:
     """Yield the turns of a session, reading one turn at a time.
 
@@ -276,21 +304,41 @@ def iter_turns(
         Session id.
     start : int, default 1
         Number of the first turn to yield.
-    position : int, optional
-        Position of the first message of turn ``start``. By default, the position is looked up.
 
     Yields
     ------
-    number : int
+    turn : int
         Turn number.
     messages : list of Message
         Messages of the turn.
     """
-    if position is None:
-        position = library.read_turn(id, start)[0]
-    turns = TurnCounter(start - 1)
-    for number, messages in groupby(library.read_messages(id, position), turns.add):
-        yield number, list(messages)
+    position = library.read_turn(id, start, 1)[0]
+    counter = TurnCounter(start - 1)
+    numbered = groupby(library.read_messages(id, position), lambda each: counter.add(each).turn)
+    for turn, messages in numbered:
+        yield turn, list(messages)
+
+
+def split_steps(messages: Iterable[Message]) -> list[list[Message]]:
+    """Split the messages of a turn into steps.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        All messages of one turn.
+
+    Returns
+    -------
+    list of list of Message
+        Messages of each step.
+
+    Examples
+    --------
+    >>> roles = ("user", "assistant", "tool", "assistant")
+    >>> [len(step) for step in split_steps(Message(role) for role in roles)]
+    [3, 1]
+    """
+    return [list(step) for _, step in groupby(messages, TurnCounter().add)]
 
 
 def iso_timestamp(seconds: float | None) -> str | None:
@@ -319,69 +367,119 @@ def iso_timestamp(seconds: float | None) -> str | None:
         return None
 
 
-def _read_turn(library: SessionLibrary, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-    position, messages = library.read_turn(id, number) if number > 0 else (0, ())
-    if not messages:
-        raise UnknownTurn(id, number, library.count_turns(id))
-    return position, messages
+def turn_headline(steps: Sequence[Sequence[Message]]) -> str:
+    """Return a line that describes a turn, without calling a model.
+
+    Parameters
+    ----------
+    steps : sequence of sequence of Message
+        Messages of each step of the turn.
+
+    Returns
+    -------
+    str
+        The beginning of the user message. In a turn with a single step, the tool calls are added.
+
+    Examples
+    --------
+    >>> steps = [[Message("user", "Fix it"), Message("assistant", "Let me see.")], []]
+    >>> turn_headline(steps)
+    'Fix it'
+    """
+    prompts = [message for message in steps[0] if message.role == "user"]
+    return headline(prompts if prompts and len(steps) > 1 else steps[0])
+
+
+def _build_entry(
+    id: str, turn: int, messages: Sequence[Message], lines: Mapping[int, str], max_steps: int | None
+) -> ContentsEntry:
+    steps = split_steps(messages)
+    shown = [
+        ContentsStep(str(TurnLabel(turn, number)), _step_headline(step))
+        for number, step in enumerate(steps[:max_steps], start=1)
+    ]
+    return ContentsEntry(
+        turn,
+        interaction_id(id, turn),
+        lines.get(turn) or turn_headline(steps),
+        _first_timestamp(messages),
+        _has_role(messages, "user"),
+        _has_role(messages, "assistant"),
+        len(steps),
+        shown,
+    )
+
+
+def _step_headline(step: Sequence[Message]) -> str:
+    """Describe a step below the line of its turn, which describes the user message already."""
+    reply = [message for message in step if message.role != "user"]
+    return headline(reply or step)
+
+
+def _format_entry(entry: ContentsEntry) -> Iterator[str]:
+    yield f"{entry.turn}. {entry.summary}"
+    if entry.total_steps == 1 or not entry.steps:
+        return
+    for step in entry.steps:
+        yield f"{_STEP_INDENT}{step.label} {step.headline}"
+    if left := entry.total_steps - len(entry.steps):
+        yield f"{_STEP_INDENT}… {pluralize(left, 'more step')}"
 
 
 def _load_brief(
-    library: SessionLibrary, id: str, number: int, lines: Mapping[int, str]
+    library: SessionLibrary, id: str, label: TurnLabel, lines: Mapping[int, str]
 ) -> InteractionBrief | None:
-    messages = library.read_turn(id, number)[1] if number > 0 else ()
+    if label.turn < 1:
+        return None
+    # Of a turn, only the first step and the number of steps are needed.
+    messages = library.read_turn(id, label.turn, label.step or 1)[1]
     if not messages:
         return None
-    line = lines.get(number) or headline(messages)
-    return InteractionBrief(number, interaction_id(id, number), line)
+    line = headline(messages)
+    if not label.step:
+        more = library.count_steps(id, label.turn) > 1
+        line = lines.get(label.turn) or turn_headline([messages, ()] if more else [messages])
+    return InteractionBrief(label.turn, str(label), interaction_id(id, label.turn), line)
 
 
 def _build_interaction(
     id: str,
-    turns: Iterable[tuple[int, Sequence[Message]]],
+    label: TurnLabel,
+    total_steps: int,
+    messages: Sequence[Message],
     position: int,
     lines: Mapping[int, str],
     start: int,
     limit: int | None,
 ) -> Interaction:
-    """Combine turns into an interaction that contains one page of their messages.
+    """Build an interaction or a step that contains one page of its messages.
 
     The page begins after the first ``start`` messages and has at most ``limit`` messages.
     """
     check_not_negative("start", start)
     stop = math.inf if limit is None else start + check_not_negative("limit", limit)
-    first = last = total = 0
-    summary, created, prompts, response, page = "", None, list[str](), "", list[dict[str, Any]]()
-    for last, messages in turns:
-        first = first or last
-        summary = summary or lines.get(first) or headline(messages)
-        created = created or _first_timestamp(messages)
-        for message in messages:
-            if message.role == "user":
-                prompts.append(message.text)
-            elif message.role == "assistant" and message.text.strip():
-                response = message.text
-            if start <= total < stop:
-                page.append(message.to_dict())
-            total += 1
+    line = None if label.step else lines.get(label.turn)
+    replies = (m.text for m in reversed(messages) if m.role == "assistant" and m.text.strip())
     return Interaction(
-        id=interaction_id(id, first),
+        id=interaction_id(id, label.turn),
         session_id=id,
-        turn=first,
-        last_turn=last,
-        created=created,
-        summary=summary,
-        prompt="\n".join(prompts),
-        response=response,
-        total_messages=total,
+        turn=label.turn,
+        label=str(label),
+        total_steps=total_steps,
+        created=_first_timestamp(messages),
+        summary=line
+        or (headline(messages) if label.step else turn_headline(split_steps(messages))),
+        prompt="\n".join(message.text for message in messages if message.role == "user"),
+        response=next(replies, ""),
+        total_messages=len(messages),
         first_message=position,
         start=start,
-        messages=page,
+        messages=[m.to_dict() for place, m in enumerate(messages) if start <= place < stop],
     )
 
 
-def _has_prompt(messages: Iterable[Message]) -> bool:
-    return any(m.role == "user" for m in messages)
+def _has_role(messages: Iterable[Message], role: str) -> bool:
+    return any(message.role == role for message in messages)
 
 
 def _first_timestamp(messages: Iterable[Message]) -> str | None:

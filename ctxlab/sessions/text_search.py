@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ctxlab.context.turns import TurnCounter
+from ctxlab.context.turns import TurnCounter, TurnLabel
 from ctxlab.messages.types import Message, message_text
 
 SNIPPET_LENGTH = 200
@@ -29,14 +29,16 @@ _SPACED = rf"[^\W_{_UNSPACED_RANGES}]"
 class SearchHit:
     """Search result: location of a matching message, with a snippet of its text and a score.
 
-    A hit of a search by meaning describes a whole turn. Its location is that of the turn's first
+    A hit of a search by meaning describes a whole step. Its location is that of the step's first
     message.
     """
 
     session_id: str
     "id of the message's session"
     turn: int
-    "turn number, from 1"
+    "turn number, from 1; 0 if the message precedes the first turn"
+    label: str
+    "label of the message's step, such as ``3.2``; ``0`` if the message precedes the first turn"
     position: int
     "position of the message in its session, from 0"
     role: str
@@ -161,16 +163,25 @@ def search_messages(
     Examples
     --------
     >>> said = [Message("user", "Fix the parser"), Message("assistant", "The parser is fixed.")]
-    >>> [(hit.turn, hit.position, hit.role) for hit in search_messages([("a", said)], "PARSER fix")]
-    [(1, 0, 'user')]
+    >>> [(hit.label, hit.position, hit.role) for hit in search_messages([("a", said)], "PARSER fix")]
+    [('1.1', 0, 'user')]
     """
     words = query_words(query)
     if not words or not limit:
         return []
     best = heapq.nsmallest(offset + limit, _iter_matches(sessions, words))
     return [
-        SearchHit(id, turn, -back, m.role, make_snippet(message_text(m), words), -score, m.time)
-        for score, _, back, turn, id, m in best[offset:]
+        SearchHit(
+            id,
+            label.turn,
+            str(label),
+            -back,
+            m.role,
+            make_snippet(message_text(m), words),
+            -score,
+            m.time,
+        )
+        for score, _, back, label, id, m in best[offset:]
     ]
 
 
@@ -207,7 +218,7 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
     return shown if len(shown) <= SNIPPET_LENGTH else shown[: SNIPPET_LENGTH - 1] + "…"
 
 
-_Match = tuple[float, int, int, int, str, Message]
+_Match = tuple[float, int, int, TurnLabel, str, Message]
 
 
 def _iter_matches(
@@ -219,9 +230,9 @@ def _iter_matches(
     """
     patterns = [(word, _word_pattern(word)) for word in words]
     for number, (id, messages) in enumerate(sessions):
-        turns = TurnCounter()
+        counter = TurnCounter()
         for position, message in enumerate(messages):
-            turn = turns.add(message)
+            label = counter.add(message)
             folded = _fold_case(message_text(message))
             if not all(word in folded for word in words):
                 continue  # test for substrings first, which is much faster than the patterns
@@ -229,7 +240,7 @@ def _iter_matches(
             if all(counts):
                 long = 0.5 + len(folded) / _TYPICAL_LENGTH
                 score = sum(count / (count + long) for count in counts) / len(counts)
-                yield -round(score, 6), number, -position, turn, id, message
+                yield -round(score, 6), number, -position, label, id, message
 
 
 @lru_cache(maxsize=256)

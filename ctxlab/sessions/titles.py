@@ -48,7 +48,28 @@ class TitleChange:
     turn: int = 0
     "number of the turn that the title comes from; 0 if a user set the title"
     interaction_id: str = ""
-    "interaction id of ``turn``, to link to it; an empty string if ``turn`` is 0"
+    "id of the interaction ``turn``, to link to it; an empty string if ``turn`` is 0"
+
+
+def title_at_turn(change: TitleChange, id: str, turn: int) -> TitleChange:
+    """Return an entry of a title history with another turn.
+
+    Parameters
+    ----------
+    change : TitleChange
+        Entry of the title history.
+    id : str
+        Session id.
+    turn : int
+        Number of the turn that the title comes from; 0 if there is none.
+
+    Returns
+    -------
+    TitleChange
+        Entry with the new turn and its interaction id.
+    """
+    link = interaction_id(id, turn) if turn else ""
+    return TitleChange(change.title, change.changed_at, turn, link)
 
 
 def titles_after_change(
@@ -85,7 +106,7 @@ def titles_after_change(
     """
     if title == (titles[0].title if titles else ""):
         return titles
-    change = TitleChange(title, now, turn, interaction_id(id, turn) if turn else "")
+    change = title_at_turn(TitleChange(title, now), id, turn)
     return (change, *titles)[:MAX_TITLES]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxlab.context.context import Context
-from ctxlab.context.turns import turn_at
+from ctxlab.context.turns import step_at
 from ctxlab.errors import ModelUnavailable, SpecError
 from ctxlab.llm.base import Embedder, Reply
 from ctxlab.messages.types import Message, message_text
@@ -47,7 +47,7 @@ class retrieval(BaseStrategy):
     >>> context.advance(len(talk))
     >>> print(retrieval(k=1)(context).messages[-2].content)
     Earlier messages that may matter now, quoted:
-    [turn 2, user] The key of HAT136 is 4711.
+    [step 2.1, user] The key of HAT136 is 4711.
     """
 
     k: int = 20
@@ -126,9 +126,9 @@ class retrieval(BaseStrategy):
         room = min(room, -context.excess) - count(_HEADER) - 8
         quotes: dict[int, str] = {}
         for position in found:
-            message, turn = context.history[position], turn_at(context.history, position)
+            message, step = context.history[position], step_at(context.history, position)
             said = best_excerpt(message_text(message).strip(), terms, self.chars)
-            quote = f"[turn {turn}, {message.role}] {said}"
+            quote = f"[step {step}, {message.role}] {said}"
             room -= count(quote) + 1
             if room < 0:
                 break

@@ -113,7 +113,7 @@ def test_steps_are_extracted_and_only_prompts_asked_about(store: SessionStore) -
     assert "Fix the parser" in asked
     assert "It is fixed now." in asked
     assert "read_file src/39.py" in asked
-    assert get_contents(store, "s").formatted.count("read_file") == 39
+    assert get_contents(store, "s").formatted.count("read_file") == 40
 
 
 @pytest.mark.e2e(smoke=True)

@@ -12,8 +12,8 @@ from anything import any_messages, any_objects, any_texts
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from numbering import assert_numbers_agree
 
-from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import CtxlabError
 from ctxlab.messages.types import Message, Recording
 from ctxlab.sessions.base import AgentPlan, ResumeState, SearchHit, Session, SessionStore
@@ -47,7 +47,8 @@ def told(answer: Any) -> Any:
             "titles": titles,
         }
     if isinstance(answer, SearchHit):
-        return answer.session_id, answer.turn, answer.position, answer.role, answer.snippet
+        place = answer.session_id, answer.turn, answer.label, answer.position
+        return *place, answer.role, answer.snippet
     if isinstance(answer, Recording):
         meta = {key: value for key, value in answer.meta.items() if key != "created"}
         return answer.id, answer.messages, answer.tools, answer.model, meta
@@ -165,11 +166,13 @@ class BothStores(RuleBasedStateMachine):
             store.close()
         self.stores = self._opened()
 
-    @rule(id=_ids, start=_numbers, stop=st.none() | _numbers, number=_numbers)
-    def look(self, id: str, start: int, stop: int | None, number: int) -> None:
+    @rule(id=_ids, start=_numbers, stop=st.none() | _numbers, turn=_numbers, step=_numbers)
+    def look(self, id: str, start: int, stop: int | None, turn: int, step: int) -> None:
         for act in (
             lambda store: list(store.read_messages(id, start, stop)),
-            lambda store: store.read_turn(id, number),
+            lambda store: store.read_turn(id, turn),
+            lambda store: store.read_turn(id, turn, step),
+            lambda store: store.count_steps(id, turn),
             lambda store: store.count_turns(id),
             lambda store: store.turn_summaries(id),
             lambda store: store.recording(id),
@@ -197,12 +200,7 @@ class BothStores(RuleBasedStateMachine):
         for store in self.stores:
             for id, messages in self.said.items():
                 assert list(store.read_messages(id)) == messages
-                turns = TurnCounter()
-                numbers = [turns.add(message) for message in messages]
-                assert store.count_turns(id) == turns.number
-                for number in set(numbers) - {0}:
-                    wanted = tuple(m for m, n in zip(messages, numbers, strict=True) if n == number)
-                    assert store.read_turn(id, number) == (numbers.index(number), wanted)
+                assert_numbers_agree(store, id, messages)
 
     def _one_active(self, id: str) -> None:
         """Close the sessions of the JSONL store that the SQLite store closed to keep one active."""

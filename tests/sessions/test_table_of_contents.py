@@ -1,4 +1,4 @@
-"""Tests of the table of contents: a line for each turn, and the full text of any turn."""
+"""Tests of the table of contents: lines for turns and steps, and the full text of any of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pydantic
 import pytest
 from generated import strange_conversations
 from hypothesis import given
+from numbering import assert_numbers_agree
 from storing import STORES, a_store, exchange, stored
 
 from ctxlab.context.turns import MAX_HEADLINE_CHARS
@@ -38,22 +39,48 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionSto
 
 
 def test_turns_are_numbered_from_one_and_steps_are_indented(store: SessionStore) -> None:
-    """Seed 003, turns: 1-indexed, and each step of an agent's run is a turn of its own."""
+    """Seed 003, turns: 1-indexed, one entry for each interaction."""
     store.create(id="s", title="Repairs")
     store.append("s", Message("system", "Be brief."), *exchange("Fix the parser", steps=2))
     store.append("s", *exchange("Thanks", "You are welcome."))
     listed = get_contents(store, "s")
-    assert (listed.session_id, listed.session_name, listed.total_turns) == ("s", "Repairs", 4)
+    assert (listed.session_id, listed.session_name, listed.total_turns) == ("s", "Repairs", 2)
     assert listed.formatted.split("\n") == [
-        "1. Fix the parser · read_file src/0.py",
-        "   2. read_file src/1.py",
-        "   3. Done.",
-        "4. Thanks",
+        "1. Fix the parser",
+        "   1.1 read_file src/0.py",
+        "   1.2 read_file src/1.py",
+        "   1.3 Done.",
+        "2. Thanks",
     ]
-    assert [each.turn for each in listed.entries] == [1, 2, 3, 4]
-    assert [each.id for each in listed.entries] == ["s:1", "s:2", "s:3", "s:4"]
-    assert [each.has_prompt for each in listed.entries] == [True, False, False, True]
-    assert all(each.has_response for each in listed.entries)
+    assert [(each.turn, each.id) for each in listed.entries] == [(1, "s:1"), (2, "s:2")]
+    assert [step.label for each in listed.entries for step in each.steps] == [
+        *("1.1", "1.2", "1.3"),
+        "2.1",
+    ]
+    assert all(each.has_prompt and each.has_response for each in listed.entries)
+
+
+def test_steps_can_be_left_out(store: SessionStore) -> None:
+    store.create(id="s")
+    store.append("s", *exchange("Fix the parser", steps=2))
+    listed = {n: get_contents(store, "s", max_steps=n) for n in (0, 2, 3)}
+    assert [[step.label for step in listed[n].entries[0].steps] for n in listed] == [
+        *([], ["1.1", "1.2"]),
+        ["1.1", "1.2", "1.3"],
+    ]
+    assert {each.entries[0].total_steps for each in listed.values()} == {3}
+    assert listed[0].formatted == "1. Fix the parser"
+    assert listed[2].formatted.endswith("\n   1.2 read_file src/1.py\n   … 1 more step")
+    with pytest.raises(SpecError):
+        get_contents(store, "s", max_steps=-1)
+
+
+def test_an_agent_that_speaks_first_begins_a_turn_without_a_prompt(store: SessionStore) -> None:
+    store.create(id="s")
+    store.append("s", Message("assistant", "Good morning."), *exchange("Hello", "Hi."))
+    first, second = get_contents(store, "s").entries
+    assert (first.summary, first.has_prompt, first.has_response) == ("Good morning.", False, True)
+    assert (second.turn, second.summary, second.has_prompt) == (2, "Hello", True)
 
 
 def test_a_prompt_that_nobody_answered_yet_is_listed_as_such(store: SessionStore) -> None:
@@ -98,23 +125,45 @@ def test_a_turn_comes_with_its_neighbours_in_brief(store: SessionStore) -> None:
     assert get_turn(store, id, 3).next is None
 
 
-@pytest.mark.parametrize("asked", ["s:4", "s:5", "s:6"])
-def test_an_interaction_is_the_prompt_and_all_that_was_done_about_it(
-    store: SessionStore, asked: str
-) -> None:
-    """Seed 003, get_interaction: by the id of any turn in it."""
+def test_a_step_comes_with_the_steps_before_and_after_it(store: SessionStore) -> None:
+    store.create(id="s")
+    for prompt in ("One", "Two"):
+        store.append("s", *exchange(prompt, f"{prompt} is done.", steps=2))
+
+    def read(label: str) -> tuple[str | None, str, str | None]:
+        made = get_turn(store, "s", label)
+        assert made.interaction.messages == [
+            m.to_dict() for m in store.read_turn("s", *map(int, label.split(".")))[1]
+        ]
+        assert (made.label, made.interaction.id) == (label, f"s:{label[0]}")
+        assert made.interaction.total_steps == 3
+        beside = (each and f"{each.label} {each.summary}" for each in (made.previous, made.next))
+        before, after = beside
+        return before, made.interaction.summary, after
+
+    one, two = "One · read_file src/0.py", "Two · read_file src/0.py"
+    assert read("1.1") == (None, one, "1.2 read_file src/1.py")
+    assert read("1.2") == (f"1.1 {one}", "read_file src/1.py", "1.3 One is done.")
+    assert read("1.3") == ("1.2 read_file src/1.py", "One is done.", f"2.1 {two}")
+    assert read("2.1") == ("1.3 One is done.", two, "2.2 read_file src/1.py")
+    assert read("2.3") == ("2.2 read_file src/1.py", "Two is done.", None)
+
+
+def test_an_interaction_is_the_prompt_and_all_that_was_done_about_it(store: SessionStore) -> None:
+    """Seed 003, get_interaction: by the id that contents, searches and title histories show."""
     store.create(id="s")
     for prompt in ("One", "Two", "Three"):
         store.append("s", *exchange(prompt, f"{prompt} is done.", steps=2))
-    whole = get_interaction(store, asked)
+    whole = get_interaction(store, "s:2")
+    assert whole == get_turn(store, "s", 2) == get_turn(store, "s", "2")
     held = whole.interaction
-    assert (whole.turn, held.id, held.turn, held.last_turn) == (4, "s:4", 4, 6)
+    assert (whole.turn, whole.label, held.id, held.turn, held.total_steps) == (2, "2", "s:2", 2, 3)
     assert (held.prompt, held.response) == ("Two", "Two is done.")
     assert (held.total_messages, held.first_message) == (6, 6)
-    assert held.summary == get_contents(store, "s").entries[3].summary
+    assert held.summary == get_contents(store, "s").entries[1].summary
     assert [m["role"] for m in held.messages] == ["user", *["assistant", "tool"] * 2, "assistant"]
     assert (whole.previous and whole.previous.turn) == 1
-    assert (whole.next and whole.next.turn) == 7
+    assert (whole.next and whole.next.turn) == 3
 
 
 def test_a_long_interaction_is_had_in_pages(store: SessionStore) -> None:
@@ -132,9 +181,15 @@ def test_a_long_interaction_is_had_in_pages(store: SessionStore) -> None:
 
 def test_what_is_not_there_is_said(store: SessionStore) -> None:
     id = stored(store, "One")
-    for number in (0, -1, 2, 10**12):
+    for turn in (2, 10**12, "2.1"):
         with pytest.raises(UnknownTurn, match="choose a turn from 1 to 1"):
-            get_turn(store, id, number)
+            get_turn(store, id, turn)
+    for step in ("1.2", "1.999999999999999999"):
+        with pytest.raises(UnknownTurn, match=r"no step 1\.\d+; choose a step from 1\.1 to 1\.1"):
+            get_turn(store, id, step)
+    for strange in (0, -1, "1.0", "one"):
+        with pytest.raises(SpecError, match=r"Expected a turn such as 3 or a step such as 3\.2, got"):
+            get_turn(store, id, strange)
     with pytest.raises(UnknownTurn):
         get_interaction(store, "s:2")
     for asked in (lambda: get_contents(store, "no"), lambda: get_turn(store, "no", 1)):
@@ -164,10 +219,10 @@ def test_answers_are_json_with_the_names_of_the_design(store: SessionStore) -> N
     made = json.loads(pydantic.TypeAdapter(Contents).dump_json(get_contents(store, id)))
     assert set(made) == {"session_id", "session_name", "total_turns", "entries", "formatted"}
     assert set(made["entries"][0]) == {
-        "turn", "id", "summary", "created", "has_prompt", "has_response",
+        "turn", "id", "summary", "created", "has_prompt", "has_response", "total_steps", "steps",
     }  # fmt: skip
     schema = pydantic.TypeAdapter(InteractionWithContext).json_schema()
-    assert set(schema["properties"]) == {"turn", "interaction", "previous", "next"}
+    assert set(schema["properties"]) == {"turn", "label", "interaction", "previous", "next"}
 
 
 def test_times_are_iso_8601_in_utc(store: SessionStore) -> None:
@@ -183,7 +238,7 @@ def library(folder: Path, *recordings: Recording) -> SessionLibrary:
 
 
 @given(messages=strange_conversations())
-def test_every_line_of_any_conversation_is_short_and_every_message_is_in_one_turn(
+def test_every_line_of_any_conversation_is_short_and_every_message_is_in_one_step(
     tmp_path_factory: pytest.TempPathFactory, messages: tuple[Message, ...]
 ) -> None:
     """Seed 003, summaries: one line of 100 characters at most."""
@@ -193,16 +248,20 @@ def test_every_line_of_any_conversation_is_short_and_every_message_is_in_one_tur
     if not logs.sessions():
         return
     (id,) = [session.id for session in logs.sessions()]
+    assert_numbers_agree(logs, id, list(logs.read_messages(id)))
     listed = get_contents(logs, id)
     assert [each.turn for each in listed.entries] == list(range(1, listed.total_turns + 1))
-    assert all(len(each.summary) <= MAX_HEADLINE_CHARS for each in listed.entries)
-    assert all(len(each.summary.splitlines()) <= 1 for each in listed.entries)
-    assert listed.formatted.count("\n") == max(0, listed.total_turns - 1)
-    held = [m for each in range(1, listed.total_turns + 1) for m in logs.read_turn(id, each)[1]]
-    assert held == [m for _, turn in iter_turns(logs, id) for m in turn] if held else True
+    steps = [step for each in listed.entries for step in each.steps]
+    assert [step.label for step in steps] == [
+        f"{turn}.{step}"
+        for turn in range(1, listed.total_turns + 1)
+        for step in range(1, logs.count_steps(id, turn) + 1)
+    ]
+    lines = [each.summary for each in listed.entries] + [step.headline for step in steps]
+    assert all(len(line) <= MAX_HEADLINE_CHARS and len(line.splitlines()) <= 1 for line in lines)
+    several = sum(each.total_steps for each in listed.entries if each.total_steps > 1)
+    assert len(listed.formatted.splitlines()) == len(listed.entries) + several
+    held = [m for _, turn in iter_turns(logs, id) for m in turn]
     first = logs.read_turn(id, 1)[0] if listed.total_turns else len(tuple(logs.read_messages(id)))
     assert held == list(logs.read_messages(id, first))
-    for number in range(1, listed.total_turns + 1):
-        whole = get_interaction(logs, f"{id}:{number}")
-        assert whole.interaction.turn <= number <= whole.interaction.last_turn
     assert json.dumps(asdict(listed))

@@ -106,7 +106,7 @@ def test_pages_of_hits_are_the_hits_in_order() -> None:
     assert found("parser", *texts, limit=0) == []
 
 
-def test_a_turn_is_counted_from_the_first_message() -> None:
+def test_a_hit_has_the_turn_and_the_step_of_its_message() -> None:
     said = [
         Message("system", "parser"),
         Message("user", "hi"),
@@ -114,7 +114,7 @@ def test_a_turn_is_counted_from_the_first_message() -> None:
         Message("assistant", "parser"),
     ]
     hits = search_messages([("s", said)], "parser")
-    assert [(hit.turn, hit.position) for hit in hits] == [(2, 3), (0, 0)]
+    assert [(hit.turn, hit.label, hit.position) for hit in hits] == [(1, "1.2", 3), (0, "0", 0)]
 
 
 def test_a_long_word_in_a_long_text_takes_no_long_time() -> None:

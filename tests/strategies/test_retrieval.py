@@ -38,7 +38,7 @@ def test_an_old_message_is_quoted_when_the_newest_is_about_it(counter: TokenCoun
     _, sent = run(prepare_messages(talk(), counter), retrieval(k=1), 900)
     (quote,) = quotes(sent[-1])
     assert quote.message.role == "user"
-    assert quote.message.text.startswith(HEADER + "[turn 9, user] The key of HAT136 is 4711.")
+    assert quote.message.text.startswith(HEADER + "[step 9.1, user] The key of HAT136 is 4711.")
     assert sent[-1].entries[-2] is quote
     assert not any("4711" in text for text in sent[-1].texts if text != quote.message.text)
 
@@ -95,7 +95,7 @@ def test_a_long_message_is_clipped_around_what_matched(counter: TokenCounter) ->
     (quote,) = quotes(sent[-1])
     assert "src/deep/io.py is here" in quote.message.text
     assert len(quote.message.text) < len(HEADER) + 150
-    assert quote.message.text.startswith(HEADER + "[turn 1, tool] …")
+    assert quote.message.text.startswith(HEADER + "[step 1.1, tool] …")
 
 
 def test_only_so_many_messages_before_the_window_are_looked_at(counter: TokenCounter) -> None:

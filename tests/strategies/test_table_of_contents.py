@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from replaying import Sent, run
 
 from ctxlab.context.history import Entry, Form
-from ctxlab.context.turns import MAX_HEADLINE_CHARS, turn_at, turn_span
+from ctxlab.context.turns import (
+    MAX_HEADLINE_CHARS,
+    TurnLabel,
+    contents_label,
+    steps_between,
+    turn_span,
+)
 from ctxlab.errors import ModelRequestRejected, ModelUnavailable, SpecError
 from ctxlab.evaluation.engine import PreparedRecording, Trace, replay_trace
 from ctxlab.evaluation.visibility import measure_need_visibility
@@ -24,7 +30,7 @@ from ctxlab.strategies import contents
 from ctxlab.strategies.base import models_used
 from ctxlab.tokens.counter import TokenCounter
 
-LINES = re.compile(r"(\d+)\. (.+)")
+LINES = re.compile(r"(\d+(?=\. )|\d+\.\d+(?= ))\.? (.+)")
 
 
 def talk(turns: int, words: int = 60) -> list[Message]:
@@ -39,16 +45,16 @@ def blocks(sent: Sent) -> list[Entry]:
     return [entry for entry in sent.entries if entry.form is Form.POINTER]
 
 
-def listed(entry: Entry) -> dict[int, str]:
+def listed(entry: Entry) -> dict[str, str]:
     head, *lines = entry.message.text.splitlines()
-    assert head == "Contents of earlier turns; get_turn(number) gives one in full:"
+    assert head == "Contents of earlier turns; get_turn(turn) gives one in full:"
     found = [LINES.fullmatch(line) for line in lines]
     assert all(found)
-    return {int(match[1]): match[2] for match in found if match}
+    return {match[1]: match[2] for match in found if match}
 
 
 @given(messages=conversations(turns=6), limit=limits(), share=st.sampled_from([0.1, 0.2, 0.4]))
-def test_a_block_lists_each_turn_that_it_stands_for_in_a_line_of_at_most_100_characters(
+def test_a_block_lists_each_step_that_it_stands_for_in_a_line_of_at_most_100_characters(
     messages: tuple[Message, ...], limit: int, share: float, counter: TokenCounter
 ) -> None:
     prepared = prepare_messages(messages, counter)
@@ -57,8 +63,11 @@ def test_a_block_lists_each_turn_that_it_stands_for_in_a_line_of_at_most_100_cha
     for sent in requests:
         for entry in blocks(sent):
             lines = listed(entry)
-            turns = [max(1, turn_at(history, at)) for at in (entry.start, entry.stop - 1)]
-            assert list(lines) == list(range(turns[0], turns[1] + 1))
+            steps = steps_between(history, entry.start, entry.stop)
+            shown = {str(contents_label(history, step, sent.position)): step for step in steps}
+            # A turn that was listed when it was incomplete keeps the labels of its steps.
+            plain = {str(step): step for step in steps}
+            assert [(shown | plain)[label] for label in lines] == list(steps)
             assert all(len(line) <= MAX_HEADLINE_CHARS for line in lines.values())
 
 
@@ -84,6 +93,30 @@ def test_it_acts_only_when_the_context_is_full_and_only_on_what_is_older_than_th
                 for i in range(requests[turn - 1].position if turn else 0, sent.position)
             )
             assert grown > 0.6 * budget.available
+
+
+def test_steps_of_a_long_turn_are_listed_by_their_labels(counter: TokenCounter) -> None:
+    said = [
+        Message("user", "Fix the parser"),
+        Message("assistant", "Done."),
+        Message("user", "Test it"),
+    ]
+    for n in range(40):
+        call = ToolCall(f"c{n}", "run", f'{{"command": "test {n}"}}')
+        said.append(Message("assistant", None, tool_calls=(call,)))
+        said.append(Message("tool", "word " * 60, tool_call_id=f"c{n}"))
+    client = ScriptedClient(
+        lambda request: "\n".join(f"{n} line of {n}" for n in asked_for(request))
+    )
+    prepared = PreparedRecording(Recording("r", tuple(said)), counter, client)
+    for strategy, line in (
+        (contents(share=0.3), "run test 1"),
+        (contents(share=0.3, model="gpt-4o"), "line of 2.2"),
+    ):
+        first, *_ = blocks(run(prepared, strategy, 2500)[1][-1])
+        lines = listed(first)
+        assert list(lines)[:4] == ["1", "2.1", "2.2", "2.3"]
+        assert lines["2.2"] == line
 
 
 def test_a_block_is_not_touched_again_and_the_next_one_stands_behind_it(
@@ -115,8 +148,8 @@ def test_the_oldest_blocks_leave_a_line_that_says_how_far_nothing_is_listed_and_
         r"Earlier turns that are no longer listed: 1 to (\d+)\.", gone.message.text
     )
     assert match
-    assert gone.stop == turn_span(prepared.history, int(match[1]))[1]
-    assert next(iter(listed(sent.entries[3]))) == int(match[1]) + 1
+    assert gone.stop == turn_span(prepared.history, TurnLabel(int(match[1])))[1]
+    assert next(iter(listed(sent.entries[3]))) == str(int(match[1]) + 1)
     assert sum(e.tokens for e in [gone, *blocks(sent)]) <= 0.1 * 3000
     assert not any(entry.form.fetchable for entry in sent.entries if entry.start < gone.stop)
 
@@ -164,8 +197,8 @@ def tokens_of(before: Sequence[int], entry: Entry) -> int:
 # --- with a model ------------------------------------------------------------------------------
 
 
-def asked_for(request: Request) -> list[int]:
-    return [int(n) for n in re.findall(r"^Turn (\d+)$", request.messages[-1].text, re.MULTILINE)]
+def asked_for(request: Request) -> list[str]:
+    return re.findall(r"^Turn ([\d.]+)$", request.messages[-1].text, re.MULTILINE)
 
 
 def replay(client: ScriptedClient, counter: TokenCounter) -> tuple[Trace, Sequence[Sent]]:
@@ -202,9 +235,9 @@ def test_lines_that_are_missing_or_too_long_are_extracted_and_that_is_reported(
     entry, numbers = blocks(requests[-1])[1], asked_for(client.requests[1])
     lines = listed(entry)
     assert lines[numbers[0]] == "short"
-    assert lines[numbers[1]] == f"Task {numbers[1]}: look at file_{numbers[1]:04}.py"
+    assert lines[numbers[1]] == f"Task {numbers[1]}: look at file_{int(numbers[1]):04}.py"
     assert lines[numbers[2]] == "also short"
-    assert 999 not in lines
+    assert "999" not in lines
     missing = f"{len(numbers) - 2} of {len(numbers)} lines missing or too long"
     assert f"contents fallback: {missing}" in [event for _, event in trace.context.events]
 

@@ -12,6 +12,7 @@ from ctxlab.errors import SpecError, UnknownName
 if TYPE_CHECKING:
     from ctxlab.cli.chat.repl import ChatRepl
 
+_MAX_TOC_STEPS = 10  # steps of a turn that /toc lists
 _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
 
 
@@ -106,19 +107,20 @@ def _toc(chat: ChatRepl, argument: str) -> str:
     session = chat.session
     if session is None:
         return "(no turns yet)"
-    return text_for_stdout(contents_text(get_contents(chat.store, session.id)))
+    made = get_contents(chat.store, session.id, max_steps=_MAX_TOC_STEPS)
+    return text_for_stdout(contents_text(made))
 
 
 def _turn(chat: ChatRepl, argument: str) -> str:
-    from ctxlab.cli.render.sessions import parse_turn_range
+    from ctxlab.cli.render.sessions import parse_turns
     from ctxlab.cli.render.transcript import render_turns, text_for_stdout
     from ctxlab.sessions.table_of_contents import get_turn
 
     session = chat.session
     if session is None:
         raise SpecError("the session has no turns yet; send a message first")
-    numbers = parse_turn_range(argument, chat.store.count_turns(session.id))
-    turns = (get_turn(chat.store, session.id, number) for number in numbers)
+    labels = parse_turns(argument, chat.store.count_turns(session.id))
+    turns = (get_turn(chat.store, session.id, str(label)) for label in labels)
     return "\n".join(map(text_for_stdout, render_turns(turns)))
 
 
@@ -146,8 +148,8 @@ def _quit(chat: ChatRepl, argument: str) -> None:
 
 SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
     "context": (_context, "show how many tokens each part of the next request has"),
-    "toc": (_toc, "list the turns so far, one line each"),
-    "turn": (_turn, "show turns in full: /turn 3, /turn 3-5"),
+    "toc": (_toc, "list the turns and steps so far, one line each"),
+    "turn": (_turn, "show turns in full: /turn 3, /turn 3-5; or one step: /turn 3.2"),
     "title": (_title, "show the current and earlier titles; /title NEW sets a new title"),
     "help": (_help, "show this list"),
     "quit": (_quit, "leave the chat, like Ctrl+D; the session is stored"),

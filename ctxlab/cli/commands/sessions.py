@@ -47,7 +47,8 @@ def _describe() -> None:
     --------
     ctxlab sessions list --search delegation --since 7d
     ctxlab sessions show 3f2a             properties and table of contents
-    ctxlab sessions show 3f2a --turn 5    one turn in full
+    ctxlab sessions show 3f2a --turn 5    a message with all that answers it
+    ctxlab sessions show 3f2a --turn 5.2  one step of the answer
     ctxlab sessions search "retry logic"  search all messages
     ctxlab sessions export 3f2a -o session.jsonl && ctxlab eval session.jsonl
     ctxlab sessions list --store ~/.claude/projects
@@ -150,22 +151,24 @@ def search(
 def show(
     id: str = _ID,
     turn: str | None = option(
-        "--turn N", "Show these turns in full: 3 (one turn), 3-5 (three turns) or 3- (from turn 3)."
+        "--turn N",
+        "Show these turns in full: 3 (one turn), 3.2 (one step of it), 3-5 (three turns) or 3- (from "
+        "turn 3).",
     ),
     store: str | None = _STORE,
     json: bool = JSON,
 ) -> None:
     """Show the properties, titles and turns of a session. With --turn, show single turns in full."""
     from ctxlab.cli.render import format as show_as
-    from ctxlab.cli.render.sessions import parse_turn_range, session_details, session_to_row
+    from ctxlab.cli.render.sessions import parse_turns, session_details, session_to_row
     from ctxlab.cli.render.transcript import render_turns, text_for_stdout
     from ctxlab.sessions.table_of_contents import get_contents, get_turn
 
     with open_session_library(store) as library:
         session = find_session(library, id)
         if turn is not None:
-            numbers = parse_turn_range(turn, library.count_turns(session.id))
-            turns = (get_turn(library, session.id, number) for number in numbers)
+            labels = parse_turns(turn, library.count_turns(session.id))
+            turns = (get_turn(library, session.id, str(label)) for label in labels)
             if json:
                 return print_result(show_as.to_json_array(map(asdict, turns)))
             for text in render_turns(turns):
@@ -179,15 +182,28 @@ def show(
 
 
 @app.command("toc", short_help="Show the table of contents of a session.")
-def toc(id: str = _ID, store: str | None = _STORE, json: bool = JSON) -> None:
-    """Show the table of contents of a session: one line per turn. Turns are numbered from 1."""
+def toc(
+    id: str = _ID,
+    max_steps: int | None = option(
+        "--max-steps N",
+        "Maximum number of steps to list for each turn; 0 lists none. Default: all steps.",
+        min=0,
+    ),
+    store: str | None = _STORE,
+    json: bool = JSON,
+) -> None:
+    """Show the table of contents of a session: one line per turn and, indented, one per step.
+
+    A turn is a message of the user with everything that answers it. Turns are numbered from 1. A step
+    is one reply of the model with its tool calls: 3.2 is the second step of turn 3.
+    """
     from ctxlab.cli.render import format as show_as
     from ctxlab.cli.render.sessions import contents_text
     from ctxlab.cli.render.transcript import text_for_stdout
     from ctxlab.sessions.table_of_contents import get_contents
 
     with open_session_library(store) as library:
-        made = get_contents(library, find_session(library, id).id)
+        made = get_contents(library, find_session(library, id).id, max_steps=max_steps)
     if json:
         return print_result(show_as.to_json_array([asdict(made)]))
     return print_result(text_for_stdout(contents_text(made)))

@@ -15,6 +15,7 @@ from ctxlab.cli.dates import format_time
 from ctxlab.cli.output import one_line
 from ctxlab.cli.render.table import Table
 from ctxlab.cli.render.transcript import strip_control_characters
+from ctxlab.context.turns import TurnLabel
 from ctxlab.errors import SpecError
 from ctxlab.evaluation.columns import Column
 from ctxlab.sessions.table_of_contents import iso_timestamp
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ctxlab.sessions.text_search import SearchHit
 
 _UNTITLED = "(untitled)"
-_RANGE_PATTERN = re.compile(r"(\d+)(?:(-)(\d+)?)?")
+_RANGE_PATTERN = re.compile(r"([0-9]{1,18})-([0-9]{1,18})?")
 
 
 def session_to_row(session: Session) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def hits_table(hits: Sequence[SearchHit], short_ids: Mapping[str, str]) -> Text:
             [one_line(short_ids.get(h.session_id, h.session_id)) for h in hits],
             left=True,
         ),
-        Column("turn", [str(hit.turn) for hit in hits]),
+        Column("step", [hit.label for hit in hits]),
         Column("role", [hit.role for hit in hits], drop=1, left=True),
         Column("time", [format_time(hit.time) for hit in hits], drop=2, left=True),
     ]
@@ -169,9 +170,9 @@ def session_details(session: Session, contents: Contents) -> RenderableType:
 
 
 def contents_text(contents: Contents) -> Text:
-    """Render a table of contents with one line per turn.
+    """Render a table of contents with one line per turn and per step.
 
-    Turns without a user message are indented and dimmed.
+    Steps are indented and dimmed.
 
     Parameters
     ----------
@@ -192,39 +193,43 @@ def contents_text(contents: Contents) -> Text:
     return text
 
 
-def parse_turn_range(text: str, total: int) -> range:
-    """Parse a turn number or a range of turns, such as ``3``, ``3-5`` or ``3-``.
+def parse_turns(text: str, total: int) -> list[TurnLabel]:
+    """Parse a turn, a step or a range of turns, such as ``3``, ``3.2``, ``3-5`` or ``3-``.
 
     Parameters
     ----------
     text : str
-        Turn number or range of turn numbers. ``3-`` means all turns from 3 on.
+        What to show. ``3-`` means all turns from 3 on.
     total : int
         Number of turns in the session. A range that ends after the last turn is shortened.
 
     Returns
     -------
-    range
-        Turn numbers, counted from 1.
+    list of TurnLabel
+        Labels of the turns, or of one step.
 
     Raises
     ------
     SpecError
-        If ``text`` is neither a turn number nor a range, if the range ends before it begins, or if
+        If ``text`` is not a turn, a step or a range of turns, if the range ends before it begins, or if
         the session has no turn with the first number.
 
     Examples
     --------
-    >>> parse_turn_range("3", 9), parse_turn_range("3-5", 9), parse_turn_range("8-", 9)
-    (range(3, 4), range(3, 6), range(8, 10))
+    >>> [str(label) for text in ("3", "3.2", "3-5", "8-") for label in parse_turns(text, 9)]
+    ['3', '3.2', '3', '4', '5', '8', '9']
     """
     found = _RANGE_PATTERN.fullmatch(text.strip())
-    if found is None or len(text) > 40:
-        raise SpecError(f"expected turns such as 3, 3-5 or 3-, got {text!r}")
-    first = int(found[1])
-    last = first if not found[2] else total if found[3] is None else min(int(found[3]), total)
-    if not 1 <= first <= total:
-        raise SpecError(f"unknown turn {first}; the session has {pluralize(total, 'turn')}")
+    if found is None:
+        return [_known_label(TurnLabel.parse(text), total)]
+    first = _known_label(TurnLabel.parse(found[1]), total).turn
+    last = total if found[2] is None else min(int(found[2]), total)
     if last < first:
-        raise SpecError(f"expected turns such as 3-5, got {text!r}, which ends before it begins")
-    return range(first, last + 1)
+        raise SpecError(f"Expected turns such as 3-5, got {text!r}, which ends before it begins")
+    return [TurnLabel(turn) for turn in range(first, last + 1)]
+
+
+def _known_label(label: TurnLabel, total: int) -> TurnLabel:
+    if not 1 <= label.turn <= total:
+        raise SpecError(f"unknown turn {label.turn}; the session has {pluralize(total, 'turn')}")
+    return label

@@ -118,31 +118,32 @@ def text_for_stdout(text: Text) -> str:
 
 
 def render_turns(turns: Iterable[InteractionWithContext]) -> Iterator[Text]:
-    """Yield the text of consecutive turns, with summaries of the turns before and after them.
+    """Yield the text of consecutive turns or steps, with summaries of those before and after them.
 
     Parameters
     ----------
     turns : iterable of InteractionWithContext
-        Consecutive turns, in order, each as an ``InteractionWithContext``.
+        Consecutive turns, in order, or one step.
 
     Yields
     ------
     Text
-        All messages of one turn. The first text starts with the summary of the previous turn, if
-        any. If there is a next turn, one more text contains its summary.
+        All messages of one turn or step. The first text starts with the summary of the previous
+        one, if any. If there is a next one, one more text contains its summary.
     """
     shown: InteractionWithContext | None = None
     for each in turns:
         text = Text("\n" if shown else "")
         if shown is None and each.previous:
-            text.append(f"… {_turn_line(each.previous.turn, each.previous.summary)}\n\n", "dim")
-        text.append(f"{_turn_line(each.turn, each.interaction.summary)}\n\n", "bold")
+            text.append(f"… {_turn_line(each.previous.label, each.previous.summary)}\n\n", "dim")
+        text.append(f"{_turn_line(each.label, each.interaction.summary)}\n\n", "bold")
         text.append(render_conversation(map(message_from_dict, each.interaction.messages)))
         yield text
         shown = each
     if shown and shown.next:
-        yield Text(f"\n… {_turn_line(shown.next.turn, shown.next.summary)}\n", "dim")
+        yield Text(f"\n… {_turn_line(shown.next.label, shown.next.summary)}\n", "dim")
 
 
-def _turn_line(number: int, summary: str) -> str:
-    return f"{number}. {strip_control_characters(summary)}"
+def _turn_line(label: str, summary: str) -> str:
+    start = label if "." in label else f"{label}."
+    return f"{start} {strip_control_characters(summary)}"

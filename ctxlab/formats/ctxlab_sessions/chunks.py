@@ -3,9 +3,10 @@
 A session is stored in several files of one folder. Their names contain the id of the session, and
 they are read as one recording. The chunks ``session-ID.1.jsonl``, ``session-ID.2.jsonl`` and so on
 contain the messages. Each chunk has a header line, followed by one message per line in the native
-format. The header is ``{"type": "session", "format": "ctxlab", "version": 1, "id": …, "chunk": 2,
-"first": 200, "turn": 57, "replied": true, …}``. ``first`` is the position of the first message of
-the chunk, and ``turn`` is the number of the turn that contains the message before ``first``.
+format. The header is ``{"type": "session", "format": "ctxlab", "version": 2, "id": …, "chunk": 2,
+"first": 200, "turn": 57, "step": 4, "replied": true, …}``. ``first`` is the position of the first
+message of the chunk, and ``turn`` and ``step`` are the numbers of the message before ``first``. Version
+1 has no ``step``, and counts each step as a turn.
 
 Messages are written in batches. In each message row, ``more`` is the number of rows of the same
 batch that follow. If the last row of a batch is missing, the writer was interrupted. The messages
@@ -13,9 +14,8 @@ of this batch are skipped and counted. An incomplete last line of the newest chu
 and counted.
 
 The other files are ``session-ID.meta.json`` (title, status and other metadata),
-``session-ID.tools.json`` (tool definitions) and ``lines-ID.jsonl`` (a table of contents with one line
-per turn). If a chunk is read without the other files, the recording contains only the messages of
-this chunk.
+``session-ID.tools.json`` (tool definitions) and ``lines-ID.jsonl`` (a one-line summary of each turn).
+If a chunk is read without the other files, the recording contains only the messages of this chunk.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from msgspec.structs import replace
 from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
+from ctxlab.formats.ctxlab_sessions.step_numbers import renumber_summaries
 from ctxlab.formats.fields import get_in, get_object, get_objects, get_text
 from ctxlab.formats.io.files import PathOrUrl, open_file
 from ctxlab.formats.io.head import FileHead
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, Recording
 
-CHUNK_VERSION = 1
-"""Version of the chunk format that this version of ctxlab writes and reads."""
+CHUNK_VERSION = 2
+"""Version of the chunk format that this version of ctxlab writes."""
+
+READABLE_VERSIONS = (1, CHUNK_VERSION)
+"""Versions of the chunk format that this version of ctxlab reads."""
 
 _SIDE_FILES = ("meta", "tools", "window", "lines", "torn")
 FILE_TYPES = ("session", *(f"session-{kind}" for kind in _SIDE_FILES))
@@ -66,9 +70,11 @@ class ChunkHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     first: int
     "position of the first message of the chunk in the session, counted from 0"
     turn: int
-    "number of the turn to which the message before the chunk belongs, see ``ctxlab.context.turns``"
+    "turn of the message before the chunk, see ``ctxlab.context.turns``; in version 1, its step number"
     replied: bool
-    "True if the assistant has replied in the turn ``turn`` before the chunk"
+    "True if the assistant has replied in the step of the message before the chunk"
+    step: int | None = None
+    "step of the message before the chunk in its turn; None in version 1"
     batch: int = 0
     "number of the chunk in which the batch of the first message begins. 0: this chunk"
     model: str | None = None
@@ -153,6 +159,7 @@ def read(source: Source) -> Iterator[Recording]:
     """
     chunks: list[tuple[ChunkHeader, PathOrUrl]] = []
     side_files: dict[str, Any] = {}
+    has_step_numbers = False
     skipped: Counter[str] = Counter()
     for place in (source.path, *source.other_paths):
         if str(place).endswith(".new"):
@@ -172,7 +179,8 @@ def read(source: Source) -> Iterator[Recording]:
             except (msgspec.ValidationError, ValueError) as error:
                 part.report_error(f"invalid header of a chunk: {error}", 1)
         elif kind == "session-lines":
-            side_files[kind] = {str(row["turn"]): row["line"] for row in _read_turn_lines(part)}
+            side_files[kind] = {row["turn"]: row["line"] for row in _read_turn_lines(part)}
+            has_step_numbers = first["version"] == 1
         elif kind in FILE_TYPES:
             side_files[kind] = first
         else:
@@ -195,6 +203,9 @@ def read(source: Source) -> Iterator[Recording]:
         newest = number == len(chunks) - 1
         messages += _read_messages(part, newest)
         skipped.update(part.pop_skipped())
+    if has_step_numbers:
+        roles = [message.role for message in messages]
+        side_files["session-lines"] = renumber_summaries(side_files["session-lines"], roles)
     if chunks:
         built = _build_recording(chunks[0][0], messages, side_files)
         yield replace(built, id=built.id or source.name, skipped=dict(skipped))
@@ -209,7 +220,7 @@ FORMAT = Format(
     sniff,
     read,
     group_key=_get_session_id,
-    versions="format version 1",
+    versions="format versions 1 and 2",
     not_read=(
         "left out: messages of a batch that was not written completely, the state from which "
         "a chat continues"
@@ -226,8 +237,9 @@ def _read_first_line(path: PathOrUrl) -> tuple[str, Any]:
     except ValueError:
         raise ReadError(path, 1, "not JSON") from None
     kind = row.get("type") if isinstance(row, dict) and row.get("format") == "ctxlab" else None
-    if kind in FILE_TYPES and row.get("version") != CHUNK_VERSION:
-        reason = f"expected version {CHUNK_VERSION}, got {row.get('version')!r}; upgrade ctxlab"
+    if kind in FILE_TYPES and row.get("version") not in READABLE_VERSIONS:
+        known = f"expected a version of at most {CHUNK_VERSION}"
+        reason = f"{known}, got {row.get('version')!r}; upgrade ctxlab"
         raise ReadError(path, 1, reason)
     return str(kind), row
 
@@ -292,7 +304,7 @@ def _build_recording(first: ChunkHeader, messages: list[Message], beside: Any) -
     meta = get_object(beside, "session-meta")
     said = get_object(meta, "meta") | {key: meta[key] for key in SESSION_META_KEYS if meta.get(key)}
     if lines := get_object(beside, "session-lines"):
-        said["lines"] = lines
+        said["lines"] = {str(turn): line for turn, line in lines.items()}
     tools = get_objects(beside, "session-tools", "tools")
     model = get_text(meta, "model") or first.model
     return Recording(first.id, tuple(messages), tools, model, meta=said)

@@ -3,8 +3,9 @@
 ``SqliteStore`` writes the database ``.ctxlab/sessions.db``. Each session becomes one recording. The
 table ``chat_sessions`` has one row per session. The table ``messages`` contains all messages
 (``session_id``, ``position``, and ``row`` with a message in the native format). The table ``lines``
-is a table of contents with one line per turn. Databases of version 1 contain only the newest
-messages, in the column ``recent_messages``. The database is opened read-only and can be read while a
+contains a one-line summary of each turn. In version 2, the number of a turn in this table counts each
+reply of the model. Databases of version 1 contain only the newest messages, in the column
+``recent_messages``. The database is opened read-only and can be read while a
 chat uses it. Reading leaves no other files in its folder.
 """
 
@@ -18,6 +19,7 @@ from ctxlab._utils.jsonio import parse_json
 from ctxlab.errors import ReadError
 from ctxlab.formats.base import Format, Source
 from ctxlab.formats.ctxlab_sessions.chunks import SESSION_META_KEYS
+from ctxlab.formats.ctxlab_sessions.step_numbers import renumber_summaries
 from ctxlab.formats.fields import get_text
 from ctxlab.formats.io.head import FileHead
 from ctxlab.formats.io.sqlite_file import SQLITE_MAGIC, open_sqlite
@@ -26,7 +28,7 @@ from ctxlab.messages.types import Message, Recording
 
 _APPLICATION_ID = b"CTXL"  # PRAGMA application_id, at byte 68 of the file
 _SESSIONS_TABLE = b"CREATE TABLE chat_sessions"
-MAX_SCHEMA_VERSION = 2
+MAX_SCHEMA_VERSION = 3
 """Newest version of the database schema that can be read."""
 
 
@@ -76,7 +78,7 @@ def read(source: Source) -> Iterator[Recording]:
         for number, row in enumerate(connection.execute(asked).fetchall()):
             recording = None
             with source.handle_errors(number, "session"):
-                recording = _read_session(connection, dict(row), source)
+                recording = _read_session(connection, dict(row), source, version)
             if recording is not None:
                 yield recording
 
@@ -86,7 +88,7 @@ FORMAT = Format(
     "ctxlab: sessions of a workspace (SqliteStore)",
     sniff,
     read,
-    versions="database versions 1 and 2",
+    versions="database versions 1 to 3",
     not_read=(
         "not in databases of version 1: all but the newest messages; left out: summaries, "
         "plans and earlier titles of sessions"
@@ -94,7 +96,9 @@ FORMAT = Format(
 )
 
 
-def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: Source) -> Recording:
+def _read_session(
+    connection: sqlite3.Connection, row: dict[str, Any], source: Source, version: int
+) -> Recording:
     id = str(row["session_id"])
     said = _parse_column(row.get("meta"), dict, f"meta of session {id}", source)
     said |= {key: value for key in SESSION_META_KEYS if (value := get_text(row, key))}
@@ -109,8 +113,11 @@ def _read_session(connection: sqlite3.Connection, row: dict[str, Any], source: S
         asked = "SELECT position, row FROM messages WHERE session_id = ? ORDER BY position"
         messages = list(_parse_messages(map(tuple, connection.execute(asked, (id,))), source))
         asked = "SELECT turn, line FROM lines WHERE session_id = ? ORDER BY turn"
-        if lines := {str(turn): line for turn, line in connection.execute(asked, (id,))}:
-            said["lines"] = lines
+        lines = dict(connection.execute(asked, (id,)).fetchall())
+        if version < 3:
+            lines = renumber_summaries(lines, [message.role for message in messages])
+        if lines:
+            said["lines"] = {str(turn): line for turn, line in lines.items()}
     tools = _parse_column(row.get("tools"), list, f"tools of session {id}", source)
     model = row["model"] if isinstance(row["model"], str) else None
     return Recording(id or source.name, tuple(messages), tuple(tools), model, meta=said)

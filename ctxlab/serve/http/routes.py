@@ -25,6 +25,7 @@ from ctxlab.serve.http.schemas import (
     Found,
     Health,
     Limit,
+    MaxSteps,
     MessageRequest,
     Offset,
     SearchAnswer,
@@ -33,7 +34,7 @@ from ctxlab.serve.http.schemas import (
     SessionId,
     SessionRequest,
     StatusFilter,
-    TurnNumber,
+    TurnOrStep,
     WorkspacePath,
 )
 from ctxlab.serve.http.service import ChatService
@@ -175,21 +176,24 @@ def make_router(service: ChatService) -> APIRouter:
     @router.get(
         "/api/v1/sessions/{id}/toc",
         tags=["contents"],
-        summary="Get the table of contents of a session, with one numbered line per turn",
+        summary="Get the table of contents of a session, with one line per turn and per step",
         responses=problem_responses(404),
     )
-    def toc(id: SessionId, start: FirstTurn = 1, limit: Limit = 1000) -> contents.Contents:
-        return contents.get_contents(service.find_workspace(id).store, id, start=start, limit=limit)
+    def toc(
+        id: SessionId, start: FirstTurn = 1, limit: Limit = 1000, max_steps: MaxSteps = 100
+    ) -> contents.Contents:
+        store = service.find_workspace(id).store
+        return contents.get_contents(store, id, start=start, limit=limit, max_steps=max_steps)
 
     @router.get(
         "/api/v1/sessions/{id}/turns/{turn}",
         tags=["contents"],
-        summary="Get all messages of a turn, and one line each on the previous and the next turn",
+        summary="Get the messages of a turn or step, and one line each on the previous and the next",
         response_model_exclude_none=True,
         responses=problem_responses(404),
     )
     def one_turn(
-        id: SessionId, turn: TurnNumber, start: FirstMessage = 0, limit: Limit = 200
+        id: SessionId, turn: TurnOrStep, start: FirstMessage = 0, limit: Limit = 200
     ) -> contents.InteractionWithContext:
         store = service.find_workspace(id).store
         return contents.get_turn(store, id, turn, start=start, limit=limit)

@@ -31,7 +31,8 @@ _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 _MAX_INT = 2**31 - 1
 
 SessionId = Annotated[_IdText, Path(description="Session id.")]
-TurnNumber = Annotated[int, Path(description="Turn number, counted from 1.", ge=1, le=_MAX_INT)]
+_LABEL_HELP = "Number of a turn, such as 3, or label of a step, such as 3.2."
+TurnOrStep = Annotated[str, Path(description=_LABEL_HELP, max_length=40)]
 _PATH_HELP = "Percent-encoded path of the workspace, such as %2Fhome%2Fme%2Fproject."
 WorkspacePath = Annotated[str, Path(description=_PATH_HELP, max_length=4096)]
 SearchQuery = Annotated[
@@ -47,6 +48,8 @@ StatusFilter = Annotated[SessionStatus | None, Query(description=_STATUS_HELP)]
 Limit = Annotated[int, Query(description="Maximum number of results.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of results to skip.", ge=0, le=_MAX_INT)]
 FirstTurn = Annotated[int, Query(description="Number of the first turn.", ge=1, le=_MAX_INT)]
+_STEPS_HELP = "Maximum number of steps to list for each turn; 0 lists none."
+MaxSteps = Annotated[int, Query(description=_STEPS_HELP, ge=0, le=1000)]
 FirstMessage = Annotated[int, Query(description="Number of messages to skip.", ge=0, le=_MAX_INT)]
 
 
@@ -186,6 +189,7 @@ class Found(BaseModel):
     """A message found by a search."""
 
     turn: int = Field(description="Number of the turn with the message, counted from 1.")
+    label: str = Field(description="Label of the step with the message, such as 3.2.")
     role: str
     snippet: str = Field(description="Text around the first match.")
     score: float = Field(description="Relevance within this search; higher is better.")

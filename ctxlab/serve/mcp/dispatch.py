@@ -168,9 +168,7 @@ def describe_error(name: str, error: Exception) -> str:
     if isinstance(error, UnknownSession):
         return f"{name}: no session {_clip_repr(error.id)}; use list_sessions to see all sessions"
     if isinstance(error, UnknownTurn):
-        known = f"its turns are numbered from 1 to {error.turns:,}"
-        there = known if error.turns else "it has no turns yet"
-        return f"{name}: session {_clip_repr(error.id)} has no turn {error.turn}: {there}"
+        return f"{name}: session {_clip_repr(error.id)} has no {error.wanted}; {error.choices}"
     if isinstance(error, ValidationError):
         return f"{name}: {'; '.join(_validation_message(each) for each in error.errors())}"
     if isinstance(error, (SpecError, DesktopError)):

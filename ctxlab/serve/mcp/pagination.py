@@ -1,4 +1,4 @@
-"""Split turns of any length into pages of a limited number of characters."""
+"""Split turns and steps of any length into pages of a limited number of characters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def paginate_interaction(
     Parameters
     ----------
     interaction : Interaction
-        One or more turns with all their messages.
+        A turn or a step with all its messages.
     offset : int
         Offset of the first character of the page.
     limit : int

@@ -133,7 +133,7 @@ class ContentsPage(Contents):
     "number of the first turn of the next page; None if this is the last page"
 
     def text(self) -> str:
-        """Write the table of contents as a numbered list of turns.
+        """Write the table of contents as a numbered list of turns, with their steps indented.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class TitleHistoryEntry:
     turn: int
     "number of the turn that the title comes from; 0 if a user set the title"
     interaction_id: str
-    "interaction id of ``turn``, for get_interaction; an empty string if ``turn`` is 0"
+    "id of the interaction ``turn``, for get_interaction; an empty string if ``turn`` is 0"
 
     @classmethod
     def from_change(cls, change: TitleChange) -> TitleHistoryEntry:
@@ -205,7 +205,7 @@ class TitleHistory:
 
 @dataclass(frozen=True)
 class Found:
-    """Message that a search found, with its session and turn."""
+    """Message that a search found, with its session, turn and step."""
 
     session_id: str
     "session id"
@@ -213,6 +213,8 @@ class Found:
     "title of the session"
     turn: int
     "number of the turn, from 1; 0 if the message precedes the first turn"
+    label: str
+    "label of the step, such as ``3.2``, for get_turn; ``0`` if ``turn`` is 0"
     interaction_id: str
     "id for get_interaction; an empty string if ``turn`` is 0"
     position: int
@@ -265,12 +267,13 @@ class FoundPage:
         Returns
         -------
         str
-            For each result, a line with session, turn and role, and a line with the snippet.
+            For each result, a line with session, step and role, and a line with the snippet.
         """
         shown = []
         for each in self.results:
-            where = f"{each.session_id} {_quote_name(each.session_name)}, turn {each.turn} ({each.role})"
-            shown += [where, f"> {each.snippet}"]
+            session = f"{each.session_id} {_quote_name(each.session_name)}"
+            where = f"step {each.label}" if each.turn else "before turn 1"
+            shown += [f"{session}, {where} ({each.role})", f"> {each.snippet}"]
         if not shown:
             return "No message contains all of these words."
         return _join_lines(_NOTICE, *shown, _next_page_hint(self.next_offset))
@@ -314,10 +317,9 @@ class RecordedMessage:
 
 @dataclass(frozen=True)
 class RecordedTurn:
-    """Metadata of a turn or interaction, and its messages on one page of a result.
+    """Metadata of a turn or of a step, and its messages on one page of a result.
 
-    An interaction consists of a turn with a user message and the following turns without one. A
-    single turn is treated as an interaction with one turn.
+    A turn is a user message with everything that answers it.
     """
 
     id: str
@@ -325,65 +327,72 @@ class RecordedTurn:
     session_id: str
     "session id"
     turn: int
-    "number of the interaction's first turn"
-    last_turn: int
-    "number of the interaction's last turn"
+    "number of the turn, from 1"
+    label: str
+    "label of the turn or of the step, such as ``3`` or ``3.2``"
+    total_steps: int
+    "number of steps of the whole turn"
     created: str | None
-    "ISO 8601 time in UTC of the interaction's first message with a time; None if unknown"
+    "ISO 8601 time in UTC of the first message with a time; None if unknown"
     summary: str
     "one-line summary of at most 100 characters"
     total_messages: int
-    "number of messages of the interaction, on all pages"
+    "number of messages of the turn or step, on all pages"
     total_characters: int
-    "number of characters of all messages of the interaction, on all pages"
+    "number of characters of all messages of the turn or step, on all pages"
     messages: list[RecordedMessage]
     "messages of this page"
 
     def to_quoted_text(self) -> str:
-        """Write the turn or interaction as a heading and quoted messages.
+        """Write the turn or step as a heading and quoted messages.
 
         Returns
         -------
         str
-            Turn numbers, time and total size, followed by the quoted messages of this page.
+            Label, time and total size, followed by the quoted messages of this page.
         """
-        several = f"Turns {self.turn} to {self.last_turn}" if self.last_turn > self.turn else ""
-        messages = pluralize(self.total_messages, "message")
-        characters = pluralize(self.total_characters, "character")
-        when = _time_suffix(self.created)
-        head = f"{several or f'Turn {self.turn}'}{when}: {messages}, {characters}"
+        is_turn = self.label == str(self.turn)
+        place = f"Turn {self.turn}" if is_turn else f"Step {self.label}"
+        steps = pluralize(self.total_steps, "step")
+        size = f"{steps}, " if is_turn else f"one of {steps}, "
+        size += f"{pluralize(self.total_messages, 'message')}, "
+        size += pluralize(self.total_characters, "character")
+        head = f"{place}{_time_suffix(self.created)}: {size}"
         return _join_lines(head, *[each.to_quoted_text() for each in self.messages])
 
 
 @dataclass(frozen=True)
 class TurnAnswer:
-    """Result of get_turn and get_interaction: one turn or interaction, or a page of it."""
+    """Result of get_turn and get_interaction: one turn or step, or a page of it."""
 
     turn: int
-    "number of the turn, or of the interaction's first turn"
+    "number of the turn, from 1"
+    label: str
+    "label of the turn or of the step, such as ``3`` or ``3.2``"
     session_name: str
     "title of the session"
     total_turns: int
     "number of turns of the session"
     interaction: RecordedTurn
-    "metadata of the turn or interaction, and its messages on this page"
+    "metadata of the turn or step, and its messages on this page"
     previous: InteractionBrief | None
-    "description of the previous turn or interaction; None if there is none"
+    "description of the previous turn or step; None if there is none"
     next: InteractionBrief | None
-    "description of the next turn or interaction; None if there is none"
+    "description of the next turn or step; None if there is none"
     next_offset: int | None
     "value of offset for the call that returns the rest of the text; None if nothing is left"
 
     def text(self) -> str:
-        """Write the turn or interaction as quoted text.
+        """Write the turn or step as quoted text.
 
         Returns
         -------
         str
-            Heading, quoted messages, and summaries of the previous and the next turn.
+            Heading, quoted messages, and summaries of the previous and the next turn or step.
         """
+        kind = "turn" if self.label == str(self.turn) else "step"
         beside = [
-            f"{word}: turn {brief.turn}, {brief.summary}"
+            f"{word}: {kind} {brief.label}, {brief.summary}"
             for word, brief in (("Before", self.previous), ("After", self.next))
             if brief
         ]

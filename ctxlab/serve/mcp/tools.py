@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, SkipValidation, TypeAdapter
 
 from ctxlab.errors import SessionError, SpecError, UnknownSession
 from ctxlab.serve.mcp.pagination import paginate_interaction
@@ -52,6 +52,9 @@ _N_RECENT_TURNS = 5
 _ID = Field(max_length=500, description="Id from list_sessions. Default: the current session.")
 _SessionId = Annotated[str | None, _ID]
 _TurnNumber = Annotated[int, Field(ge=1, le=10**12, description="Turn number, from 1.")]
+_LABEL_HELP = 'Number of a turn, such as 3, or label of a step, such as "3.2".'
+# ``TurnLabel.parse`` validates the value, so that there is one error message.
+_TurnOrStep = Annotated[int | str, SkipValidation, Field(description=_LABEL_HELP)]
 _NEXT_HELP = "Where to continue: next_offset of the last result."
 _Offset = Annotated[int, Field(ge=0, le=10**12, description=_NEXT_HELP)]
 _Limit = Annotated[int, Field(ge=1, le=100, description="Maximum number of entries.")]
@@ -82,13 +85,14 @@ class SessionTools:
     def current_session(self) -> Overview:
         """Return an overview of the current session: title, size and one line per recent turn.
 
-        Use it first, to learn what is being worked on and how many turns there are. Then
-        session_toc lists all turns, and get_turn returns a turn in full.
+        A turn is a message of the user with everything that answers it. Use this tool first, to
+        learn what is being worked on and how many turns there are. Then session_toc lists all turns,
+        and get_turn returns a turn in full.
         """
         session = self._resolve_session(None)
         total = self.library.count_turns(session.id)
         first = max(1, total - _N_RECENT_TURNS + 1)
-        newest = contents.get_contents(self.library, session.id, start=first)
+        newest = contents.get_contents(self.library, session.id, start=first, max_steps=0)
         line = SessionLine.from_session(session)
         return Overview(**vars(line), total_turns=newest.total_turns, recent=newest.entries)
 
@@ -98,14 +102,21 @@ class SessionTools:
         session_id: _SessionId = None,
         start: _TurnNumber = 1,
         limit: Annotated[int, Field(ge=1, le=200, description="Maximum number of turns.")] = 50,
+        max_steps: Annotated[
+            int, Field(ge=0, le=100, description="Maximum number of steps to list for each turn.")
+        ] = 10,
     ) -> ContentsPage:
-        """Return the table of contents of a session, with one line for each turn.
+        """Return the table of contents of a session, with one line for each turn and step.
 
-        Use it to find the turn in which something was done. Then get_turn or get_turns returns the
-        turn in full. To see the newest turns of a long session, pass a start near total_turns.
+        A turn is a message of the user with everything that answers it. A step, such as 3.2, is one
+        reply of the agent with its tool calls. Use this tool to find where something was done. Then
+        get_turn returns a turn or a step in full. To see the newest turns of a long session, pass a
+        start near total_turns. To leave out the steps, pass max_steps=0.
         """
         session = self._resolve_session(session_id)
-        page = contents.get_contents(self.library, session.id, start=start, limit=limit)
+        page = contents.get_contents(
+            self.library, session.id, start=start, limit=limit, max_steps=max_steps
+        )
         after = start + len(page.entries)
         more = after if page.entries and after <= page.total_turns else None
         return ContentsPage(**vars(page), next=more)
@@ -130,8 +141,9 @@ class SessionTools:
     ) -> FoundPage:
         """Search one session for messages that contain all words of a query, best first.
 
-        Use it to recall a detail of this session: an error, a file, a decision. get_turn returns
-        the whole turn of a result. A query with fewer words finds more messages.
+        Use it to recall a detail of this session: an error, a file, a decision. get_turn with
+        the turn or the label of a result returns the whole turn or only the step. A query with fewer
+        words finds more messages.
         """
         return self._search(query, self._resolve_session(session_id).id, limit, offset)
 
@@ -141,7 +153,7 @@ class SessionTools:
         """Search all sessions for messages that contain all words of a query, best first.
 
         Use it to learn if something was done before, in any session. get_turn with the session_id
-        and turn of a result returns the whole turn.
+        and the turn or the label of a result returns the whole turn or only the step.
         """
         return self._search(query, None, limit, offset)
 
@@ -174,15 +186,16 @@ class SessionTools:
     def get_turn(
         self,
         *,
-        turn: _TurnNumber,
+        turn: _TurnOrStep,
         session_id: _SessionId = None,
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Return one turn in full: messages, tool calls and tool results.
+        """Return one turn or one step in full: messages, tool calls and tool results.
 
-        Use it after session_toc or a search. A long turn is cut off; to continue, call get_turn
-        again with next_offset as offset.
+        Use it after session_toc or a search. turn=3 returns a message of the user with everything
+        that answers it; turn="3.2" returns only the second step of it. A long turn is cut off; to
+        continue, call get_turn again with next_offset as offset.
         """
         session = self._resolve_session(session_id)
         found = contents.get_turn(self.library, session.id, turn)
@@ -231,9 +244,9 @@ class SessionTools:
         offset: _Offset = 0,
         max_characters: _MaxCharacters = DEFAULT_MAX_CHARACTERS,
     ) -> TurnAnswer:
-        """Return an interaction by its id: a user message with all turns up to the next one.
+        """Return a turn by its interaction id: a message of the user with everything that answers it.
 
-        Use it with an id from session_title_history, session_toc or a search. A long interaction is
+        Use it with an id from session_title_history, session_toc or a search. A long turn is
         cut off; to continue, call get_interaction again with next_offset as offset.
         """
         if id := interaction_id.rpartition(":")[0]:
@@ -272,7 +285,7 @@ class SessionTools:
     ) -> TurnAnswer:
         page, more = paginate_interaction(found.interaction, offset, limit)
         total, beside = self.library.count_turns(session.id), (found.previous, found.next)
-        return TurnAnswer(found.turn, session.title, total, page, *beside, more)
+        return TurnAnswer(found.turn, found.label, session.title, total, page, *beside, more)
 
 
 def _parse_time(text: str | None) -> float | None:

@@ -41,7 +41,7 @@ class ChunkLine(NamedTuple, Generic[_T]):
 
 
 class _RowBrief(msgspec.Struct):
-    """The fields of a message row that are needed to count messages and turns."""
+    """The fields of a message row that are needed to count messages, turns and steps."""
 
     role: Role
     more: int = 0
@@ -140,7 +140,7 @@ def encode_chunk(
     Parameters
     ----------
     start : ChunkTail
-        Position and turn at which the chunk begins.
+        Position, turn and step at which the chunk begins.
     id : str
         Session id.
     model : str, optional
@@ -164,6 +164,7 @@ def encode_chunk(
         chunk=start.chunk,
         first=start.first_position,
         turn=start.turn,
+        step=start.step,
         replied=start.replied,
         batch=batch,
         model=model,
@@ -185,8 +186,10 @@ class ChunkTail:
     "position of the chunk's first message in the session"
     turn: int = 0
     "number of the current turn; 0 before the first turn"
+    step: int = 0
+    "number of the current step in its turn; 0 before the first turn"
     replied: bool = True
-    "True if the assistant has replied in the current turn"
+    "True if the assistant has replied in the current step"
     message_count: int = 0
     "number of messages in the chunk"
     end_offset: int = 0
@@ -195,13 +198,16 @@ class ChunkTail:
     "True if the last line ends with a line break"
 
     @classmethod
-    def read(cls, path: Path) -> ChunkTail:
+    def read(cls, path: Path, header: ChunkHeader | None = None) -> ChunkTail:
         """Read a chunk and return the state at its end.
 
         Parameters
         ----------
         path : Path
             File of the chunk.
+        header : ChunkHeader, optional
+            Header of the chunk. By default, the header is read from the file. In a file of version 1,
+            it has no step, and the turns and steps of the returned state are then not valid.
 
         Returns
         -------
@@ -213,10 +219,10 @@ class ChunkTail:
         ReadError
             If the chunk has an invalid header or an invalid line before the last line.
         """
-        said = read_chunk_header(path)
+        said = header or read_chunk_header(path)
         with path.open("rb") as file:
             end = len(file.readline())
-        tail = cls(said.chunk, said.first, said.turn, said.replied, end_offset=end)
+        tail = cls(said.chunk, said.first, said.turn, said.step or 0, said.replied, end_offset=end)
         line = 1
         for batch in read_batches(path, _parse_role, end, line):
             for each in batch:
@@ -242,20 +248,30 @@ class ChunkTail:
         ChunkTail
             State of the next chunk before its first message.
         """
-        return ChunkTail(self.chunk + 1, self.next_position, self.turn, self.replied)
+        return ChunkTail(self.chunk + 1, self.next_position, self.turn, self.step, self.replied)
+
+    def counter(self) -> TurnCounter:
+        """Return a counter that continues after the last message.
+
+        Returns
+        -------
+        TurnCounter
+            Counter that has counted all messages of the session up to the end of the chunk.
+        """
+        return TurnCounter(self.turn, self.step, self.replied)
 
     def add_roles(self, *roles: Role) -> None:
-        """Update the counts of messages and turns for messages that were appended.
+        """Update the counts of messages, turns and steps for messages that were appended.
 
         Parameters
         ----------
         *roles : {'system', 'user', 'assistant', 'tool'}
             Role of each appended message, in order.
         """
-        turns = TurnCounter(self.turn, self.replied)
+        counter = self.counter()
         for role in roles:
-            turns.add(Message(role))
-        self.turn, self.replied = turns.number, turns.replied
+            counter.add(Message(role))
+        self.turn, self.step, self.replied = counter.turn, counter.step, counter.replied
         self.message_count += len(roles)
 
 

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab._utils.private_files import FILE_MODE, make_folder, open_for_writing
 from ctxlab.errors import ReadError, SessionError
-from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
+from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, READABLE_VERSIONS
 from ctxlab.sessions.common import Fsync, check_choice, file_errors
 
 CHUNK_PATTERN = re.compile(r"session-(?P<id>.+)\.(?P<number>[1-9][0-9]*)\.jsonl")
@@ -63,8 +63,9 @@ def read_first_row(path: Path, kind: str, shape: type[_T]) -> _T:
     if not isinstance(row, dict) or (row.get("type"), row.get("format")) != (kind, "ctxlab"):
         hint = "convert older formats with ctxlab sessions migrate"
         raise ReadError(path, 1, f"expected a ctxlab header of type {kind!r}; {hint}")
-    if row.get("version") != CHUNK_VERSION:
-        reason = f"expected version {CHUNK_VERSION}, got {row.get('version')!r}; upgrade ctxlab"
+    if row.get("version") not in READABLE_VERSIONS:
+        known = f"expected a version of at most {CHUNK_VERSION}"
+        reason = f"{known}, got {row.get('version')!r}; upgrade ctxlab"
         raise ReadError(path, 1, reason)
     try:
         return msgspec.convert(row, shape)

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
+from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION
 from ctxlab.sessions.base import AgentPlan, Session, SessionStatus
 from ctxlab.sessions.titles import TitleChange
 
@@ -42,6 +43,8 @@ class SessionMeta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     "the saved plan; None if the agent saved no plan"
     chunk: int = 1
     "number of a chunk that exists; the search for the newest chunk starts at this number"
+    version: int = CHUNK_VERSION
+    "version of the file; in version 1, each step of a turn counts as a turn in ``titles``"
     source: dict[str, Any] = {}
     "names of the old files that the session was migrated from"
     deleted: bool = False

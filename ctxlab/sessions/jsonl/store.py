@@ -7,12 +7,14 @@ A session has these files:
 - ``session-ID.meta.json``: the title and other values that change
 - ``session-ID.window.json``: the state to resume from
 - ``session-ID.tools.json``: the tool definitions
-- ``lines-ID.jsonl``: the turn summaries
+- ``lines-ID.jsonl``: the one-line summaries of the turns
 
 The run time of ``append``, ``open`` and ``save`` does not depend on the length of the session.
-Readers take no locks. The header of a chunk stores the position and the turn at which the chunk
-begins, so that a message or a turn is found by binary search over the headers. The end of a session
-is found by reading its newest chunk. ``ctxlab.load`` reads the folder as one recording per session.
+Readers take no locks. The header of a chunk stores the position, the turn and the step at which the
+chunk begins, so that a message, a turn or a step is found by binary search over the headers. The end
+of a session is found by reading its newest chunk. Files of version 1 number each step as a turn. They
+are not rewritten; the turns and steps of their messages are counted once when they are needed.
+``ctxlab.load`` reads the folder as one recording per session.
 
 References
 ----------
@@ -36,9 +38,17 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from ctxlab._utils.jsonio import dump_json, parse_json, repair_surrogates
-from ctxlab.context.turns import TurnCounter
-from ctxlab.errors import ReadError, SessionConflict, SessionError, SpecError, UnknownSession
-from ctxlab.formats.ctxlab_sessions.chunks import ChunkHeader
+from ctxlab.context.turns import TurnCounter, TurnLabel
+from ctxlab.errors import (
+    CtxlabError,
+    ReadError,
+    SessionConflict,
+    SessionError,
+    SpecError,
+    UnknownSession,
+)
+from ctxlab.formats.ctxlab_sessions.chunks import CHUNK_VERSION, ChunkHeader
+from ctxlab.formats.ctxlab_sessions.step_numbers import renumber_summaries, turns_by_step_number
 from ctxlab.messages.openai_format import message_from_row, row_from_message
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan, ResumeState, Session, SessionStatus, SessionStore
@@ -54,7 +64,7 @@ from ctxlab.sessions.jsonl.chunk_format import (
 from ctxlab.sessions.jsonl.files import SessionFiles, encode_first_row, read_first_row
 from ctxlab.sessions.jsonl.metadata import SessionMeta
 from ctxlab.sessions.resume_window import ResumeCaps, ResumeWindow
-from ctxlab.sessions.titles import title_from_prompt, titles_after_change
+from ctxlab.sessions.titles import title_at_turn, title_from_prompt, titles_after_change
 
 _LOG = logging.getLogger("ctxlab.sessions")
 
@@ -124,6 +134,9 @@ class JsonlStore(SessionStore):
         self._files = SessionFiles(self.folder, fsync)
         self._tails: dict[str, tuple[str, ChunkTail]] = {}
         self._end_positions: dict[str, tuple[tuple[int, int, int], int]] = {}
+        # Of files of version 1: the states at which chunks begin, and turns by their old numbers.
+        self._counted_starts: dict[str, list[ChunkTail]] = {}
+        self._old_turns: dict[str, dict[int, int]] = {}
 
     def __repr__(self) -> str:
         """Return the class name and the folder."""
@@ -165,33 +178,67 @@ class JsonlStore(SessionStore):
         return islice(messages, start - header.first, end)
 
     @override
-    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
-        header = self._find_chunk(id, self._load_meta(id), lambda header: header.turn < number)
-        turns, position = TurnCounter(header.turn, header.replied), header.first
+    def read_turn(self, id: str, turn: int, step: int = 0) -> tuple[int, tuple[Message, ...]]:
         found: list[Message] = []
-        for message in self._iter_messages_from(id, header.chunk) if number > 0 else ():
-            now = turns.add(message)
-            if now > number:
+        position = 0
+        header = self._find_chunk_before(id, TurnLabel(turn, step or 1))
+        for place, label, message in self._iter_steps(id, header) if turn > 0 else ():
+            if label.turn > turn or (step and label > (turn, step)):
                 break
-            if now == number:
+            if label.turn == turn and (not step or label.step == step):
+                position = position if found else place
                 found.append(message)
-            else:
-                position += 1
         return (position, tuple(found)) if found else (self.get(id).messages, ())
 
     @override
     def count_turns(self, id: str) -> int:
         meta = self._load_meta(id)
         with self._file_errors(id):
-            return ChunkTail.read(self._files.chunk_path(id, self._newest_chunk(id, meta))).turn
+            return self._read_tail(id, self._newest_chunk(id, meta)).turn
+
+    @override
+    def count_steps(self, id: str, turn: int) -> int:
+        header = self._find_chunk_before(id, TurnLabel(turn + 1, 1))
+        if turn < 1:
+            return 0
+        steps = (header.step or 0) if header.turn == turn else 0
+        for _, label, _ in self._iter_steps(id, header):
+            if label.turn > turn:
+                break
+            steps = label.step if label.turn == turn else steps
+        return steps
+
+    def _find_chunk_before(self, id: str, label: TurnLabel) -> ChunkHeader:
+        """Return the header of the last chunk that begins before a step or with it."""
+
+        def begins_before(header: ChunkHeader) -> bool:
+            return TurnLabel(header.turn, header.step or 0) < label
+
+        return self._find_chunk(id, self._load_meta(id), begins_before, numbered=True)
+
+    def _iter_steps(self, id: str, header: ChunkHeader) -> Iterator[tuple[int, TurnLabel, Message]]:
+        """Yield position, label and content of the messages of a chunk and of all later chunks."""
+        counter = TurnCounter(header.turn, header.step or 0, header.replied)
+        for position, message in enumerate(
+            self._iter_messages_from(id, header.chunk), header.first
+        ):
+            yield position, counter.add(message), message
 
     @override
     def turn_summaries(self, id: str) -> dict[int, str]:
         self._load_meta(id)
-        found: dict[int, str] = {}
+        version, found = self._read_summaries(id)
+        if version == 1:
+            roles = (message.role for message in self._iter_messages_from(id, 1))
+            return renumber_summaries(found, roles)
+        return found
+
+    def _read_summaries(self, id: str) -> tuple[int, dict[int, str]]:
+        """Return the version of the file of summaries, and the summaries by the numbers in the file."""
+        version, found = CHUNK_VERSION, dict[int, str]()
         path = self._files.summaries_path(id)
         if not path.exists():
-            return found
+            return version, found
         with self._file_errors(id), path.open("rb") as file:
             for number, text in enumerate(file, start=1):
                 if not text.endswith(b"\n"):
@@ -200,11 +247,13 @@ class JsonlStore(SessionStore):
                     row = parse_json(text)
                     if number > 1:
                         found[int(row["turn"])] = str(row["line"])  # a later summary replaces it
+                    else:
+                        version = row["version"]
                 except (ValueError, TypeError, KeyError):
                     raise ReadError(
                         path, number, f"expected JSON keys turn and line, got {text[:60]!r}"
                     ) from None
-        return found
+        return version, found
 
     def _list_ids(self) -> list[str]:
         start, end, names = "session-", ".meta.json", set[str]()
@@ -225,8 +274,22 @@ class JsonlStore(SessionStore):
             return None
         path = self._files.sidecar_path(id, "meta")
         with file_errors(path), suppress(FileNotFoundError):
-            return read_first_row(path, "session-meta", SessionMeta)
+            meta = read_first_row(path, "session-meta", SessionMeta)
+            return meta if meta.version == CHUNK_VERSION else self._upgrade_meta(id, meta)
         return None
+
+    def _upgrade_meta(self, id: str, meta: SessionMeta) -> SessionMeta:
+        """Convert metadata of version 1, whose titles have other turn numbers."""
+        titles = meta.titles
+        if not meta.deleted and any(each.turn for each in titles):
+            if meta.born not in self._old_turns:
+                roles = list[str]()
+                with suppress(CtxlabError):  # a title whose turn is unknown has the number 0
+                    roles += (message.role for message in self._iter_messages_from(id, 1))
+                self._old_turns[meta.born] = turns_by_step_number(roles)
+            turns = self._old_turns[meta.born]
+            titles = tuple(title_at_turn(each, id, turns.get(each.turn, 0)) for each in titles)
+        return replace(meta, titles=titles, version=CHUNK_VERSION)
 
     def _newest_chunk(self, id: str, meta: SessionMeta) -> int:
         number = meta.chunk
@@ -234,22 +297,53 @@ class JsonlStore(SessionStore):
             number += 1
         return number
 
+    def _read_header(self, id: str, number: int) -> ChunkHeader:
+        """Return the header of a chunk with valid turns and steps.
+
+        The header of a file of version 1 stores other numbers. In this case the turns and steps of
+        all earlier chunks are counted; the result is cached.
+        """
+        header = read_chunk_header(self._files.chunk_path(id, number))
+        if header.step is not None:
+            return header
+        starts = self._counted_starts.setdefault(id, [ChunkTail()])
+        while len(starts) < number:
+            path, start = self._files.chunk_path(id, len(starts)), starts[-1]
+            earlier = _with_numbers(read_chunk_header(path), start)
+            starts.append(ChunkTail.read(path, earlier).next_chunk())
+        return _with_numbers(header, starts[number - 1])
+
+    def _read_tail(self, id: str, number: int) -> ChunkTail:
+        return ChunkTail.read(self._files.chunk_path(id, number), self._read_header(id, number))
+
     def _find_chunk(
-        self, id: str, meta: SessionMeta, holds: Callable[[ChunkHeader], bool]
+        self,
+        id: str,
+        meta: SessionMeta,
+        holds: Callable[[ChunkHeader], bool],
+        *,
+        numbered: bool = False,
     ) -> ChunkHeader:
         """Find the last chunk whose header meets the condition ``holds``, by binary search.
 
-        Return its header. If no chunk meets the condition, return the header of the first chunk.
+        Return its header. If no chunk meets the condition, return the header of the first chunk. The
+        turns and steps of the headers are valid if ``numbered`` is True.
         """
+
+        def read(number: int) -> ChunkHeader:
+            if numbered:
+                return self._read_header(id, number)
+            return read_chunk_header(self._files.chunk_path(id, number))
+
         with self._file_errors(id):
             low, high = 1, self._newest_chunk(id, meta)
             while low < high:
                 middle = (low + high + 1) // 2
-                if holds(read_chunk_header(self._files.chunk_path(id, middle))):
+                if holds(read(middle)):
                     low = middle
                 else:
                     high = middle - 1
-            return read_chunk_header(self._files.chunk_path(id, low))
+            return read(low)
 
     def _iter_messages_from(self, id: str, number: int, born: str = "") -> Iterator[Message]:
         """Yield the messages of chunk ``number`` and of all later chunks.
@@ -371,8 +465,11 @@ class JsonlStore(SessionStore):
         with self._session_lock(id):
             self._load_meta(id)
             path = self._files.summaries_path(id)
-            if not path.exists():
-                self._files.replace(path, encode_first_row("session-lines", id))
+            version, _ = self._read_summaries(id)
+            if version != CHUNK_VERSION or not path.exists():
+                known = self.turn_summaries(id).items()
+                rows = [f"{dump_json({'turn': n, 'line': line})}\n".encode() for n, line in known]
+                self._files.replace(path, encode_first_row("session-lines", id) + b"".join(rows))
             self._files.repair_last_line(path, id)
             self._files.append(path, f"{row}\n")
 
@@ -391,6 +488,8 @@ class JsonlStore(SessionStore):
     def close(self) -> None:
         self._tails.clear()
         self._end_positions.clear()
+        self._counted_starts.clear()
+        self._old_turns.clear()
 
     @contextmanager
     def _session_lock(self, id: str, *, new: bool = False) -> Iterator[None]:
@@ -431,6 +530,7 @@ class JsonlStore(SessionStore):
         self._files.sync_folder()
         self._tails.pop(id, None)
         self._end_positions.pop(id, None)
+        self._counted_starts.pop(id, None)
 
     def _write_meta(self, id: str, meta: SessionMeta) -> None:
         self._write_sidecar(id, "meta", **({"status": meta.status} | msgspec.to_builtins(meta)))
@@ -446,7 +546,7 @@ class JsonlStore(SessionStore):
         path = self._files.chunk_path(id, newest)
         size = path.stat().st_size
         if tail is None or (born, tail.chunk, tail.end_offset) != (meta.born, newest, size):
-            tail = ChunkTail.read(path)
+            tail = self._read_tail(id, newest)
             self._tails[id] = meta.born, tail
             if size != tail.end_offset:
                 self._files.truncate(path, tail.end_offset, id, newest)
@@ -459,9 +559,9 @@ class JsonlStore(SessionStore):
 
         This is called before the messages are stored. Return the metadata with the title.
         """
-        turns = TurnCounter(tail.turn, tail.replied)
+        counter = tail.counter()
         for message in messages:
-            turn = turns.add(message)
+            turn = counter.add(message).turn
             if message.role == "user" and (title := title_from_prompt(message.text)):
                 return self._write_title(id, meta, title, turn)
         return meta
@@ -514,3 +614,7 @@ class JsonlStore(SessionStore):
             said = {"born": meta.born, "position": end, "summary": window.summary, "recent": rows}
             self._write_sidecar(id, "window", **said)
         return window
+
+
+def _with_numbers(header: ChunkHeader, start: ChunkTail) -> ChunkHeader:
+    return replace(header, turn=start.turn, step=start.step, replied=start.replied)

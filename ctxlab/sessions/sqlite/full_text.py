@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ctxlab._utils.jsonio import parse_json
+from ctxlab.context.turns import TurnLabel
 from ctxlab.messages.openai_format import message_from_row
 from ctxlab.messages.types import Message, message_text
 from ctxlab.sessions.text_search import (
@@ -28,7 +29,7 @@ _MAX_WORDS = 64  # of an index query; further words are searched in the text of 
 _MISSING_MODULE = "no such module"
 
 _SEARCH_SQL = """
-SELECT m.session_id, m.turn, m.position, m.row, bm25(messages_fts) AS rank
+SELECT m.session_id, m.turn, m.step, m.position, m.row, bm25(messages_fts) AS rank
 FROM messages_fts JOIN messages AS m ON m.id = messages_fts.rowid
 JOIN chat_sessions AS s ON s.session_id = m.session_id
 WHERE messages_fts MATCH :words
@@ -165,27 +166,36 @@ def search_index(
     shown, stop = words[:_MAX_WORDS], min(offset + limit, sys.maxsize)
     matches = islice(_iter_matches(connection, words, id), min(offset, stop), stop)
     return [
-        SearchHit(*place, message.role, make_snippet(text, shown), -rank, message.time)
-        for place, message, text, rank in matches
+        SearchHit(
+            session,
+            label.turn,
+            str(label),
+            position,
+            message.role,
+            make_snippet(text, shown),
+            -rank,
+            message.time,
+        )
+        for (session, label, position), message, text, rank in matches
     ]
 
 
 def _iter_matches(
     connection: sqlite3.Connection, words: tuple[str, ...], id: str | None
-) -> Iterator[tuple[tuple[str, int, int], Message, str, float]]:
+) -> Iterator[tuple[tuple[str, TurnLabel, int], Message, str, float]]:
     """Yield the messages that contain all words, best match first.
 
-    Each match is a tuple of its location (session id, turn, position), the message, its text and its
+    Each match is a tuple of its location (session id, step, position), the message, its text and its
     BM25 rank. A lower rank is better.
     """
     asked = " ".join(f'"{" ".join(split_for_index(word))}"' for word in words[:_MAX_WORDS])
     others = [w for n, w in enumerate(words) if n >= _MAX_WORDS or len(split_for_index(w)) > 1]
     found = connection.execute(_SEARCH_SQL, {"words": asked, "id": id})
-    for session, turn, position, row, rank in found:
+    for session, turn, step, position, row, rank in found:
         try:
             message = message_from_row(parse_json(row))
         except ValueError:
             continue  # the words match, but the stored message is malformed
         text = message_text(message)
         if not others or contains_words(text, others):
-            yield (session, turn, position), message, text, rank
+            yield (session, TurnLabel(turn, step), position), message, text, rank

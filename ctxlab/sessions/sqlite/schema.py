@@ -3,7 +3,8 @@
 The version is stored in ``PRAGMA user_version``. Version 1 has a single table with the newest messages
 of each session, as in the design document "Workspace-scoped sessions" (see ``tests/SEEDS.md``).
 Version 2 stores all messages of each session, so that the session can be replayed. It also stores the
-fields of ``Session`` that version 1 lacks. Times are stored as milliseconds since 1970.
+fields of ``Session`` that version 1 lacks. Version 3 numbers messages by turns and steps; before, each
+step counted as a turn. Times are stored as milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+import msgspec
 
 from ctxlab._utils.jsonio import dump_json, parse_json
 from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import SessionError
+from ctxlab.formats.ctxlab_sessions.step_numbers import renumber_summaries, turns_by_step_number
 from ctxlab.messages.openai_format import row_from_message
+from ctxlab.messages.types import Message, Role
+from ctxlab.sessions.common import interaction_id
 from ctxlab.sessions.resume_messages import message_from_window_row, pair_tool_results
 
 APPLICATION_ID = 0x4354584C
@@ -79,6 +86,13 @@ CREATE TABLE titles (
     interaction_id TEXT NOT NULL,
     PRIMARY KEY (session_id, place)
 ) WITHOUT ROWID;
+"""
+
+_UPGRADE_TO_VERSION_3 = """
+ALTER TABLE chat_sessions ADD COLUMN steps INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE messages ADD COLUMN step INTEGER NOT NULL DEFAULT 0;
+DROP INDEX messages_turn;
+CREATE INDEX messages_step ON messages (session_id, turn, step, position);
 """
 
 # System sessions may be active at the same time as the user's session.
@@ -156,22 +170,59 @@ def _create_transcripts(connection: sqlite3.Connection) -> None:
         except (TypeError, ValueError) as error:
             _LOG.warning("session %r: cannot read its recent messages: %s", id, error)
             continue
-        turns = TurnCounter()
         for position, message in enumerate(messages):
             connection.execute(
-                "INSERT INTO messages (session_id, position, turn, row) VALUES (?, ?, ?, ?)",
-                (id, position, turns.add(message), dump_json(row_from_message(message))),
+                "INSERT INTO messages (session_id, position, turn, row) VALUES (?, ?, 0, ?)",
+                (id, position, dump_json(row_from_message(message))),
             )
         connection.execute(
-            "UPDATE chat_sessions SET messages = ?, window_stop = ?, turns = ?, replied = ? "
-            "WHERE session_id = ?",
-            (len(messages), len(messages), turns.number, turns.replied, id),
+            "UPDATE chat_sessions SET messages = ?, window_stop = ? WHERE session_id = ?",
+            (len(messages), len(messages), id),
         )
+
+
+class _Speaker(msgspec.Struct):
+    """The field of a stored message that decides where a turn or a step begins."""
+
+    role: Role
+
+
+def _number_steps(connection: sqlite3.Connection) -> None:
+    """Assign turns and steps to the messages, and convert the turns of summaries and titles."""
+    decode = msgspec.json.Decoder(_Speaker).decode
+    for (id,) in connection.execute("SELECT session_id FROM chat_sessions").fetchall():
+        counter, roles, numbers = TurnCounter(), list[str](), list[tuple[int, int, int]]()
+        asked = "SELECT id, row FROM messages WHERE session_id = ? ORDER BY position"
+        for message_id, text in connection.execute(asked, (id,)):
+            role: Role = "tool"  # a malformed message belongs to the step of the message before it
+            with suppress(msgspec.DecodeError, TypeError):
+                role = decode(text).role
+            roles.append(role)
+            numbers.append((*counter.add(Message(role)), message_id))
+        connection.executemany("UPDATE messages SET turn = ?, step = ? WHERE id = ?", numbers)
+        connection.execute(
+            "UPDATE chat_sessions SET turns = ?, steps = ?, replied = ? WHERE session_id = ?",
+            (counter.turn, counter.step, counter.replied, id),
+        )
+        asked = "SELECT turn, line FROM lines WHERE session_id = ?"
+        lines = renumber_summaries(dict(connection.execute(asked, (id,)).fetchall()), roles)
+        connection.execute("DELETE FROM lines WHERE session_id = ?", (id,))
+        stored = [(id, turn, line) for turn, line in lines.items()]
+        connection.executemany("INSERT INTO lines VALUES (?, ?, ?)", stored)
+        turns = turns_by_step_number(roles)
+        asked = "SELECT place, turn FROM titles WHERE session_id = ? AND turn > 0"
+        for place, number in connection.execute(asked, (id,)).fetchall():
+            turn = turns.get(number, 0)  # 0: the turn is unknown
+            connection.execute(
+                "UPDATE titles SET turn = ?, interaction_id = ? WHERE session_id = ? AND place = ?",
+                (turn, interaction_id(id, turn) if turn else "", id, place),
+            )
 
 
 MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (
     (_CREATE_VERSION_1,),
     (_UPGRADE_TO_VERSION_2, _CREATE_ONE_ACTIVE_INDEX, _convert_seconds, _create_transcripts),
+    (_UPGRADE_TO_VERSION_3, _number_steps),
 )
 """Migration steps: ``MIGRATIONS[n]`` migrates a database from version ``n`` to ``n + 1``."""
 

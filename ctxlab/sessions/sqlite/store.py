@@ -67,12 +67,14 @@ INSERT INTO chat_sessions (
     0, 0, :agent, :file, :strategy, :system, :tools, :meta, :owner
 )
 """
-_INSERT_MESSAGE = (
-    "INSERT INTO messages (session_id, position, turn, row, indexed) VALUES (?, ?, ?, ?, ?)"
-)
-_SELECT_TURN = (
-    "SELECT position, row FROM messages WHERE session_id = ? AND turn = ? ORDER BY position"
-)
+_INSERT_MESSAGE = """
+INSERT INTO messages (session_id, position, turn, step, row, indexed) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_SELECT_STEPS = """
+SELECT position, row FROM messages
+WHERE session_id = ? AND turn = ? AND step BETWEEN ? AND ? ORDER BY step, position
+"""
+_MAX_STEP = 2**63 - 1
 
 
 class SqliteStore(SessionStore):
@@ -202,10 +204,11 @@ class SqliteStore(SessionStore):
             start = rows[-1][0] + 1
 
     @override
-    def read_turn(self, id: str, number: int) -> tuple[int, tuple[Message, ...]]:
+    def read_turn(self, id: str, turn: int, step: int = 0) -> tuple[int, tuple[Message, ...]]:
+        steps = (min(step, _MAX_STEP),) * 2 if step else (0, _MAX_STEP)
         with self._reading_session(id) as session:
-            known = number if 1 <= number <= session.row["turns"] else -1
-            rows = session.connection.execute(_SELECT_TURN, (id, known)).fetchall()
+            known = turn if 1 <= turn <= session.row["turns"] else -1
+            rows = session.connection.execute(_SELECT_STEPS, (id, known, *steps)).fetchall()
         first = rows[0]["position"] if rows else session.row["messages"]
         return first, tuple(parse_stored_message(id, place, text) for place, text in rows)
 
@@ -213,6 +216,14 @@ class SqliteStore(SessionStore):
     def count_turns(self, id: str) -> int:
         with self._reading_session(id) as session:
             return int(session.row["turns"])
+
+    @override
+    def count_steps(self, id: str, turn: int) -> int:
+        with self._reading_session(id) as session:
+            known = turn if 1 <= turn <= session.row["turns"] else -1
+            asked = "SELECT max(step) FROM messages WHERE session_id = ? AND turn = ?"
+            (steps,) = session.connection.execute(asked, (id, known)).fetchone()
+            return int(steps or 0)
 
     @override
     def turn_summaries(self, id: str) -> dict[int, str]:
@@ -289,21 +300,21 @@ class SqliteStore(SessionStore):
                 raise SessionConflict(id)
             if not messages:
                 return first
-            turns = TurnCounter(row["turns"], bool(row["replied"]))
+            counter = TurnCounter(row["turns"], row["steps"], bool(row["replied"]))
             titled = row["title"] or row["system"]
             for position, (message, text) in enumerate(zip(messages, texts, strict=True), first):
-                turn = turns.add(message)
-                stored = (id, position, turn, text, self._has_index)
+                label = counter.add(message)
+                stored = (id, position, *label, text, self._has_index)
                 rowid = connection.execute(_INSERT_MESSAGE, stored).lastrowid
                 if self._has_index and rowid is not None:
                     fts.index_message(connection, rowid, message)
                 if not titled and message.role == "user":
                     titled = title_from_prompt(message.text)
                     if titled:
-                        session.retitle(titled, turn)
+                        session.retitle(titled, label.turn)
             count, now = first + len(messages), _now_milliseconds()
-            counts = {"messages": count, "turns": turns.number, "replied": turns.replied}
-            session.update(**counts, updated_at=now)
+            numbers = {"turns": counter.turn, "steps": counter.step, "replied": counter.replied}
+            session.update(messages=count, **numbers, updated_at=now)
             # In a long turn without a save, update the window, so that a resume reads few messages.
             if count - row["window_stop"] > 2 * self.caps.messages:
                 session = self._fetch(connection, id)

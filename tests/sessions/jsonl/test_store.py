@@ -9,8 +9,8 @@ import pytest
 from chunking import CALL, TOOL, chunks_of, files, filled, said, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numbering import assert_numbers_agree
 
-from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import UnknownName, UnknownSession
 from ctxlab.formats import load
 from ctxlab.messages.types import Message, ToolCall, Usage
@@ -159,14 +159,7 @@ def test_whatever_is_appended_reads_back_with_positions_and_turns(
     assert store.get("x").messages == len(every)
     start, stop = data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20)))
     assert list(store.read_messages("x", start, stop)) == every[start:stop]
-    turns = TurnCounter()
-    numbers = [turns.add(message) for message in every]
-    assert store.count_turns("x") == turns.number
-    for number in range(turns.number + 2):
-        mine = [p for p, n in enumerate(numbers) if n == number and number]
-        position, messages = store.read_turn("x", number)
-        assert list(messages) == [every[p] for p in mine]
-        assert position == (mine[0] if mine else len(every))
+    assert_numbers_agree(store, "x", every)
     assert all(len(path.read_text().splitlines()) <= size + 1 for path in folder.glob("*.jsonl"))
     (recording,) = load(folder)
     assert (list(recording.messages), recording.skipped) == (every, {})

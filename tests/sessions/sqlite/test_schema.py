@@ -87,7 +87,7 @@ def test_a_database_of_version_1_is_brought_up_to_date(
         "- user: before",
         AgentPlan(("x", "y"), 1, paused=True),
     )
-    assert store.count_turns("a") == 2
+    assert (store.count_turns("a"), store.count_steps("a", 1)) == (1, 2)
     assert [hit.position for hit in store.search("parser")] == [0]
     assert "session 'b'" in caplog.text
     store.append("a", *store.read_messages("a", 0, 1))

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from generated import strange_conversations
 from hypothesis import given
+from numbering import assert_numbers_agree
 from workspaces import HI, TOOLS, begun, sql
 
-from ctxlab.context.turns import TurnCounter
 from ctxlab.errors import SessionError, SpecError, UnknownSession
 from ctxlab.messages.types import Message, ToolCall
 from ctxlab.sessions.resume_messages import INTERRUPTED_RESULT, pair_tool_results
@@ -31,13 +31,7 @@ def test_the_transcript_is_whole_and_turns_are_as_counted(
     id, half = store.create(tools=TOOLS).id, len(messages) // 2
     assert store.append(id, *messages[:half]) == 0
     assert store.append(id, *messages[half:]) == half
-    turns = TurnCounter()
-    numbers = [turns.add(message) for message in messages]
-    assert store.count_turns(id) == turns.number
-    for number in range(turns.number + 2):
-        said = [m for m, n in zip(messages, numbers, strict=True) if n == number and n]
-        first = numbers.index(number) if said else len(messages)
-        assert store.read_turn(id, number) == (first, tuple(said))
+    assert_numbers_agree(store, id, messages)
     assert store.recording(id).messages == messages
     assert list(store.read_messages(id, 1, 3)) == list(messages[1:3])
     assert list(store.read_messages(id, -5, 10**30)) == list(messages)
@@ -71,6 +65,7 @@ def test_what_is_not_there_is_unknown_to_every_method(store: SqliteStore) -> Non
                 lambda id: store.read_messages(id),
                 lambda id: store.read_turn(id, 1),
                 lambda id: store.count_turns(id),
+                lambda id: store.count_steps(id, 1),
                 lambda id: store.turn_summaries(id),
                 lambda id: store.search("x", id),
                 lambda id: store.recording(id),
