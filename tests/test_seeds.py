@@ -13,7 +13,7 @@ import pytest
 from talking import talking
 
 from ctxlab import ContextManager, build_messages, count_tokens, find_model
-from ctxlab.context.turns import MAX_HEADLINE_CHARS
+from ctxlab.context.turns import MAX_HEADLINE_CHARS, TurnLabel
 from ctxlab.errors import ModelRequestRejected
 from ctxlab.llm import LiteLLMClient
 from ctxlab.llm.base import Request
@@ -192,9 +192,10 @@ def test_003_older_turns_are_numbered_lines_of_100_characters_at_most() -> None:
     sent = build_messages(None, talk, strategy="contents()", limit=4000, reserve=0)
     (block,) = (m["content"] for m in sent if "get_turn" in str(m["content"]))
     lines = [line for line in block.splitlines() if line[:1].isdigit()]
-    numbers = [int(line.split(".")[0]) for line in lines]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert all(len(line.split(". ", 1)[1]) <= MAX_HEADLINE_CHARS for line in lines)
+    labels = [TurnLabel.parse(line.split()[0]) for line in lines]
+    every = [TurnLabel(turn, step) for turn in range(1, 41) for step in (1, 2)]
+    assert labels == every[every.index(labels[0]) :][: len(labels)]
+    assert all(len(line.split(" ", 1)[1]) <= MAX_HEADLINE_CHARS for line in lines)
     assert any("topic" in line for line in lines)
     assert find_violations([message_from_dict(m) for m in sent]) == []
 

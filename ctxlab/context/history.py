@@ -47,7 +47,7 @@ class Form(StrEnum):
     STUB = "stub"
     "a short text describes the tool result, and the agent can repeat the tool call"
     POINTER = "pointer"
-    """a line of a table of contents names the turn, or a text names the tool result, and the agent can
+    """a line of a table of contents names the step, or a text names the tool result, and the agent can
     read the message with a tool"""
     SUMMARY = "summary"
     "a summary of several messages"

@@ -219,10 +219,10 @@ class Replay:
         """
         context, positions = self.trace.context, np.array(self.prepared.request_positions)
         requests, messages = len(positions), len(context.dropped_at)
-        turn = np.arange(requests)[:, None]
+        numbers = np.arange(requests)[:, None]
         died = np.array(context.dropped_at)[None, :]
         verbatim, dropped = _STATE_CODES["verbatim"], _STATE_CODES["dropped"]
-        states = np.where(died > turn, verbatim, dropped).astype(np.int8)
+        states = np.where(died > numbers, verbatim, dropped).astype(np.int8)
         for entry in context.edited_entries:
             rows = slice(entry.since, min(entry.until, requests))
             block = states[rows, entry.start : entry.stop]

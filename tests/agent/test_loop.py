@@ -422,11 +422,17 @@ def test_seed_002_7_a_message_larger_than_the_window_is_refused_before_it_is_sai
 
 
 def test_get_turn_is_there_where_contents_are() -> None:
-    client = ScriptedClient("One.", calls(("get_turn", '{"number": 1}')), "It was.")
+    asked = [{"turn": turn} for turn in (1, "1", "1.1", "2.1", "9", 1.1)]
+    wanted = calls(*[("get_turn", json.dumps(each)) for each in asked])
+    client = ScriptedClient("One.", wanted, "It was.")
     agent = Agent("gpt-4o", client=client, strategy="contents() | panic()")
     agent.run("First")
     returned = [e.result for e in agent.stream("What?") if isinstance(e, ToolCallFinished)]
     assert [m["content"] for m in returned[0].data] == ["First", "One."]
+    assert returned[0].data == returned[1].data == returned[2].data
+    assert [m["role"] for m in returned[3].data][:2] == ["user", "assistant"]
+    assert "no turn or step 9" in str(returned[4].error)
+    assert "such as 3.2, got 1.1; pass a step as a string" in str(returned[5].error)
     assert "get_turn" not in Agent("gpt-4o", strategy="panic()").tools
     whole = "when_it_pays(contents()) | panic()"
     assert "get_turn" in Agent("gpt-4o", strategy=whole).tools

@@ -490,4 +490,7 @@ def test_what_the_contents_list_can_be_fetched_in_full() -> None:
     turn = manager.get_turn(number)
     assert [m["role"] for m in turn] == ["user", "assistant"]
     assert turn[0]["content"].startswith(f"Question {number - 1}?")
-    assert manager.get_turn(0) == manager.get_turn(99) == []
+    assert manager.get_turn(f"{number}.1") == manager.get_turn(str(number)) == turn
+    assert manager.get_turn(99) == manager.get_turn(f"{number}.2") == []
+    with pytest.raises(SpecError, match="Expected a turn such as 3"):
+        manager.get_turn(0)

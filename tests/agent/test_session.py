@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 from acting import Streaming, calls, take
+from generated import conversations
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from talking import talking
 
 from ctxlab import Recording
 from ctxlab.agent.events import TextDelta, ToolCallFinished, ToolCallStarted, TurnFinished
 from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
 from ctxlab.agent.session import AgentSession
+from ctxlab.context.turns import TurnCounter, step_at
 from ctxlab.errors import ModelUnavailable, SessionConflict, SessionError, SpecError, UnknownSession
 from ctxlab.llm import LiteLLMClient, ScriptedClient
 from ctxlab.messages.types import Message, ToolCall
@@ -447,7 +451,7 @@ def test_turns_keep_their_numbers_through_a_resume_and_get_turn_gives_any(opened
     )
     for number in range(1, 21):
         first.run(f"Question {number}?")
-    wanted = calls(("get_turn", '{"number": 2}'), ("get_turn", '{"number": 99}'))
+    wanted = calls(("get_turn", '{"turn": "2"}'), ("get_turn", '{"turn": "99"}'))
     agent, client = agent_of(
         *[f"Answer {n}. {long}" for n in range(21, 27)], wanted, "It was.",
         strategy="contents() | panic()", limit=2500, reserve=0,
@@ -463,7 +467,29 @@ def test_turns_keep_their_numbers_through_a_resume_and_get_turn_gives_any(opened
     results = [e.result for e in events if isinstance(e, ToolCallFinished)]
     assert results[0].data[0]["content"] == "Question 2?"
     assert results[1].ok is False
-    assert "there is no turn 99" in str(results[1].error)
+    assert "no turn or step 99" in str(results[1].error)
+
+
+@settings(max_examples=30)
+@given(messages=conversations(turns=6), kept=st.integers(1, 12))
+def test_a_resumed_conversation_has_the_stored_turns_and_steps(
+    tmp_path_factory: pytest.TempPathFactory, messages: tuple[Message, ...], kept: int
+) -> None:
+    folder = tmp_path_factory.mktemp("resumed")
+    store = JsonlStore(folder, fsync="never", caps=ResumeCaps(messages=kept))
+    store.create(id="a")
+    store.append("a", *messages)
+    agent, _ = agent_of()
+    AgentSession.resume(store, "a", agent)
+    counter, history = TurnCounter(), agent.manager.history
+    known = [(counter.add(message), message.to_dict()) for message in store.read_messages("a")]
+    # The newest messages are the last ones of the history, whatever precedes them.
+    for back in range(1, min(len(store.open("a").recent), len(history)) + 1):
+        label, message = known[-back]
+        if message["role"] == "system":
+            break
+        assert history[-back].role == message["role"]
+        assert step_at(history, len(history) - back) == label
 
 
 def test_results_keep_their_numbers_through_a_resume_and_are_read_in_full(opened: Open) -> None:

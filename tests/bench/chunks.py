@@ -71,7 +71,7 @@ def _asked() -> dict[str, Callable[[JsonlStore], object]]:
         "save": lambda store: store.save("a"),
         "open of a closed store": opened,
         "title": lambda store: store.retitle("a", "A title"),
-        "a turn in the middle": lambda store: store.read_turn("a", 20),
+        "a step in the middle": lambda store: store.read_turn("a", 1, 20),
     }
 
 

@@ -86,8 +86,8 @@ class Heard:
     def on_plan(self, plan: AgentPlan | None) -> None:
         pass
 
-    def fetch_turn(self, number: int) -> list[dict[str, Any]]:
-        return self.agent.manager.get_turn(number)
+    def fetch_turn(self, turn: int | str) -> list[dict[str, Any]]:
+        return self.agent.manager.get_turn(turn)
 
     def fetch_result(self, number: int) -> str | None:
         return self.agent.manager.find_result(number)

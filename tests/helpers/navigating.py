@@ -78,7 +78,7 @@ def filled(store: SessionStore) -> SessionStore:
         Message("user", "Then write the docs, ünïcode too 🦊"),
         Message("assistant", "Written."),
     )
-    store.retitle(PARSER, "Documentation of the parser", turn=3)
+    store.retitle(PARSER, "Documentation of the parser", turn=2)
     store.save(PARSER)
     return store
 

@@ -188,7 +188,9 @@ def test_what_is_not_there_is_said(store: SessionStore) -> None:
         with pytest.raises(UnknownTurn, match=r"no step 1\.\d+; choose a step from 1\.1 to 1\.1"):
             get_turn(store, id, step)
     for strange in (0, -1, "1.0", "one"):
-        with pytest.raises(SpecError, match=r"Expected a turn such as 3 or a step such as 3\.2, got"):
+        with pytest.raises(
+            SpecError, match=r"Expected a turn such as 3 or a step such as 3\.2, got"
+        ):
             get_turn(store, id, strange)
     with pytest.raises(UnknownTurn):
         get_interaction(store, "s:2")

@@ -221,13 +221,13 @@ class _EditedTextIndex:
         seen = (self.numbers >= self.first_requests[:, None]) & (self.numbers < died[:, None])
         for entry in trace.context.edited_entries:
             seen[self.values_in_message(entry.message), entry.since : entry.until] = True
-        for turn, entries in trace.forked_requests.items():
-            seen[:, turn] = False
+        for request, entries in trace.forked_requests.items():
+            seen[:, request] = False
             for entry in entries:
                 if not entry.is_verbatim:
-                    seen[self.values_in_message(entry.message), turn] = True
+                    seen[self.values_in_message(entry.message), request] = True
                 elif (row := self.row_by_position.get(entry.start)) is not None:
-                    seen[row, turn] = True
+                    seen[row, request] = True
         return seen
 
     def values_in_message(self, message: Message) -> list[int]:

@@ -70,15 +70,17 @@ def list_generated_texts(context: Ledger) -> list[GeneratedText]:
     asked = {call.request_index for call in context.model_calls}
     found: list[GeneratedText] = []
     failed: dict[tuple[int, str], str] = {}
-    for turn, event in context.events:
+    for request, event in context.events:
         if match := _FALLBACK.fullmatch(event):
-            failed.setdefault((turn, match[1]), match[2])
+            failed.setdefault((request, match[1]), match[2])
         elif match := _WRITTEN.fullmatch(event):
-            reason = failed.pop((turn, match[1]), "")
-            if reason or turn in asked:
-                found.append(GeneratedText(turn, match[1], reason))
-    found += [GeneratedText(turn, kind, reason) for (turn, kind), reason in failed.items()]
-    return found + [GeneratedText(turn, "") for turn in sorted(asked - {t.request for t in found})]
+            reason = failed.pop((request, match[1]), "")
+            if reason or request in asked:
+                found.append(GeneratedText(request, match[1], reason))
+    found += [GeneratedText(request, kind, reason) for (request, kind), reason in failed.items()]
+    return found + [
+        GeneratedText(request, "") for request in sorted(asked - {t.request for t in found})
+    ]
 
 
 class StrategyCalls(NamedTuple):

@@ -240,11 +240,11 @@ class NextActionPlan(ProbingPlan[NextActionResults]):
         prepared = PreparedRecording(recording, counter, client)
         messages, provider = recording.messages, rules_provider(self.answer_model)
         known_valid = prepared.valid and prepared.provider == provider
-        turns = prepared.request_positions
+        positions = prepared.request_positions
         if not self.include_text_only:
-            turns = tuple(p for p in turns if messages[p].tool_calls)
-        valid = [p for p in turns if known_valid or is_valid(messages[:p], provider)]
-        unsound = len(turns) - len(valid)
+            positions = tuple(p for p in positions if messages[p].tool_calls)
+        valid = [p for p in positions if known_valid or is_valid(messages[:p], provider)]
+        unsound = len(positions) - len(valid)
         seed = self.seed, zlib.crc32(recording.id.encode("utf-8", "surrogatepass"))
         wanted = set(valid if self.only_changed else sample_stretches(valid, self.requests, seed))
 

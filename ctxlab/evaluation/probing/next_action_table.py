@@ -103,7 +103,7 @@ def next_action_notes(
     settings = manifest["agreement"]
     sampled = [each for each in results.recordings if each["drawn"]]
     drawn, eligible = (sum(each[key] for each in sampled) for key in ("drawn", "eligible"))
-    kind = "turns" if settings["texts"] else "recorded calls"
+    kind = "requests" if settings["texts"] else "recorded calls"
     only = " with a context that at least one strategy changes" if settings["differing"] else ""
     times = f", {settings['replicates']} times each" if settings["replicates"] > 1 else ""
     yield (

@@ -85,9 +85,9 @@ class SessionTools:
     def current_session(self) -> Overview:
         """Return an overview of the current session: title, size and one line per recent turn.
 
-        A turn is a message of the user with everything that answers it. Use this tool first, to
-        learn what is being worked on and how many turns there are. Then session_toc lists all turns,
-        and get_turn returns a turn in full.
+        Use it first, to learn what is being worked on and how many turns there are. A turn is a
+        message of the user with everything that answers it. Then session_toc lists all turns, and
+        get_turn returns a turn in full.
         """
         session = self._resolve_session(None)
         total = self.library.count_turns(session.id)
@@ -108,10 +108,10 @@ class SessionTools:
     ) -> ContentsPage:
         """Return the table of contents of a session, with one line for each turn and step.
 
-        A turn is a message of the user with everything that answers it. A step, such as 3.2, is one
-        reply of the agent with its tool calls. Use this tool to find where something was done. Then
-        get_turn returns a turn or a step in full. To see the newest turns of a long session, pass a
-        start near total_turns. To leave out the steps, pass max_steps=0.
+        Use it to find where something was done. A turn is a message of the user with everything that
+        answers it. A step, such as 3.2, is one reply of the agent with its tool calls. Then get_turn
+        returns a turn or a step in full. To see the newest turns of a long session, pass a start
+        near total_turns. To leave out the steps, pass max_steps=0.
         """
         session = self._resolve_session(session_id)
         page = contents.get_contents(

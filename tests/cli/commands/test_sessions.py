@@ -199,7 +199,7 @@ def test_a_search_is_for_whole_words_and_says_so(workspace: Path, run: Run) -> N
 def test_what_was_said_is_found_by_all_words_of_a_query(workspace: Path, run: Run) -> None:
     said = run("sessions", "search", "fish", "part 2", "--json")
     (hit,) = json.loads(said.out)
-    assert (hit["turn"], hit["position"], hit["role"]) == (5, 8, "user")
+    assert (hit["turn"], hit["label"], hit["position"], hit["role"]) == (3, "3.1", 8, "user")
     assert hit["time"].endswith("Z")
     assert "Write about fish, part 2" in run("sessions", "search", "fish part 2").out
     everywhere = json.loads(run("sessions", "search", "done", "-n", "50", "--json").out)
@@ -225,19 +225,19 @@ def test_a_session_is_shown_with_its_titles_and_its_contents(
 ) -> None:
     """Seed 003, title history: titles are shown newest first, with the turn to jump to."""
     store = SqliteStore(workspace)
-    store.retitle(ids[TITLES[0]], "Delegation works now", 5)
+    store.retitle(ids[TITLES[0]], "Delegation works now", 3)
     store.close()
     said = run("sessions", "show", ids[TITLES[0]][:10])
     assert said.code == 0
     assert said.out.startswith("Delegation works now\n")
-    assert "16 messages in 8 turns" in said.out
+    assert "16 messages in 4 turns" in said.out
     table = said.out[said.out.index("titles, newest first") :].splitlines()
     assert [line.split()[:2] for line in table[1:3]] == [["Delegation", "works"], ["Fix", "the"]]
-    assert "   5 " in table[1]
-    assert "5. Fix the delegation, part 2 · read_file src/part_2.py" in said.out
+    assert "   3 " in table[1]
+    assert "3. Fix the delegation, part 2\n   3.1 read_file src/part_2.py\n" in said.out
     (row,) = json.loads(run("sessions", "show", ids[TITLES[0]], "--json").out)
-    assert row["turns"] == 8
-    assert row["titles"][0]["turn"] == 5
+    assert row["turns"] == 4
+    assert row["titles"][0]["turn"] == 3
 
 
 @pytest.mark.e2e
@@ -245,44 +245,61 @@ def test_turns_are_shown_in_full_with_the_lines_beside_them(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
     """Seed 003, toc: a turn number leads to that interaction."""
-    said = run("sessions", "show", ids[TITLES[1]], "--turn", "3")
+    said = run("sessions", "show", ids[TITLES[1]], "--turn", "2")
     assert "user\nWrite about fish, part 1\n" in said.out
     assert '→ read_file {"path": "src/part_1.py"}' in said.out
     assert "tool\nvalue = 1\n" in said.out
-    assert said.out.startswith("… 2. ")
-    assert "… 4. " in said.out
-    adjacent = run("sessions", "show", ids[TITLES[1]], "--turn", "3-5").out
+    assert "assistant\nPart 1 of it is done.\n" in said.out
+    assert said.out.startswith("… 1. ")
+    assert "… 3. " in said.out
+    adjacent = run("sessions", "show", ids[TITLES[1]], "--turn", "2-3").out
     heads = re.findall(r"^(?:… )?\d\. ", adjacent, re.M)
-    assert heads == ["… 2. ", "3. ", "4. ", "5. ", "… 6. "]
-    assert re.search(r"\n\n4\. .*\n\nassistant\n", adjacent)
+    assert heads == ["… 1. ", "2. ", "3. ", "… 4. "]
+    assert re.search(r"\n\n3\. .*\n\nuser\n", adjacent)
     several = json.loads(run("sessions", "show", ids[TITLES[1]], "--turn", "2-3", "--json").out)
     assert [each["turn"] for each in several] == [2, 3]
-    rest = json.loads(run("sessions", "show", ids[TITLES[1]], "--turn", "7-", "--json").out)
-    assert [each["turn"] for each in rest] == [7, 8]
+    rest = json.loads(run("sessions", "show", ids[TITLES[1]], "--turn", "3-", "--json").out)
+    assert [each["turn"] for each in rest] == [3, 4]
+
+
+@pytest.mark.e2e
+def test_a_step_is_shown_in_full_with_the_lines_beside_it(
+    workspace: Path, run: Run, ids: dict[str, str]
+) -> None:
+    said = run("sessions", "show", ids[TITLES[1]], "--turn", "2.2").out
+    heads = re.findall(r"^(?:… )?\d\.\d ", said, re.M)
+    assert heads == ["… 2.1 ", "2.2 ", "… 3.1 "]
+    assert "user\n" not in said
+    assert "assistant\nPart 1 of it is done.\n" in said
 
 
 @pytest.mark.e2e(smoke=True)
-@pytest.mark.parametrize("turn", ["9", "0", "-1", "x", "3-2", "", "1" * 30])
+@pytest.mark.parametrize(
+    "turn", ["9", "0", "-1", "x", "3-2", "", "2.3", "9.1", "2.1-2.2", "1" * 30]
+)
 def test_a_turn_that_is_not_there_is_said(
     workspace: Path, run: Run, ids: dict[str, str], turn: str
 ) -> None:
     said = run("sessions", "show", ids[TITLES[1]], f"--turn={turn}")
     assert (said.code, said.out) == (2, "")
-    assert "turn" in said.err
+    assert "turn" in said.err or "step" in said.err
 
 
 @pytest.mark.e2e
-def test_the_contents_are_the_turns_in_a_line_each(
+def test_the_contents_are_the_turns_and_steps_in_a_line_each(
     workspace: Path, run: Run, ids: dict[str, str]
 ) -> None:
     """Seed 003, turns: numbered turns from 1 with one-line summaries."""
     said = run("sessions", "toc", ids[TITLES[2]])
-    assert said.out.splitlines()[:2] == [
-        "1. Explain retries, part 0 · read_file src/part_0.py",
-        "   2. Part 0 of it is done.",
+    assert said.out.splitlines()[:3] == [
+        "1. Explain retries, part 0",
+        "   1.1 read_file src/part_0.py",
+        "   1.2 Part 0 of it is done.",
     ]
+    turns = run("sessions", "toc", ids[TITLES[2]], "--max-steps", "0").out.splitlines()
+    assert turns == [f"{n}. Explain retries, part {n - 1}" for n in range(1, 5)]
     (made,) = json.loads(run("sessions", "toc", ids[TITLES[2]], "--json").out)
-    assert made["total_turns"] == 8
+    assert made["total_turns"] == 4
     assert made["formatted"] + "\n" == said.out
 
 

@@ -70,8 +70,8 @@ def test_packed_chunks_and_those_of_an_archive_are_read(tmp_path: Path) -> None:
 def test_a_version_of_later_is_refused(tmp_path: Path) -> None:
     filled(tmp_path, "a", count=1)
     chunk = tmp_path / "session-a.1.jsonl"
-    chunk.write_text(chunk.read_text().replace('"version":1', '"version":2'))
-    with pytest.raises(ReadError, match=r"session-a\.1\.jsonl:1: .* got 2"):
+    chunk.write_text(chunk.read_text().replace('"version":2', '"version":3'))
+    with pytest.raises(ReadError, match=r"session-a\.1\.jsonl:1: .* at most 2, got 3"):
         list(load(tmp_path))
 
 

@@ -432,7 +432,7 @@ def test_a_query_that_is_out_of_bounds_is_refused(same: httpx.Client, query: str
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    "number", ["0", "-1", "x", "1.5", "99999999999", "9" * 400, "%00", "1%2F2", "１"]
+    "number", ["0", "-1", "x", "1.5", "1.0", "1.", "99999999999", "9" * 400, "%00", "1%2F2", "１"]
 )
 def test_a_turn_is_a_number_that_can_be(same: httpx.Client, served: Path, number: str) -> None:
     id = created(same, served)

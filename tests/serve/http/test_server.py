@@ -239,7 +239,7 @@ def test_the_contents_of_a_session_are_a_numbered_list(tmp_path: Path) -> None:
     ]
     assert toc["formatted"].splitlines()[1] == "2. Write the docs"
     assert set(toc["entries"][0]) == {
-        *("turn", "id", "summary", "created", "has_prompt", "has_response")
+        *("turn", "id", "summary", "created", "has_prompt", "has_response", "total_steps", "steps")
     }
     assert [each["turn"] for each in page["entries"]] == [2]
 
@@ -253,11 +253,18 @@ def test_a_turn_comes_with_the_ones_before_and_after_it(tmp_path: Path) -> None:
         second, first, none = (
             client.get(f"/api/v1/sessions/{id}/turns/{number}") for number in (2, 1, 4)
         )
+        step = client.get(f"/api/v1/sessions/{id}/turns/2.1").json()
     assert second.json()["turn"] == 2
     assert second.json()["interaction"]["prompt"] == "Write the docs"
     assert second.json()["previous"]["summary"] == "Fix the parser"
     assert second.json()["next"]["turn"] == 3
     assert "previous" not in first.json()
+    assert (step["label"], step["previous"]["label"], step["next"]["label"]) == (
+        "2.1",
+        "1.1",
+        "3.1",
+    )
+    assert step["interaction"]["messages"] == second.json()["interaction"]["messages"]
     assert none.status_code == 404
     assert "1 to 3" in none.json()["detail"]
 
@@ -272,7 +279,7 @@ def test_a_session_is_searched_by_words(tmp_path: Path) -> None:
         said(client, other, "another walrus")
         found = client.get(f"/api/v1/sessions/{id}/search", params={"q": "walrus"}).json()
         nothing = client.get(f"/api/v1/sessions/{id}/search", params={"q": "zebra"}).json()
-    assert {hit["turn"] for hit in found["results"]} == {1}
+    assert {(hit["turn"], hit["label"]) for hit in found["results"]} == {(1, "1.1")}
     assert all("walrus" in hit["snippet"] for hit in found["results"])
     assert nothing["results"] == []
 

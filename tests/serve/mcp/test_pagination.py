@@ -13,7 +13,7 @@ from ctxlab.sessions.table_of_contents import Interaction
 
 def interaction(messages: tuple[Message, ...], first: int = 7) -> Interaction:
     wire = [message.to_dict() for message in messages]
-    return Interaction("a:1", "a", 1, 1, None, "", "", "", len(wire), first, 0, wire)
+    return Interaction("a:1", "a", 1, "1", 1, None, "", "", "", len(wire), first, 0, wire)
 
 
 @given(strange_conversations(), st.integers(1, 60))

@@ -69,8 +69,8 @@ def test_the_current_session_is_given_at_a_glance(store: SessionStore) -> None:
     data = answer.structured_content
     assert data["session_id"] == PARSER
     assert data["session_name"] == "Documentation of the parser"
-    assert (data["status"], data["model"], data["total_turns"]) == ("active", "gpt-4o", 3)
-    assert [each["turn"] for each in data["recent"]] == [1, 2, 3]
+    assert (data["status"], data["model"], data["total_turns"]) == ("active", "gpt-4o", 2)
+    assert [(each["turn"], each["total_steps"]) for each in data["recent"]] == [(1, 2), (2, 1)]
     assert "ünïcode too 🦊" in text_of(answer)
 
 
@@ -108,6 +108,13 @@ def test_the_contents_of_a_session_come_in_pages(store: SessionStore) -> None:
         start, pages = page["next"], pages + 1
     assert seen == [(n, f"{EARLIER}:{n}", f"count to {n}") for n in range(1, 41)]
     assert pages == 3
+    steps = one(store, "session_toc")
+    assert [each["label"] for each in steps["entries"][0]["steps"]] == ["1.1", "1.2"]
+    assert steps["formatted"].splitlines()[1:3] == [
+        "   1.1 read_file src/parser.py",
+        "   1.2 It ignores brackets.",
+    ]
+    assert "1.1" not in one(store, "session_toc", max_steps=0)["formatted"]
     beyond = one(store, "session_toc", session_id=EARLIER, start=41)
     assert (beyond["entries"], beyond["next"]) == ([], None)
 
@@ -116,7 +123,7 @@ def test_the_titles_of_a_session_say_which_turn_they_came_with(store: SessionSto
     """Seed 003, session_title_history: how the topic of a session evolved."""
     entries = one(store, "session_title_history")["entries"]
     assert entries[0]["title"] == "Documentation of the parser"
-    assert (entries[0]["turn"], entries[0]["interaction_id"]) == (3, f"{PARSER}:3")
+    assert (entries[0]["turn"], entries[0]["interaction_id"]) == (2, f"{PARSER}:2")
     assert entries[0]["changed_at"].endswith("Z")
     followed = one(store, "get_interaction", interaction_id=entries[0]["interaction_id"])
     assert followed["interaction"]["messages"][0]["text"].startswith("Then write the docs")
@@ -126,6 +133,10 @@ def test_one_session_is_searched(store: SessionStore) -> None:
     """Seed 003, search_session: search within a session."""
     found = one(store, "search_session", query="PARSER fix")["results"]
     assert [(each["turn"], each["position"], each["role"]) for each in found] == [(1, 1, "user")]
+    (found,) = one(store, "search_session", query="brackets")["results"]
+    assert (found["turn"], found["label"], found["interaction_id"]) == (1, "1.2", f"{PARSER}:1")
+    (message,) = one(store, "get_turn", turn=found["label"])["interaction"]["messages"]
+    assert message["position"] == found["position"]
     assert one(store, "search_session", query="apples")["results"] == []
     assert one(store, "search_session", query="apples", session_id=EARLIER)["results"]
 
@@ -159,14 +170,31 @@ def test_sessions_are_listed_in_pages_the_latest_first(store: SessionStore) -> N
 
 def test_a_turn_is_given_with_the_turns_beside_it(store: SessionStore) -> None:
     """Seed 003, get_turn: one turn in full."""
-    (answer,) = here(store, ("get_turn", {"turn": 2}))
+    (answer,) = here(store, ("get_turn", {"turn": 1}))
     data = answer.structured_content
-    assert (data["turn"], data["total_turns"], data["next_offset"]) == (2, 3, None)
-    assert (data["previous"]["turn"], data["next"]["id"]) == (1, f"{PARSER}:3")
+    assert (data["turn"], data["label"], data["total_turns"]) == (1, "1", 2)
+    assert (data["previous"], data["next"]["id"], data["next_offset"]) == (
+        None,
+        f"{PARSER}:2",
+        None,
+    )
+    said = [(m["position"], m["role"], m["tool"]) for m in data["interaction"]["messages"]]
+    assert said == [
+        *((1, "user", None), (2, "assistant", None), (3, "tool", "read_file")),
+        (4, "assistant", None),
+    ]
+    assert "Turn 1: 2 steps, 4 messages" in text_of(answer)
+    assert one(store, "get_turn", turn="1") == data
+
+
+def test_a_step_is_given_with_the_steps_beside_it(store: SessionStore) -> None:
+    (answer,) = here(store, ("get_turn", {"turn": "1.2"}))
+    data = answer.structured_content
+    assert (data["turn"], data["label"]) == (1, "1.2")
+    assert (data["previous"]["label"], data["next"]["label"]) == ("1.1", "2.1")
     said = [(m["position"], m["role"], m["text"]) for m in data["interaction"]["messages"]]
     assert said == [(4, "assistant", "It ignores brackets.")]
-    result = one(store, "get_turn", turn=1)["interaction"]["messages"][-1]
-    assert (result["role"], result["tool"]) == ("tool", "read_file")
+    assert "Step 1.2: one of 2 steps, 1 message" in text_of(answer)
 
 
 @pytest.mark.e2e(smoke=True)
@@ -188,13 +216,14 @@ def test_several_turns_are_given_until_an_answer_is_full(store: SessionStore) ->
     assert one(store, "get_turns", session_id=EARLIER, start=1)["next_turn"] == 11
 
 
-def test_a_whole_interaction_is_given_by_the_id_of_any_turn_of_it(store: SessionStore) -> None:
+def test_a_whole_interaction_is_given_by_its_id(store: SessionStore) -> None:
     """Seed 003, get_interaction: an interaction by its id."""
-    first = one(store, "get_interaction", interaction_id=f"{PARSER}:2")
+    first = one(store, "get_interaction", interaction_id=f"{PARSER}:1")
+    assert first == one(store, "get_turn", turn=1)
     made = first["interaction"]
-    assert (made["id"], made["turn"], made["last_turn"]) == (f"{PARSER}:1", 1, 2)
+    assert (made["id"], made["turn"], made["total_steps"]) == (f"{PARSER}:1", 1, 2)
     assert [m["position"] for m in made["messages"]] == [1, 2, 3, 4]
-    assert first["next"]["turn"] == 3
+    assert first["next"]["turn"] == 2
 
 
 @pytest.mark.e2e
@@ -250,6 +279,9 @@ WRONG = {
     ("get_turn", "turn=99"): {"turn": 99},
     ("get_turn", "huge"): {"turn": 10**30},
     ("get_turn", "no number"): {"turn": "two"},
+    ("get_turn", "a float"): {"turn": 1.2},
+    ("get_turn", "a list"): {"turn": [1]},
+    ("get_turn", "unknown step"): {"turn": "1.3"},
     ("get_turn", "nothing"): {},
     ("get_turn", "unknown argument"): {"turn": 1, "session": PARSER},
     ("get_turn", "self"): {"turn": 1, "self": 2},
@@ -320,7 +352,8 @@ ARGUMENTS = st.fixed_dictionaries(
     {},
     optional={
         **dict.fromkeys(("session_id", "query", "interaction_id", "since", "before"), HOSTILE),
-        **dict.fromkeys(("turn", "start", "end", "offset", "limit", "max_characters"), NUMBER),
+        "turn": NUMBER | HOSTILE | st.floats(),
+        **dict.fromkeys(("start", "end", "offset", "limit", "max_steps", "max_characters"), NUMBER),
     },
 )
 

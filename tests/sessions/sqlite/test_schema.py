@@ -12,6 +12,7 @@ import pytest
 import ctxlab
 from ctxlab.errors import ReadError, SessionError
 from ctxlab.formats.ctxlab_sessions import sqlite as session_db
+from ctxlab.messages.types import Message
 from ctxlab.sessions.base import AgentPlan
 from ctxlab.sessions.sqlite import schema
 from ctxlab.sessions.sqlite.store import SqliteStore
@@ -106,6 +107,60 @@ def test_a_database_of_version_1_is_data_as_it_is(tmp_path: Path) -> None:
     assert [m.content for m in first.messages] == ["Fix the parser", "", "x = 1", "Done."]
     assert first.meta["title"] == "Parser"
     assert path.read_bytes() == before
+
+
+def make_version_2(folder: Path) -> Path:
+    """Create a database of version 2, in which each step counted as a turn."""
+    path = folder / ".ctxlab" / "sessions.db"
+    path.parent.mkdir(parents=True)
+    connection = sqlite3.connect(path)
+    with connection:
+        for step in (*schema.MIGRATIONS[0], schema.MIGRATIONS[1][0]):
+            assert isinstance(step, str)
+            connection.executescript(step)
+        connection.execute("PRAGMA user_version = 2")
+        connection.execute(
+            "INSERT INTO chat_sessions (session_id, title, status, created_at, updated_at, messages, "
+            "turns, replied) VALUES ('a', 'Docs', 'closed', 1000, 1000, 7, 4, 1)"
+        )
+        rows = [*RECENT, "no JSON", {"role": "user", "content": "Write docs"}, RECENT[-1]]
+        for position, (turn, row) in enumerate(zip([1, 1, 1, 2, 2, 3, 3], rows, strict=True)):
+            text = row if isinstance(row, str) else json.dumps(row)
+            connection.execute(
+                "INSERT INTO messages (session_id, position, turn, row) VALUES ('a', ?, ?, ?)",
+                (position, turn, text),
+            )
+        lines = [("a", 1, "fixed"), ("a", 2, "a step"), ("a", 3, "wrote"), ("a", 99, "?")]
+        connection.executemany("INSERT INTO lines VALUES (?, ?, ?)", lines)
+        titles = [("a", 0, "Docs", 1000, 3, "a:3"), ("a", 1, "Mine", 1000, 0, "")]
+        connection.executemany("INSERT INTO titles VALUES (?, ?, ?, ?, ?, ?)", titles)
+    connection.close()
+    return path
+
+
+def test_a_database_of_version_2_gets_turns_and_steps(tmp_path: Path) -> None:
+    path = make_version_2(tmp_path)
+    (before,) = ctxlab.load(path, on_error="skip")
+    assert before.meta["lines"] == {"1": "fixed", "2": "wrote"}
+    store = SqliteStore(tmp_path)
+    assert (store.count_turns("a"), store.count_steps("a", 1), store.count_steps("a", 2)) == (
+        2,
+        2,
+        1,
+    )
+    assert [m.text for m in store.read_turn("a", 2)[1]] == ["Write docs", "Done."]
+    assert (store.read_turn("a", 2)[0], store.read_turn("a", 2, 1)[0]) == (5, 5)
+    position, (first, *_) = store.read_turn("a", 1, 1)
+    assert (position, first.text) == (0, "Fix the parser")
+    assert store.turn_summaries("a") == {1: "fixed", 2: "wrote"}
+    assert [(each.turn, each.interaction_id) for each in store.get("a").titles] == [
+        *((2, "a:2"), (0, ""))
+    ]
+    assert {hit.label for hit in store.search("done", "a")} == {"1.2", "2.1"}
+    store.append("a", Message("assistant", "One more thing."), Message("user", "Yes?"))
+    assert store.read_turn("a", 2, 2) == (7, (Message("assistant", "One more thing."),))
+    assert store.count_turns("a") == 3
+    store.close()
 
 
 def test_a_newer_database_is_refused_with_a_clear_sentence(tmp_path: Path) -> None:
