@@ -12,13 +12,13 @@ _QUANTITY = re.compile(r"(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmM%]?)")
 _MULTIPLIERS = {"k": 1e3, "m": 1e6}
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Format a count and its noun. The noun gets a plural ``s`` unless the count is 1.
+def pluralize(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a count and its noun. Unless the count is 1, the noun gets an ``s`` or is ``plural``.
 
-    >>> pluralize(1, "file"), pluralize(4164, "request")
-    ('1 file', '4,164 requests')
+    >>> pluralize(1, "file"), pluralize(4164, "request"), pluralize(2, "match", "matches")
+    ('1 file', '4,164 requests', '2 matches')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def parse_quantity(text: str) -> tuple[int | float, str] | None:

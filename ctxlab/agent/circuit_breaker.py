@@ -1,4 +1,8 @@
-"""A circuit breaker that blocks a failing tool for the rest of the turn."""
+"""A circuit breaker that blocks a failing tool for the rest of the turn.
+
+A command that ends with an error is often normal work, such as a failing test before a correction. It
+counts as a failure of its tool only if the same call is repeated without any other call in between.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,7 @@ class CircuitBreaker:
         if max_failures < 0:
             raise SpecError(f"Expected max_failures of 0 or more, got {max_failures}")
         self.max_failures = max_failures
+        self._last_call = ("", "")
         self.failure_counts: dict[str, int] = {}
         "number of failures of each tool since its last success in this turn, by name of the tool"
 
@@ -61,10 +66,11 @@ class CircuitBreaker:
         error = f"{what} Please try a different approach or tool."
         return failed_result(error, "circuit_breaker", tool_name=name, duration_ms=0)
 
-    def record(self, name: str, result: ToolResult) -> None:
+    def record(self, name: str, result: ToolResult, arguments: str = "") -> None:
         """Update the number of consecutive failures of a tool after a call.
 
-        A failed call increases the number by one. A successful call sets it to 0.
+        A failed call increases the number by one. A successful call sets it to 0. A failed command sets
+        it to 1, unless the last call was the same command. A call that the user refused changes nothing.
 
         Parameters
         ----------
@@ -72,9 +78,18 @@ class CircuitBreaker:
             Name of the tool.
         result : ToolResult
             Result of the tool call.
+        arguments : str, default ""
+            Arguments of the call, as the model wrote them.
         """
-        self.failure_counts[name] = 0 if result.ok else self.failure_counts.get(name, 0) + 1
+        repeated, self._last_call = self._last_call == (name, arguments), (name, arguments)
+        if result.error_type == "refused":
+            return
+        before = self.failure_counts.get(name, 0)
+        if result.error_type == "command_failed" and not repeated:
+            before = 0
+        self.failure_counts[name] = 0 if result.ok else before + 1
 
     def reset(self) -> None:
         """Set the failure counts of all tools to 0, at the start of a turn."""
         self.failure_counts.clear()
+        self._last_call = ("", "")

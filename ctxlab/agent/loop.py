@@ -46,13 +46,14 @@ from ctxlab.strategies import contents, offload
 from ctxlab.strategies.base import walk_strategies
 
 DEFAULT_STRATEGY = (
-    "file_sessions(follow=False) | tool_result_cap() | tool_stubs() | rolling_summary() | panic()"
+    "file_sessions(follow=False) | tool_result_cap(tail=0.5) | tool_stubs() | rolling_summary() "
+    "| panic()"
 )
 """Default strategy of an agent.
 
-It keeps a separate conversation for each file that the user opens. It cuts tool results at 4,000
-characters and replaces them with stubs after the turn. It summarizes older messages. If a request
-is still too large, messages are shortened or dropped until it fits."""
+It keeps a separate conversation for each file that the user opens. It cuts the middle out of tool
+results of more than 4,000 characters and replaces results with stubs after the turn. It summarizes
+older messages. If a request is still too large, messages are shortened or dropped until it fits."""
 
 MAX_ITERATIONS = 10
 """Maximum number of model calls in one turn."""
@@ -512,7 +513,7 @@ class Agent:
             return refused
         tool = self.tools.get(call.name)
         result = call_tool(tool, call.arguments) if tool else tool_not_found(call.name, self.tools)
-        self.breaker.record(call.name, result)
+        self.breaker.record(call.name, result, call.arguments)
         return result
 
     def _store_and_append(self, *messages: Message) -> None:

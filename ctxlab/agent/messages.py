@@ -15,6 +15,7 @@ from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.agent.tools.result import CANCELLED, ToolResult
 from ctxlab.llm.base import Reply
 from ctxlab.messages.types import Message, ToolCall
+from ctxlab.strategies.tool_stubs import OUTCOME_KEY
 
 LIMIT_MARKER = "\n\n[Tool call limit reached]"
 """Text that is appended to the answer if a turn reaches the maximum number of model calls."""
@@ -119,6 +120,7 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
         CANCELLED: True if result.error_type == CANCELLED else None,
         "duration_ms": result.duration_ms,
         "process_id": result.process_id,
+        OUTCOME_KEY: result.outcome,
     }
     extra = {name: note for name, note in notes.items() if note is not None}
     content = result.to_llm_content()

@@ -167,8 +167,40 @@ def normalize_tool_name(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).replace("-", "_").lower()
 
 
+def normalize_path(path: str, folder: str | None = None) -> str:
+    """Return the form of a path in which different spellings of the same path are equal.
+
+    Links are not resolved, because the files of a recording may be on another computer.
+
+    Parameters
+    ----------
+    path : str
+        Path of a file.
+    folder : str, optional
+        Absolute path of the workspace. A path inside it becomes relative to it.
+
+    Returns
+    -------
+    str
+        Path without ``.``, ``..`` and repeated slashes, as far as possible.
+
+    Examples
+    --------
+    >>> normalize_path("./a.txt"), normalize_path("sub/../a.txt"), normalize_path("/w/a.txt", "/w")
+    ('a.txt', 'a.txt', 'a.txt')
+    """
+    if path.startswith("//"):  # which normpath keeps
+        path = "/" + path.lstrip("/")
+    if folder is not None:
+        path = posixpath.normpath(posixpath.join(folder, path))
+        inside = path == folder or path.startswith(folder.rstrip("/") + "/")
+        return posixpath.relpath(path, folder) if inside else path
+    return posixpath.normpath(path)
+
+
 def _normalize_path(path: str) -> str:
-    return posixpath.normpath(path.strip().strip("\"'").replace("\\", "/"))
+    """Return the form of a path that a model wrote as an argument."""
+    return normalize_path(path.strip().strip("\"'").replace("\\", "/"))
 
 
 def _parse_line_range(arguments: Mapping[str, Any]) -> tuple[int, int | None] | None:

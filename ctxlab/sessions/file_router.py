@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from ctxlab.errors import UnknownSession
+from ctxlab.messages.file_access import normalize_path
 from ctxlab.sessions.base import Session, SessionStore
 
 _ROUTED_KEY = "routed"
@@ -39,10 +41,13 @@ class FileRouter:
     ----------
     store : SessionStore
         Store in which sessions are found and created.
+    folder : str or Path, optional
+        Folder of the workspace. Absolute and relative paths of the same file in it have one session.
     """
 
-    def __init__(self, store: SessionStore) -> None:
+    def __init__(self, store: SessionStore, folder: str | Path | None = None) -> None:
         self.store = store
+        self._folder = None if folder is None else str(folder)
         self._lock = threading.Lock()
         self._session_ids: dict[str | None, str] = {}
 
@@ -63,7 +68,7 @@ class FileRouter:
         Session
             Session of the file, with status ``active``.
         """
-        file = file or None
+        file = self.normalize(file)
         with self._lock:
             session = self.find(file)
             if session is None:
@@ -90,17 +95,32 @@ class FileRouter:
         Session or None
             Session of the file; None if the file has no session yet.
         """
-        file = file or None
+        file = self.normalize(file)
         try:
             known = self.store.get(self._session_ids[file])
         except (KeyError, UnknownSession):
             known = None
-        if known is not None and _is_session_of(known, file):
+        if known is not None and self._is_session_of(known, file):
             return known
-        return next((each for each in self.store.sessions() if _is_session_of(each, file)), None)
+        known_sessions = self.store.sessions()
+        return next((each for each in known_sessions if self._is_session_of(each, file)), None)
 
+    def normalize(self, file: str | None) -> str | None:
+        """Return the form of a file's name in which its session is stored.
 
-def _is_session_of(session: Session, file: str | None) -> bool:
-    if session.system or session.status == "archived" or session.file != file:
-        return False
-    return file is not None or bool(session.meta.get(_ROUTED_KEY))
+        Parameters
+        ----------
+        file : str or None
+            Name of the open file; None or an empty string if no file is open.
+
+        Returns
+        -------
+        str or None
+            Path relative to the workspace if the file is in it; None if no file is open.
+        """
+        return normalize_path(file, self._folder) if file else None
+
+    def _is_session_of(self, session: Session, file: str | None) -> bool:
+        if session.system or session.status == "archived" or self.normalize(session.file) != file:
+            return False
+        return file is not None or bool(session.meta.get(_ROUTED_KEY))

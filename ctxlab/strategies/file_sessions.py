@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ctxlab.context.branch import Branch
 from ctxlab.context.context import Context
-from ctxlab.messages.file_access import parse_file_access
+from ctxlab.messages.file_access import normalize_path, parse_file_access
 from ctxlab.messages.types import Message
 from ctxlab.strategies.base import BaseStrategy
 
@@ -72,6 +72,10 @@ class file_sessions(BaseStrategy):
         return sessions.route(context, self.carry, self.follow)
 
 
+def _file_of(message: Message) -> str | None:
+    return normalize_path(message.file) if message.file else None
+
+
 class _FileSessions:
     """Messages of one conversation, sorted by the file they are about.
 
@@ -104,7 +108,8 @@ class _FileSessions:
         """Add a message to the session of the file recorded with it or accessed by its tool calls."""
         message, before = context.history[position], self.active_file
         if context.history.unit_starts[position] == position:
-            self.active_file = message.file or _accessed_file(message, before) or before
+            own = _file_of(message)
+            self.active_file = own or _accessed_file(message, before) or before
         if message.role == "user":
             follows = self.user_positions[-1:] == [position - 1] and self.active_file == before
             self.user_positions = [*self.user_positions, position] if follows else [position]
@@ -118,7 +123,7 @@ class _FileSessions:
         """Add a message to the session of the file recorded with the newest user message."""
         message = context.history[position]
         if message.role == "user":
-            self.active_file = message.file
+            self.active_file = _file_of(message)
         branch = self._active_branch(context, head)
         _append_missing(context, branch, [position])
         if branch.head_end is None and message.role == "user":

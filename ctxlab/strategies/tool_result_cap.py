@@ -30,14 +30,17 @@ class tool_result_cap(BaseStrategy):
     chars: int = 4000
     "maximum number of characters of a tool result to keep"
     marker: str = "\n\n[truncated]"
-    "text appended to a truncated result; its length is not included in ``chars``"
+    "text that marks where a result was truncated; its length is not included in ``chars``"
+    tail: float = 0.0
+    """share of ``chars`` that is kept from the end of a result, where programs often say how they ended.
+    The marker then says how many characters are left out."""
 
     def __call__(self, context: Context, /) -> Context:
         """Truncate the tool results that were appended since the last request."""
         return rewrite_tool_results(context, self, self.cut, Form.TRUNCATED)
 
     def cut(self, message: Message, _: ToolCall | None) -> Message | None:
-        """Truncate the text of a tool result to ``chars`` characters and append the marker.
+        """Truncate the text of a tool result to ``chars`` characters and add the marker.
 
         Parameters
         ----------
@@ -54,4 +57,9 @@ class tool_result_cap(BaseStrategy):
         text = message.text
         if len(text) <= self.chars:
             return None
-        return with_text(message, text[: self.chars] + self.marker)
+        end = int(self.chars * self.tail)
+        if not end:
+            return with_text(message, text[: self.chars] + self.marker)
+        left_out = len(text) - self.chars
+        middle = f"{self.marker} {left_out:,} of {len(text):,} characters left out here\n\n"
+        return with_text(message, text[: self.chars - end] + middle + text[-end:])

@@ -24,6 +24,10 @@ STUB_KEY = "_compacted"
 """Key in ``Message.extra`` that marks a message as a stub, so that it is not replaced again. The key
 is not sent to the model."""
 
+OUTCOME_KEY = "outcome"
+"""Key in ``Message.extra`` of a tool result with what a stub says: ``summary``, and, if they apply,
+``count`` and ``files``. The tools of ctxlab's own agents set it. It is not sent to the model."""
+
 _MAX_SUMMARY_CHARS = 200
 _MAX_FILES = 10
 _FILE_KEYS = frozenset({"path", "file", "filename", "file_path", "filepath", "notebook_path"})
@@ -94,7 +98,9 @@ def make_stub(message: Message, call: ToolCall | None) -> Message | None:
     error = _error_text(message, text, value)
     stub: dict[str, Any] = {"tool": call.name if call else message.name or "unknown"}
     stub["status"] = "error" if error else "success"
-    if value is None:
+    if isinstance(outcome := message.extra.get(OUTCOME_KEY), dict):
+        stub |= {key: outcome[key] for key in ("summary", "count", "files") if key in outcome}
+    elif value is None:
         stub["summary"] = clip_text(text.strip(), _MAX_SUMMARY_CHARS)
     else:
         count = _count_results(value)

@@ -51,6 +51,31 @@ def test_a_tool_is_blocked_exactly_while_its_last_calls_in_a_row_failed(
     assert breaker.blocked_result("a") is breaker.blocked_result("b") is None
 
 
+@given(st.lists(st.sampled_from(["pytest", "ls", "edit"]), max_size=8))
+def test_a_failing_command_is_blocked_only_if_it_is_repeated_without_another_call(
+    commands: list[str],
+) -> None:
+    """Seed 002, criterion 3: three failures in a row; a command that fails is a failure of its own."""
+    breaker = CircuitBreaker(3)
+    failed = ToolResult(ok=False, data="[exit code 1]", error_type="command_failed")
+    blocked = False
+    for place, command in enumerate(commands):
+        if command == "edit":
+            breaker.record("edit_file", GOOD, command)
+        else:
+            breaker.record("run_command", failed, command)
+        last = commands[max(0, place - 2) : place + 1]
+        now = len(last) == 3 and len(set(last)) == 1 and command != "edit"
+        blocked = now or (blocked and command == "edit")
+        assert (breaker.blocked_result("run_command") is not None) is blocked
+
+
+def test_a_call_that_the_user_refused_is_no_failure_of_the_tool() -> None:
+    breaker = CircuitBreaker(1)
+    breaker.record("run_command", ToolResult(ok=False, error="no", error_type="refused"))
+    assert breaker.blocked_result("run_command") is None
+
+
 def test_a_breaker_with_a_strange_threshold_is_refused() -> None:
     with pytest.raises(SpecError, match="max_failures of 0 or more, got -1"):
         CircuitBreaker(-1)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxlab.messages.types import Message
 from ctxlab.sessions.base import SessionStore
@@ -118,3 +123,23 @@ def test_threads_that_ask_for_a_new_file_at_once_get_one_session(store: SessionS
         thread.join()
     assert len(ids) == 8
     assert len(set(ids)) == 1
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", ".", "..", ""]), min_size=1, max_size=5),
+    st.sampled_from(["", "/work/", "/other/"]),
+    st.lists(st.sampled_from(["a", "b", ".", "..", ""]), min_size=1, max_size=5),
+    st.sampled_from(["", "/work/", "/other/"]),
+)
+def test_two_spellings_of_a_path_have_one_session_and_two_files_have_two(
+    parts: list[str], above: str, others: list[str], above_others: str
+) -> None:
+    """Seed 000, testing 1: the same file continues its session, however its path is written."""
+    first, second = above + "/".join(parts), above_others + "/".join(others)
+    if not (first and second):
+        return
+    wholes = (os.path.normpath(os.path.join("/work", path)) for path in (first, second))
+    same = len({"/" + whole.lstrip("/") for whole in wholes}) == 1
+    with TemporaryDirectory() as folder, closing(SqliteStore(folder)) as store:
+        router = FileRouter(store, "/work")
+        assert (router.route(first).id == router.route(second).id) == same

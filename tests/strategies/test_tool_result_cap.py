@@ -53,6 +53,20 @@ def test_only_results_are_cut_and_only_their_text(
     assert all(e.form is Form.TRUNCATED for e in trace.context.edited_entries)
 
 
+@given(st.text(max_size=300), st.integers(1, 100), st.floats(0, 1))
+def test_the_beginning_and_the_end_are_kept_and_what_is_left_out_is_counted(
+    text: str, chars: int, tail: float
+) -> None:
+    made = tool_result_cap(chars, tail=tail).cut(Message("tool", text), None)
+    assert (made is None) == (len(text) <= chars)
+    if made is not None:
+        head, _, end = made.text.partition(MARK)
+        end = end.partition("left out here\n\n")[2]
+        assert len(head) + len(end) == chars
+        assert text.startswith(head)
+        assert text.endswith(end)
+
+
 @given(messages=conversations(), limit=limits(), chars=st.sampled_from([0, 50]))
 def test_cutting_at_arrival_keeps_the_prefix_of_the_request_before(
     messages: tuple[Message, ...], limit: int, chars: int, counter: TokenCounter

@@ -17,6 +17,8 @@ ERROR_TYPES: dict[str, str] = {
     "permission_denied": "the system does not allow it: do not try again",
     "network_error": "a connection failed: try again later",
     "circuit_breaker": "the tool failed too often in this turn: try another way",
+    "command_failed": "the command ended with an error: read its output",
+    "refused": "the user did not allow the call: do not try again, do something else",
 }
 """Error types of failed tool calls, each with its meaning and how an agent should react."""
 
@@ -27,6 +29,10 @@ MAX_RESULT_CHARS = 200_000
 """Maximum number of characters of a tool result in a conversation; a longer result is cut.
 
 Shorter results are stored in full. Strategies may shorten them further in the requests."""
+
+PAGE_CHARS = 4_000
+"""Default maximum number of characters of a result of the workspace tools, as in seed 000: what a tool
+returns fits into the request of an agent with the default strategy."""
 
 
 class ToolResult(BaseModel):
@@ -48,21 +54,24 @@ class ToolResult(BaseModel):
     tool_name: str | None = Field(default=None, description="Full name of the tool")
     duration_ms: int | None = Field(default=None, description="Execution time in milliseconds")
     process_id: str | None = Field(default=None, description="Id of the started process")
+    outcome: dict[str, Any] | None = Field(
+        default=None, description="Short form for a stub: summary, count and files"
+    )
 
     def to_llm_content(self) -> str:
         """Return the content of the tool message that the model receives.
 
         If ``data`` is a string, it is returned as it is. Other data is written as JSON. An error
-        and its type are also written as JSON. Content of more than ``MAX_RESULT_CHARS`` characters
-        is cut, and a note is added at its end. Lone surrogates, which cannot be encoded as UTF-8,
-        are replaced.
+        without data is written as JSON, with its type. Content of more than ``MAX_RESULT_CHARS``
+        characters is cut, and a note is added at its end. Lone surrogates, which cannot be encoded as
+        UTF-8, are replaced.
 
         Returns
         -------
         str
             Content of the tool message.
         """
-        if not self.ok:
+        if not self.ok and self.data is None:
             return _truncate(dump_json({"error": self.error, "error_type": self.error_type}))
         if isinstance(self.data, str):
             return _truncate(self.data)

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from ctxlab.agent.tools.safe_paths import open_file_at
 
-_MAX_CHARS = 100_000
-"maximum number of characters of a file that ``read_lines`` returns"
+_MAX_COUNTED_BYTES = 20_000_000
+"maximum size of a file whose lines are counted"
 _MAX_LINE_CHARS = 300
 "maximum number of characters of a matching line that are returned"
 _MAX_SEARCHED_BYTES = 10_000_000
@@ -32,10 +32,10 @@ class UnreadableText(Exception):
     """Error for a file that cannot be read or searched as text; the message is the reason."""
 
 
-def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[str], str | None]:
-    """Return a range of lines of a text file, and a note if the range is incomplete.
-
-    The lines have at most 100,000 characters in total.
+def read_lines(
+    fd: int, start: int, end: int | None, max_chars: int, prefix_chars: int = 0
+) -> tuple[list[str], str | None]:
+    """Return a page of lines of a text file, and a note if lines are missing.
 
     Parameters
     ----------
@@ -43,11 +43,13 @@ def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[st
         File descriptor of the file.
     start : int
         Number of the first line to return, from 1.
-    stop : int
-        Number of the last line to return.
     end : int or None
-        Number of the last line that the agent requested, which may exceed ``stop``; None if it
-        requested all lines up to the end of the file.
+        Number of the last line that the agent requested; None if it requested all lines up to the end of
+        the file.
+    max_chars : int
+        Maximum number of characters of all lines together.
+    prefix_chars : int, default 0
+        Number of characters that are written before each line, which ``max_chars`` includes.
 
     Returns
     -------
@@ -67,29 +69,48 @@ def read_lines(fd: int, start: int, stop: int, end: int | None) -> tuple[list[st
         _check_is_text(reader.peek(8192))
         text = io.TextIOWrapper(reader, "utf-8", "replace", newline="\n")
         lines: list[str] = []
-        number, room = 0, _MAX_CHARS
-        while room > 0 and number < stop and (line := text.readline(_MAX_CHARS + 1)):
-            whole = line.endswith("\n") or len(line) <= _MAX_CHARS
-            number += 1
-            if number >= start:
-                lines.append(line[:room])
-                if len(line) > room:
-                    note = f"line {number} is cut here: a result holds {_MAX_CHARS:,} characters"
-                    return lines, note
-                room -= len(line)
-                continue
-            while not whole and (rest := text.readline(_MAX_CHARS + 1)):
-                whole = rest.endswith("\n")
+        number, room, more = 0, max_chars, True
+        while end is None or number < end:
+            if not (line := text.readline(max_chars + 1)):
+                more = False
+                break
+            if number + 1 < start:
+                number += 1
+                while len(line) > max_chars and not line.endswith("\n"):
+                    line = text.readline(max_chars + 1)
+                    _check_deadline(until, start)
                 _check_deadline(until, start)
-            _check_deadline(until, start)
-        if number < start:
-            size = "is empty" if number == 0 else f"ends with line {number}"
-            return [], f"the file {size}"
-        if end is not None and number >= end:
-            return lines, None
-        if text.readline(1):
-            return lines, f"lines {start}-{number}; the file continues: use start={number + 1}"
-    return lines, None
+                continue
+            if len(line) + prefix_chars > room:
+                if lines:
+                    break
+                shown = max(0, room - prefix_chars)
+                total = _total_lines(fd)
+                return [
+                    line[:shown]
+                ], f"line {number + 1}{total} is cut here: it is longer than a page"
+            number += 1
+            lines.append(line)
+            room -= len(line) + prefix_chars
+        else:
+            more = bool(text.readline(1))
+    if number < start:
+        size = "is empty" if number == 0 else f"ends with line {number}"
+        return [], f"the file {size}"
+    if not more and start == 1:
+        return lines, None
+    shown_lines = f"lines {start}-{number}{_total_lines(fd)}"
+    complete = not more or (end is not None and number >= end)
+    return lines, shown_lines if complete else f"{shown_lines}; continue with start={number + 1}"
+
+
+def _total_lines(fd: int) -> str:
+    """Return the number of lines of a file as `` of N``; an empty string if the file is too large."""
+    if os.fstat(fd).st_size > _MAX_COUNTED_BYTES:
+        return ""
+    blob = os.pread(fd, _MAX_COUNTED_BYTES, 0)
+    total = blob.count(b"\n") + (not blob.endswith(b"\n"))
+    return f" of {total:,}"
 
 
 def make_line_finder(text: str, is_regex: bool, ignore_case: bool, deadline: float) -> LineFinder:

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from ctxlab.messages.types import ToolCall
 
 _WAITING_SIGN = "…"
-_EXIT_CODE_OK = "exit code 0"
 _MIN_SHOWN_SECONDS = 0.1  # shorter durations are not printed
-# Results of workspace tools end with a note in brackets, such as [exit code 1].
-_RESULT_NOTE_PATTERN = re.compile(r"\[(.{1,80})\]")
+_SECONDS_PATTERN = re.compile(r"\d s\b")
 
 
 class EventPrinter(logging.Handler):
@@ -170,11 +168,9 @@ class EventPrinter(logging.Handler):
 
 
 def describe_tool_result(result: ToolResult) -> str:
-    r"""Describe a tool result in a few words: its number of lines or its error, and its duration.
+    r"""Describe a tool result in a few words: its outcome or error, and its duration.
 
-    If the last line is in brackets, such as ``[exit code 1]``, it is not counted as a line. Its text
-    is added to the description, unless it is ``[exit code 0]``. Durations below 0.1 seconds are left
-    out.
+    Durations below 0.1 seconds are left out.
 
     Parameters
     ----------
@@ -191,24 +187,24 @@ def describe_tool_result(result: ToolResult) -> str:
     >>> from ctxlab.agent.tools.result import ToolResult
     >>> describe_tool_result(ToolResult(ok=True, data="one\ntwo\n", duration_ms=1234))
     '2 lines, 1.2 s'
-    >>> describe_tool_result(ToolResult(ok=True, data="one\n[exit code 1]"))
-    '1 line, exit code 1'
-    >>> describe_tool_result(ToolResult(ok=True, data="one\n[exit code 0]", duration_ms=20))
-    '1 line'
+    >>> describe_tool_result(ToolResult(ok=True, data="…", outcome={"summary": "3 matches in 1 file"}))
+    '3 matches in 1 file'
+    >>> describe_tool_result(ToolResult(ok=False, error="exit code 1", error_type="command_failed"))
+    'failed: exit code 1'
     >>> describe_tool_result(ToolResult(ok=False, error="no such file", error_type="execution_error"))
     'execution_error: no such file'
     """
-    seconds = (result.duration_ms or 0) / 1000
-    took = "" if seconds < _MIN_SHOWN_SECONDS else f", {seconds:.1f} s"
     if not result.ok:
         error = one_line(result.error or "")
-        return f"{result.error_type}: {error if len(error) <= 120 else error[:119] + '…'}{took}"
-    lines = result.to_llm_content().splitlines()
-    said = _RESULT_NOTE_PATTERN.fullmatch(lines[-1]) if lines else None
-    if said is None:
-        return f"{pluralize(len(lines), 'line')}{took}"
-    note = "" if said[1] == _EXIT_CODE_OK else f", {one_line(said[1])}"
-    return f"{pluralize(len(lines) - 1, 'line')}{note}{took}"
+        kind = "failed" if result.error_type == "command_failed" else result.error_type
+        said = f"{kind}: {error if len(error) <= 120 else error[:119] + '…'}"
+    elif result.outcome and isinstance(summary := result.outcome.get("summary"), str):
+        said = one_line(summary.partition("\n")[0])
+    else:
+        said = pluralize(len(result.to_llm_content().splitlines()), "line")
+    seconds = (result.duration_ms or 0) / 1000
+    told = seconds < _MIN_SHOWN_SECONDS or _SECONDS_PATTERN.search(said)
+    return said if told else f"{said}, {seconds:.1f} s"
 
 
 def _call_label(call: ToolCall) -> str:

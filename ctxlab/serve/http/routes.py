@@ -94,7 +94,7 @@ def make_router(service: ChatService) -> APIRouter:
     async def chat(said: ChatRequest, request: Request) -> ChatAnswer:
         choose = service.choose_workspace
         workspace = await asyncio.to_thread(choose, said.workspace, said.session_id)
-        file = said.active_file or None
+        file = workspace.file_router.normalize(said.active_file)
         text = _prefix_active_file(said.message, file)
         turn = await service.start_turn(workspace, text, file)
         outcome = await wait_for_outcome_or_disconnect(turn, request)
@@ -157,7 +157,7 @@ def make_router(service: ChatService) -> APIRouter:
     )
     async def send(id: SessionId, said: MessageRequest) -> Response:
         workspace = await asyncio.to_thread(service.find_workspace, id)
-        file = said.active_file or None
+        file = workspace.file_router.normalize(said.active_file)
         text = _prefix_active_file(said.message, file)
         turn = await service.start_turn(workspace, text, file, id)
         await turn.wait_until_open()

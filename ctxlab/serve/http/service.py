@@ -55,7 +55,7 @@ class Workspace:
     ) -> None:
         self.path = path
         self.store = store_for(path)
-        self.file_router = FileRouter(self.store)
+        self.file_router = FileRouter(self.store, path)
         self.active_turn: TurnRunner | None = None
         "the running turn, or None; a workspace runs one turn at a time"
         self._make_summaries = summaries_for

@@ -65,6 +65,9 @@ class ToolResultEvent(TurnEvent):
     tool_name: str | None = None
     duration_ms: int | None = None
     process_id: str | None = None
+    outcome: dict[str, Any] | None = Field(
+        None, description="Short form of the result: summary, count and files."
+    )
 
 
 class DoneEvent(TurnEvent):

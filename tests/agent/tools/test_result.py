@@ -56,14 +56,18 @@ def test_a_failure_gives_the_model_its_error_and_the_kind_of_it() -> None:
         "ok": False, "error": "gone", "error_type": "timeout", "tool_name": "run",
         "duration_ms": 5, "process_id": "p1",
     }  # fmt: skip
-    assert result.model_dump() == {**result.to_dict(), "data": None}
+    assert result.model_dump() == {**result.to_dict(), "data": None, "outcome": None}
 
 
 def test_the_kinds_of_errors_are_those_of_the_design() -> None:
-    """Seed 002, section 10.1: the six kinds, and the breaker's."""
+    """Seed 002, section 10.1: the six kinds, the breaker's, and two of ctxlab's own tools.
+
+    A command that ends with an error, and a call that the user refused, need other reactions than a tool
+    that failed.
+    """
     assert list(ERROR_TYPES) == [
         "invalid_args", "tool_not_found", "execution_error", "timeout", "permission_denied",
-        "network_error", "circuit_breaker",
+        "network_error", "circuit_breaker", "command_failed", "refused",
     ]  # fmt: skip
     assert cancelled_result("run").ok is False
 

@@ -100,7 +100,7 @@ def test_tools_work_in_the_folder_and_are_told_on_standard_error(
     lines = [re.sub(r", \d+\.\d s$", "", line) for line in said.err.splitlines()]
     assert lines == [
         "  read_file notes.txt · 1 line",
-        "  run_command exit 3 · 0 lines, exit code 3",
+        "  run_command exit 3 · failed: exit code 3",
     ]
     assert server.calls[1].messages[-1].content == "The harbour opens at six.\n"
     assert find_violations(messages(workspace), "openai") == []
