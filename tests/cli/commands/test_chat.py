@@ -291,6 +291,16 @@ def test_adjacent_turns_are_shown_without_the_lines_of_each_other(
     ]
 
 
+def test_a_step_is_shown_by_its_label(chat: Chat, served: Callable[..., Talker]) -> None:
+    served("Done.")
+    said = chat("Alpha\nBeta\n/turn 2.1\n/turn 2.2\n")
+    assert [line for line in said.out.splitlines() if re.match(r"(… )?\d\.\d ", line)] == [
+        "… 1.1 Alpha",
+        "2.1 Beta",
+    ]
+    assert "no step 2.2; choose a step from 2.1 to 2.1" in said.err
+
+
 @pytest.mark.parametrize("leaving", ["/quit", "/exit", "/Q now"])
 def test_a_slash_command_ends_the_chat(
     chat: Chat, served: Callable[..., Talker], leaving: str
