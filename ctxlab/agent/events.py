@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ctxlab.agent.approval import ApprovalRequest
 from ctxlab.agent.tools.result import ToolResult
 from ctxlab.messages.types import Message, ToolCall, Usage
 
@@ -52,6 +53,14 @@ class ToolCallStarted:
 
 
 @dataclass(frozen=True)
+class ApprovalRequired:
+    """Event that is sent before the user is asked whether a tool may be called."""
+
+    request: ApprovalRequest
+    "the tool call, with its command or the change that it makes"
+
+
+@dataclass(frozen=True)
 class ToolCallFinished:
     """Event that is sent after a tool has returned or its call was blocked."""
 
@@ -69,7 +78,9 @@ class TurnFinished:
     "result of the turn"
 
 
-AgentEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallFinished | TurnFinished
+AgentEvent: TypeAlias = (
+    TextDelta | ToolCallStarted | ApprovalRequired | ToolCallFinished | TurnFinished
+)
 
 
 def collect_result(events: Generator[AgentEvent, None, None]) -> TurnResult:
@@ -102,7 +113,7 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
     Returns
     -------
     dict
-        Fields of the event. The key ``type`` is text, tool_call, tool_result or done.
+        Fields of the event. The key ``type`` is text, tool_call, approval_required, tool_result or done.
 
     Examples
     --------
@@ -117,6 +128,11 @@ def event_to_dict(event: AgentEvent) -> dict[str, Any]:
         case ToolCallStarted(call):
             named = {"type": "tool_call", "id": call.id, "name": call.name}
             return named | {"arguments": call.arguments}
+        case ApprovalRequired(request):
+            named = {"type": "approval_required", "id": request.call.id, "name": request.call.name}
+            diff = None if request.change is None else request.change.diff()
+            shown = {"command": request.command, "diff": diff, "kind": request.kind}
+            return named | {"arguments": request.call.arguments} | shown
         case ToolCallFinished(call, result):
             named = {"type": "tool_result", "id": call.id, "name": call.name}
             return named | result.to_dict()

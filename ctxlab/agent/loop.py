@@ -19,9 +19,11 @@ import msgspec
 
 from ctxlab._utils.jsonio import repair_surrogates
 from ctxlab._utils.signals import defer_signals
+from ctxlab.agent.approval import Approver
 from ctxlab.agent.circuit_breaker import MAX_FAILURES, CircuitBreaker
 from ctxlab.agent.events import (
     AgentEvent,
+    ApprovalRequired,
     FinishReason,
     TextDelta,
     ToolCallFinished,
@@ -163,6 +165,8 @@ class Agent:
         Object that ends the child processes of the tools when a turn is interrupted.
     enable_planning : bool, optional
         If True, the agent gets the tool ``update_plan`` to write down its plan.
+    approver : Approver, optional
+        Object that asks the user before a tool changes something. None allows all calls.
 
     Raises
     ------
@@ -186,6 +190,7 @@ class Agent:
         temperature: float | None = None,
         processes: SupportsKillAll | None = None,
         enable_planning: bool = False,
+        approver: Approver | None = None,
     ) -> None:
         if max_iterations < 1:
             raise SpecError(f"Expected max_iterations of 1 or more, got {max_iterations}")
@@ -196,6 +201,8 @@ class Agent:
         self.temperature = temperature
         self.processes = processes
         self.breaker = CircuitBreaker(max_tool_failures)
+        self.approver = approver
+        "object that asks the user before a tool changes something; None allows all calls"
         self.observer: ConversationObserver | None = None
         "observer that receives new messages and plans; None if none is attached"
         self._plan: AgentPlan | None = None
@@ -213,7 +220,13 @@ class Agent:
         ):
             if any(isinstance(each, kind) for each in walk_strategies(self.manager.strategy)):
                 about = definition["function"]
-                tool = Tool(about["name"], about["description"], about["parameters"], function)
+                tool = Tool(
+                    about["name"],
+                    about["description"],
+                    about["parameters"],
+                    function,
+                    read_only=True,
+                )
                 self.tools.setdefault(tool.name, tool)
         self.manager.set_fixed(tools=self.tool_definitions)
         self._call_ids: set[str] = set()
@@ -460,7 +473,7 @@ class Agent:
                 finish = "answered"
             for call in calls:
                 yield ToolCallStarted(call)
-                result = self._call_tool(call)
+                result = yield from self._approve_and_call(call)
                 self._raise_if_stopped()  # the output of a stopped tool is discarded
                 self._store_and_append(result_message(call, result))
                 yield ToolCallFinished(call, result)
@@ -508,11 +521,21 @@ class Agent:
         if self._stop_requested:
             raise KeyboardInterrupt
 
-    def _call_tool(self, call: ToolCall) -> ToolResult:
-        if (refused := self.breaker.blocked_result(call.name)) is not None:
-            return refused
-        tool = self.tools.get(call.name)
-        result = call_tool(tool, call.arguments) if tool else tool_not_found(call.name, self.tools)
+    def _approve_and_call(self, call: ToolCall) -> Generator[AgentEvent, None, ToolResult]:
+        """Ask the user about a call if necessary, make it, and return its result."""
+        if (blocked := self.breaker.blocked_result(call.name)) is not None:
+            return blocked
+        tool, refused = self.tools.get(call.name), None
+        if tool is not None and self.approver is not None:
+            request = self.approver.request(tool, call)
+            if request is not None:
+                yield ApprovalRequired(request)
+                refused = self.approver.decide(request)
+                self._raise_if_stopped()
+        if tool is None:
+            result = tool_not_found(call.name, self.tools)
+        else:
+            result = refused or call_tool(tool, call.arguments)
         self.breaker.record(call.name, result, call.arguments)
         return result
 

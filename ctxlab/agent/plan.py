@@ -66,4 +66,4 @@ def plan_tool(
             return f"All {len(steps)} steps are done."
         return f"Step {current} of {len(steps)}: {steps[place]}"
 
-    return tool_from_function(update_plan)
+    return tool_from_function(update_plan, read_only=True)

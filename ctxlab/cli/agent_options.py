@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ctxlab.cli.options import RESERVE, complete_strategy, flag, option
+from ctxlab.cli.options import RESERVE, complete_from, complete_strategy, flag, option
 from ctxlab.cli.settings import SETTINGS, env_var, resolve_settings
 from ctxlab.errors import SpecError
 
@@ -48,7 +48,12 @@ class AgentOptions:
     max_iterations: int | None = option(
         "--max-iterations N", "Maximum model calls per turn. Default: 10.", min=1
     )
-    read_only: bool = flag("--read-only", "Give the agent no tools to write files or run commands.")
+    approval: str | None = option(
+        "--approval ask|auto|read-only",
+        "ask before the agent changes a file or runs a command; auto: allow everything; read-only: give "
+        "the agent no tools that change something. Default: ask.",
+        autocompletion=complete_from(lambda: ("ask", "auto", "read-only")),
+    )
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
     keep_env: list[str] | None = option(
         "--keep-env NAME",
@@ -120,7 +125,11 @@ class AgentSettings:
     @property
     def stored(self) -> dict[str, Any]:
         """Data to store with a new session, so that it is resumed with the same settings."""
-        kept = {name: self.values[name] for name in ("limit",) if self.values[name] is not None}
+        kept = {
+            name: self.values[name]
+            for name in ("limit", "approval")
+            if self.values[name] is not None
+        }
         return {SETTINGS_KEY: kept} if kept else {}
 
     def make_client(self) -> LiteLLMClient:
@@ -135,7 +144,9 @@ class AgentSettings:
 
         return LiteLLMClient(retries=self.values["retries"], delay=self.values["retry_delay"])
 
-    def make_agent(self, folder: Path, client: Client) -> Agent:
+    def make_agent(
+        self, folder: Path, client: Client, refusal: str = "nobody can be asked"
+    ) -> Agent:
         """Create an agent that works in a folder.
 
         Parameters
@@ -144,6 +155,8 @@ class AgentSettings:
             Folder in which the agent's tools read and write files and run commands.
         client : Client
             Client that calls the model.
+        refusal : str, optional
+            Reason that the model is told if a call needs approval and nobody can be asked.
 
         Returns
         -------
@@ -155,6 +168,7 @@ class AgentSettings:
         SpecError
             If no model is set.
         """
+        from ctxlab.agent.approval import Approver
         from ctxlab.agent.loop import DEFAULT_STRATEGY, Agent
         from ctxlab.agent.tools.processes import ProcessManager
         from ctxlab.agent.tools.workspace import workspace_tools
@@ -169,7 +183,8 @@ class AgentSettings:
         if values["summary_model"]:
             strategy = with_summary_model(strategy, values["summary_model"])
         processes = ProcessManager(keep_env=options.keep_env or ())
-        write = not options.read_only
+        approver = Approver(values["approval"], refusal=refusal)
+        write = values["approval"] != "read-only"
         tools = () if options.no_tools else workspace_tools(folder, processes, writable=write)
         prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
         return Agent(
@@ -184,6 +199,7 @@ class AgentSettings:
             max_tool_failures=values["max_tool_failures"],
             processes=processes,
             enable_planning=bool(tools),
+            approver=approver,
         )
 
 

@@ -48,6 +48,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "strategy": Setting(str, None, "Context strategy. Default: stubs, a summary and panic."),
     "limit": Setting(str, None, "Maximum tokens of a request and its reply, such as 32k."),
+    "approval": Setting(str, "ask", "ask, auto or read-only: what needs your approval."),
     "max_iterations": Setting(int, 10, "Maximum model calls in a turn.", 1),
     "max_tool_failures": Setting(
         int, 3, "Consecutive failures after which a tool is blocked for a turn; 0 blocks none."

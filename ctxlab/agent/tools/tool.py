@@ -16,6 +16,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ctxlab._utils.jsonio import dump_json, parse_json
+from ctxlab.agent.tools.changes import FileChange
 from ctxlab.agent.tools.result import ToolResult, failed_result, to_json_data
 from ctxlab.errors import SpecError
 
@@ -46,6 +47,11 @@ class Tool:
     "function that is called with the arguments by name; it returns data or a ``ToolResult``"
     arguments_model: type[BaseModel] | None = field(default=None, repr=False, compare=False)
     "pydantic model that validates the arguments; None if only the argument names are checked"
+    read_only: bool = False
+    "True if the tool changes nothing, so that it needs no approval"
+    preview: Callable[..., FileChange] | None = field(default=None, repr=False, compare=False)
+    """function that gets the same arguments and returns the change of a file that the call makes, for
+    the user to see before; None if the tool changes no single file"""
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -66,7 +72,13 @@ class _UntitledJsonSchema(GenerateJsonSchema):
         return made
 
 
-def tool_from_function(function: Callable[..., Any], *, name: str | None = None) -> Tool:
+def tool_from_function(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    read_only: bool = False,
+    preview: Callable[..., FileChange] | None = None,
+) -> Tool:
     """Build a tool from a function with type annotations.
 
     The JSON schema is built from the types and defaults of the parameters. The descriptions of the
@@ -81,6 +93,10 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         Function, method or other callable object, but not a class.
     name : str, optional
         Name of the tool; None uses the name of the function.
+    read_only : bool, optional
+        True if the function changes nothing, so that it needs no approval.
+    preview : callable, optional
+        Function that returns the change of a file that a call makes.
 
     Returns
     -------
@@ -149,7 +165,7 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         reason = str(error).splitlines()[0]
         raise SpecError(f"cannot build a JSON schema for tool {called}: {reason}") from error
     about = (docstring.description or "").strip()
-    return Tool(called, about, schema, function, model)
+    return Tool(called, about, schema, function, model, read_only, preview)
 
 
 def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
@@ -202,7 +218,7 @@ def call_tool(tool: Tool, arguments_json: str) -> ToolResult:
     """
     begun = time.perf_counter()
     try:
-        answer = tool.function(**_validate_arguments(tool, arguments_json))
+        answer = tool.function(**validate_arguments(tool, arguments_json))
         kept = isinstance(answer, ToolResult)
         result = answer if kept else ToolResult(ok=True, data=to_json_data(answer))
     except (KeyboardInterrupt, SystemExit):
@@ -241,7 +257,21 @@ class _InvalidArguments(Exception):
     """Error for invalid arguments of a tool call; the message is sent to the model."""
 
 
-def _validate_arguments(tool: Tool, text: str) -> dict[str, Any]:
+def validate_arguments(tool: Tool, text: str) -> dict[str, Any]:
+    """Parse and check the arguments of a call.
+
+    Parameters
+    ----------
+    tool : Tool
+        Tool to call.
+    text : str
+        Arguments as written by the model, usually a JSON object.
+
+    Returns
+    -------
+    dict
+        Arguments by name. Omitted arguments are left out.
+    """
     begin = f"{tool.name} was not called, because its arguments are not"
     try:
         value = parse_json(text) if text.strip() else {}

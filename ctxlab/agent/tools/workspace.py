@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ctxlab._utils.humanize import pluralize
-from ctxlab.agent.tools.changes import plan_edit
+from ctxlab.agent.tools.changes import FileChange, plan_edit, plan_write
 from ctxlab.agent.tools.file_walk import FileWalker, matches_glob
 from ctxlab.agent.tools.processes import ProcessManager
 from ctxlab.agent.tools.result import PAGE_CHARS, ToolResult, failed_result
@@ -259,11 +259,22 @@ def workspace_tools(
         error = {"ok": False, "error": ended, "error_type": kind} if failed else {}
         return page.model_copy(update={"process_id": done.process_id, **error})
 
+    def preview_write(path: str, content: str) -> FileChange:
+        return plan_write(opened, path, content)
+
+    def preview_edit(path: str, old: str, new: str, everywhere: bool = False) -> FileChange:
+        return plan_edit(opened, path, old, new, everywhere)
+
     longest = timeout
-    functions = [list_files, search_files, read_file]
+    reading = (list_files, search_files, read_file)
+    tools = [tool_from_function(function, read_only=True) for function in reading]
     if writable:
-        functions += [write_file, edit_file, run_command]
-    return tuple(map(tool_from_function, functions))
+        tools += [
+            tool_from_function(write_file, preview=preview_write),
+            tool_from_function(edit_file, preview=preview_edit),
+            tool_from_function(run_command),
+        ]
+    return tuple(tools)
 
 
 def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:

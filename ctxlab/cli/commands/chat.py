@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ctxlab.sessions.base import Session, SessionStore
 
 
+_NO_TERMINAL = "nobody can be asked, because the input is a pipe; --approval auto allows it"
+
+
 @with_options()
 def command(
     options: AgentOptions,
@@ -42,17 +45,18 @@ def command(
     --------
     ctxlab chat --model gpt-5-mini
     ctxlab chat --session 3f2a  resume a session
-    ctxlab chat --new --read-only -l 32k -s 'observation_mask(keep=10) | panic'
+    ctxlab chat --new --approval read-only -l 32k -s 'observation_mask(keep=10) | panic'
     echo "What is in this folder?" | ctxlab chat   print only the answer
 
     If the folder has sessions, you are asked which one to resume. A resumed session uses its earlier
     model, strategy and limit, unless an option names others. ctxlab config shows the settings that hold
     where you give no option. In the chat, type /help for a list of commands.
 
-    The agent lists, searches, reads and writes files in the folder, and runs commands in it, without
-    asking for permission. To prevent changes, use --read-only or a copy of the folder. Commands do not
-    inherit environment variables that look like keys, tokens or passwords, but they can read every
-    file that you can read.
+    The agent lists, searches and reads files in the folder. Before it changes a file or runs a command,
+    it shows the change or the command and asks you. To allow everything, use --approval auto; to prevent
+    changes, use --approval read-only. If the input comes from a pipe, nobody can be asked, so changes
+    and commands are refused. Commands do not inherit environment variables that look like keys, tokens
+    or passwords, but they can read every file that you can read.
 
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C ends the chat.
@@ -61,6 +65,7 @@ def command(
     can replay this file.
     """
     from ctxlab.agent.session import AgentSession
+    from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.cli.chat.repl import ChatRepl
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
@@ -79,7 +84,9 @@ def command(
         stack.enter_context(closing(store))
         resumed = None if new else _pick_session(store, session, reader)
         settings = options.resolve(resumed)
-        agent = settings.make_agent(folder, client)
+        agent = settings.make_agent(folder, client, _NO_TERMINAL)
+        if reader.interactive and agent.approver is not None:
+            agent.approver.ask = ApprovalPrompt(reader.ask).decide
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)
         summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))

@@ -32,6 +32,11 @@ _TOKEN = option(
     show_envvar=False,
 )
 
+_NO_STREAM = (
+    "nobody can be asked in a request without a stream of events; "
+    "the server can be started with --approval auto"
+)
+
 app = App()
 
 
@@ -121,8 +126,9 @@ def http(
 
     If no model is set, clients can read sessions but not continue them.
 
-    Everyone who has the token can make the agent write files and run commands with your permissions.
-    Use --read-only or --no-tools to prevent that.
+    Before the agent changes a file or runs a command, the stream of events asks the client (event
+    approval_required), which answers at /sessions/{id}/approvals/{call}. Everyone who has the token can
+    allow it with your permissions. Use --approval read-only or --no-tools to prevent that.
     """
     from ctxlab.agent.tools.environment import names_to_keep
     from ctxlab.serve import http as server
@@ -135,7 +141,7 @@ def http(
     client, summary_model = settings.make_client(), settings.summary_model
 
     def agent_for(folder: Path) -> Agent:
-        return settings.make_agent(folder, client)
+        return settings.make_agent(folder, client, _NO_STREAM)
 
     names_to_keep(options.keep_env or ())
     folders = [resolve_workspace(folder) for folder in workspace or ["."]]

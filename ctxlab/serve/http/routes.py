@@ -18,6 +18,8 @@ from starlette.responses import StreamingResponse
 
 from ctxlab.serve.http.errors import problem_responses
 from ctxlab.serve.http.schemas import (
+    ApprovalAnswer,
+    CallId,
     ChatAnswer,
     ChatRequest,
     FirstMessage,
@@ -159,9 +161,25 @@ def make_router(service: ChatService) -> APIRouter:
         workspace = await asyncio.to_thread(service.find_workspace, id)
         file = workspace.file_router.normalize(said.active_file)
         text = _prefix_active_file(said.message, file)
-        turn = await service.start_turn(workspace, text, file, id)
+        turn = await service.start_turn(workspace, text, file, id, can_ask=True)
         await turn.wait_until_open()
         return EventStreamResponse(turn)
+
+    @router.post(
+        "/sessions/{id}/approvals/{call}",
+        tags=["chat"],
+        summary="Answer the event approval_required: allow or refuse a tool call",
+        dependencies=json_body,
+        responses=problem_responses(404, 409, 415),
+    )
+    async def approve(id: SessionId, call: CallId, said: ApprovalAnswer) -> ApprovalAnswer:
+        workspace = await asyncio.to_thread(service.find_workspace, id)
+        turn = workspace.active_turn
+        asked = turn is not None and turn.session_id == id
+        if not (asked and turn is not None and turn.answer(call, said.to_decision())):
+            why = "no tool call with this id waits for an answer; it may have been answered already"
+            raise HTTPException(409, why)
+        return said
 
     @router.delete(
         "/sessions/{id}",

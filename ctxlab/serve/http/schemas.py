@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from ctxlab.agent.approval import Decision
 from ctxlab.sessions.base import Session, SessionStatus
 from ctxlab.sessions.text_search import SearchHit
 
@@ -30,6 +31,7 @@ _FilePath = Annotated[str, StringConstraints(max_length=4096)]
 
 _MAX_INT = 2**31 - 1
 
+CallId = Annotated[str, Path(description="Id of the tool call.", max_length=500)]
 SessionId = Annotated[_IdText, Path(description="Session id.")]
 _LABEL_HELP = "Number of a turn, such as 3, or label of a step, such as 3.2."
 TurnOrStep = Annotated[str, Path(description=_LABEL_HELP, max_length=40)]
@@ -183,6 +185,30 @@ class MessageRequest(BaseModel):
 
     message: _MessageText
     active_file: _FilePath | None = Field(None, description="File that the user has open.")
+
+
+class ApprovalAnswer(BaseModel):
+    """Answer to the question whether the agent may call a tool."""
+
+    model_config = _with_examples({"decision": "once"})
+
+    decision: Literal["once", "kind", "tool", "no"] = Field(
+        description="once: allow this call; kind: also allow calls of the same kind for the rest of the "
+        "session; tool: allow all calls of the tool; no: refuse the call."
+    )
+    reason: str = Field("", max_length=1_000, description="Reason of a refusal, for the model.")
+
+    def to_decision(self) -> Decision:
+        """Return the decision for the agent.
+
+        Returns
+        -------
+        Decision
+            The decision.
+        """
+        if self.decision == "no":
+            return Decision(False, reason=self.reason)
+        return Decision(True, self.decision)
 
 
 class Found(BaseModel):

@@ -321,7 +321,13 @@ class ChatService:
         )
 
     async def start_turn(
-        self, workspace: Workspace, text: str, file: str | None, session_id: str | None = None
+        self,
+        workspace: Workspace,
+        text: str,
+        file: str | None,
+        session_id: str | None = None,
+        *,
+        can_ask: bool = False,
     ) -> TurnRunner:
         """Start a turn in a session, which is chosen by its id or by the open file.
 
@@ -337,6 +343,8 @@ class ChatService:
             Id of the session. By default, the session that belongs to ``file`` is used, or, if
             ``file`` is None, the session for messages without an open file. It is created if it
             does not exist.
+        can_ask : bool, default False
+            True if the client reads the events of the turn, so that it can be asked to approve calls.
 
         Returns
         -------
@@ -362,7 +370,7 @@ class ChatService:
                     workspace.active_turn = None
 
             open_session = partial(self._open_agent_session, workspace, session_id, file)
-            turn = TurnRunner(open_session, on_end, text, file)
+            turn = TurnRunner(open_session, on_end, text, file, can_ask=can_ask)
             workspace.active_turn = turn
             try:
                 turn.start()

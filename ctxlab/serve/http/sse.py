@@ -1,9 +1,9 @@
 """Responses that stream a turn to the client as server-sent events.
 
 An event consists of the two lines ``event: TYPE`` and ``data: {"type": TYPE, …}``. The type is
-``text``, ``tool_call`` or ``tool_result``. The last event has the type ``done`` or ``error``. If
-the client disconnects, the turn is cancelled. The pydantic models of the events are used only to
-describe the events in the OpenAPI document.
+``text``, ``tool_call``, ``approval_required`` or ``tool_result``. The last event has the type ``done``
+or ``error``. If the client disconnects, the turn is cancelled. The pydantic models of the events are
+used only to describe the events in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -52,6 +52,18 @@ class ToolCallEvent(TurnEvent):
     arguments: str = Field(description="JSON arguments as the model wrote them; may be malformed.")
 
 
+class ApprovalRequiredEvent(TurnEvent):
+    """Event that asks the client whether a tool may be called. The turn waits for the answer."""
+
+    type: Literal["approval_required"]
+    id: str = Field(description="Id of the tool call.")
+    name: str
+    arguments: str
+    command: str | None = Field(description="Shell command that the call runs, if it runs one.")
+    diff: str | None = Field(description="Change of a file that the call makes, if it makes one.")
+    kind: str | None = Field(description="What the decision 'kind' allows, such as 'git diff'.")
+
+
 class ToolResultEvent(TurnEvent):
     """Event that is sent after a tool has returned or its call was blocked."""
 
@@ -92,7 +104,14 @@ class ErrorEvent(TurnEvent):
 
 _REFERENCES = [
     {"$ref": f"#/components/schemas/{kind.__name__}"}
-    for kind in (TextEvent, ToolCallEvent, ToolResultEvent, DoneEvent, ErrorEvent)
+    for kind in (
+        TextEvent,
+        ToolCallEvent,
+        ApprovalRequiredEvent,
+        ToolResultEvent,
+        DoneEvent,
+        ErrorEvent,
+    )
 ]
 _DATA_SCHEMA: Any = {"type": "string", "contentMediaType": "application/json"}
 _DATA_SCHEMA["contentSchema"] = {"oneOf": _REFERENCES}
@@ -100,7 +119,9 @@ _EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "event": {"enum": ["text", "tool_call", "tool_result", "done", "error"]},
+        "event": {
+            "enum": ["text", "tool_call", "approval_required", "tool_result", "done", "error"]
+        },
         "data": _DATA_SCHEMA,
     },
 }

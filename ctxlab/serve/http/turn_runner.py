@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from ctxlab.agent.events import AgentEvent, TurnFinished
+from ctxlab.agent.approval import ApprovalRequest, Decision
+from ctxlab.agent.events import AgentEvent, ApprovalRequired, TurnFinished
 from ctxlab.errors import CtxlabError
 from ctxlab.serve.http.errors import INTERNAL_ERROR_DETAIL
 
@@ -30,6 +32,9 @@ _LOGGER = logging.getLogger("ctxlab.serve")
 
 _CANCEL_POLL_INTERVAL = 0.05
 "interval at which new processes of a cancelled turn are killed, in seconds"
+APPROVAL_TIMEOUT = 600.0
+"""Time after which a tool call that nobody has approved is refused, in seconds."""
+
 _ABANDON_TIMEOUT = 3.0
 "time after which a cancelled turn that has not ended is abandoned, in seconds"
 
@@ -52,6 +57,8 @@ class TurnRunner:
         Message of the user.
     file : str or None
         Path of the file that the user has open.
+    can_ask : bool, default False
+        True if the client reads the events, so that it can be asked to approve tool calls.
     """
 
     def __init__(
@@ -60,7 +67,11 @@ class TurnRunner:
         on_end: Callable[[AgentSession | None], None],
         text: str,
         file: str | None,
+        *,
+        can_ask: bool = False,
     ) -> None:
+        self._can_ask = can_ask
+        self._questions: dict[str, SimpleQueue[Decision]] = {}
         self.agent_session: AgentSession | None = None
         "session of the turn; None until the session is open"
         self._open_session, self._on_end, self._text, self._file = open_session, on_end, text, file
@@ -142,6 +153,26 @@ class TurnRunner:
             pass
         return event.result
 
+    def answer(self, call_id: str, decision: Decision) -> bool:
+        """Answer the question whether a tool may be called.
+
+        Parameters
+        ----------
+        call_id : str
+            Id of the tool call.
+        decision : Decision
+            Decision of the user.
+
+        Returns
+        -------
+        bool
+            False if there is no such question, or if it was answered before.
+        """
+        question = self._questions.pop(call_id, None)
+        if question is not None:
+            question.put(decision)
+        return question is not None
+
     def cancel(self, reason: Exception) -> None:
         """Request that the turn ends as soon as possible, and return immediately.
 
@@ -171,6 +202,18 @@ class TurnRunner:
         """
         return self._ended.wait(timeout)
 
+    def _ask_client(self, request: ApprovalRequest) -> Decision:
+        """Wait until the client answers a question. ``_run`` has sent it as an event before."""
+        question = self._questions[request.call.id]
+        latest = time.monotonic() + APPROVAL_TIMEOUT
+        try:
+            while self._cancel_reason is None and time.monotonic() < latest:
+                with suppress(Empty):
+                    return question.get(timeout=_CANCEL_POLL_INTERVAL)
+        finally:
+            self._questions.pop(request.call.id, None)
+        return Decision(False, reason=f"nobody answered within {APPROVAL_TIMEOUT:g} s")
+
     def _run_cancel(self) -> None:
         latest = time.monotonic() + _ABANDON_TIMEOUT
         while not self._ended.wait(_CANCEL_POLL_INTERVAL):
@@ -189,11 +232,15 @@ class TurnRunner:
         try:
             agent_session = self.agent_session = self._open_session()
             self._call_in_loop(self._resolve_opened, None)
+            if (approver := agent_session.agent.approver) is not None:
+                approver.ask = self._ask_client if self._can_ask else None
             with closing(agent_session.stream(self._text, file=self._file)) as stream:
                 for event in stream:
                     if isinstance(event, TurnFinished):
                         end = event  # reported when the session is free for another turn
                     else:
+                        if isinstance(event, ApprovalRequired) and self._can_ask:
+                            self._questions[event.request.call.id] = SimpleQueue()
                         self._call_in_loop(self._events.put_nowait, event)
                         if self._cancel_reason is not None:
                             raise self._cancel_reason

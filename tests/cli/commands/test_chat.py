@@ -65,7 +65,7 @@ def chat(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
 
     def call(text: str, *options: object) -> Said:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        return run("chat", "-m", MODEL, *options)
+        return run("chat", "-m", MODEL, "--approval", "auto", *options)
 
     return call
 
@@ -218,7 +218,7 @@ def test_what_the_tools_may_do_can_be_bounded(
     def offered(place: int) -> set[str]:
         return {tool["function"]["name"] for tool in server.calls[place].body.get("tools", ())}
 
-    chat("hi\n", "--read-only")
+    chat("hi\n", "--approval", "read-only")
     assert offered(0) == {"list_files", "search_files", "read_file", "update_plan"}
     chat("hi\n", "--no-tools")
     assert offered(2) == set()

@@ -26,19 +26,23 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="tmux is for POSIX")
 
 MODEL = "openai/gpt-4o-mini"
 FACT = "The harbour master is called Odalys Brandt"
-CHAT = (*PROGRAM, "chat", "-m", MODEL)
+CHAT = (*PROGRAM, "chat", "-m", MODEL, "--approval", "auto")
+ASKING = CHAT[:-2]
 
 
 def script(call: Call) -> Action:
     """Scripted model that follows instructions and knows only the messages of the request."""
     last = call.messages[-1]
     if last.role == "tool":
-        return f"It said: {last.text.splitlines()[0]}"
+        return f"It said: {last.text.splitlines()[-1]}"
     asked = last.text
     if asked.startswith("run "):
         arguments = json.dumps({"command": asked[4:]})
         made = ToolCall(f"r{call.number}", "run_command", arguments)
         return Message("assistant", "Let me see.", tool_calls=(made,))
+    if asked.startswith("edit "):
+        arguments = json.dumps({"path": asked[5:], "old": "two", "new": "three"})
+        return Message("assistant", None, tool_calls=(ToolCall("e1", "edit_file", arguments),))
     if asked == "count":
         return Answer(" ".join(map(str, range(200))), pieces=4, pace=0.05)
     if asked == "fail":
@@ -109,7 +113,7 @@ def test_a_chat_is_interrupted_left_resumed_and_evaluated(
     screen.wait_end(">")
     screen.type("run echo from the shell > made.txt; cat made.txt; exit 3")
     shown = screen.wait("It said: from the shell")
-    assert re.search(r"run_command echo from .* · 1 line, exit code 3(, \d+\.\d s)?$", shown, re.M)
+    assert re.search(r"run_command echo from .* · failed: exit code 3(, \d+\.\d s)?$", shown, re.M)
     assert (workspace / "made.txt").read_text() == "from the shell\n"
 
     # Ctrl+C in the middle of a command ends it with its children, and leads back to the prompt.
@@ -402,3 +406,50 @@ def test_the_last_line_is_a_command_that_goes_on_with_the_session(
     screen.clear()
     screen.run([*PROGRAM, *shlex.split(found[1])])
     screen.wait("resumed Harbour work 2 (0 messages)")
+
+
+@pytest.mark.e2e
+def test_changes_and_commands_are_shown_and_need_the_users_approval(
+    workspace: Path, screen: Terminal, server: Talker
+) -> None:
+    (workspace / "a.txt").write_text("one\ntwo\n")
+    screen.run(ASKING)
+    screen.wait_end(">")
+
+    # A command is shown whole, and a refusal with a reason reaches the model.
+    screen.type("run echo \u202e\u2066 touched > made.txt")
+    shown = screen.wait("Allow?")
+    assert "The agent wants to run:" in shown
+    assert r"echo \u202e\u2066 touched > made.txt" in shown
+    screen.type("use another name")
+    screen.wait("It said:")
+    assert "use another name" in server.calls[-1].messages[-1].text
+    assert not (workspace / "made.txt").exists()
+
+    # A change of a file is shown as a diff; the file is written after a yes.
+    screen.wait_end(">")
+    screen.clear()
+    screen.type("edit a.txt")
+    shown = screen.wait("Allow?")
+    assert "-two" in shown
+    assert "+three" in shown
+    screen.type("y")
+    screen.wait_end(">")
+    assert (workspace / "a.txt").read_text() == "one\nthree\n"
+
+    # What is allowed for good is not asked again, and a longer command is.
+    screen.clear()
+    screen.type("run echo good")
+    screen.wait("a: always for echo good")
+    screen.type("a")
+    screen.wait_end(">")
+    screen.clear()
+    screen.type("run echo good")
+    assert "Allow?" not in screen.wait("It said:")
+    screen.wait_end(">")
+    screen.clear()
+    screen.type("run echo good; touch made.txt")
+    screen.wait("Allow?")
+    screen.press("C-c")
+    screen.wait("Cancelled")
+    assert not (workspace / "made.txt").exists()

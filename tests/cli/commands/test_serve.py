@@ -210,7 +210,7 @@ def test_a_chat_by_http_is_answered_and_its_contents_are_written_by_a_model(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("option", ["--read-only", "--no-tools"])
+@pytest.mark.parametrize("option", ["--approval=read-only", "--no-tools"])
 def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: str) -> None:
     with talking("At six.") as model:
         to_it = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
@@ -219,7 +219,7 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
             assert asked(f"{address}/chat", body={"message": "When?"})[0] == 200
         offered = {tool["function"]["name"] for tool in model.calls[0].body.get("tools", ())}
         reading = {"list_files", "search_files", "read_file", "update_plan"}
-        assert offered == (reading if option == "--read-only" else set())
+        assert offered == (reading if option == "--approval=read-only" else set())
 
 
 @pytest.mark.e2e

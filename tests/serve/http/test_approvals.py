@@ -1,0 +1,100 @@
+"""Approval over HTTP: an event asks, the client answers, and nothing happens without an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from http_serving import answer, chat, created, events_of, serving, stored, until
+
+from ctxlab.agent.approval import Approver
+from ctxlab.agent.loop import Agent
+from ctxlab.agent.tools.processes import ProcessManager
+from ctxlab.agent.tools.workspace import workspace_tools
+from ctxlab.llm import ScriptedClient
+from ctxlab.serve.http import turn_runner
+
+
+def asking(workspace: Path) -> Agent:
+    processes = ProcessManager()
+    tools = workspace_tools(workspace, processes)
+    return Agent(
+        "gpt-4o",
+        tools=tools,
+        client=ScriptedClient(answer),
+        processes=processes,
+        approver=Approver("ask", refusal="there is no stream of events"),
+    )
+
+
+def turn(
+    client: httpx.Client, id: str, message: str, decision: str | None, reason: str = ""
+) -> list[dict[str, Any]]:
+    """Send a message, answer each question, and return the events; answer nothing if it is None."""
+    found = []
+    with client.stream("POST", f"/sessions/{id}/messages", json={"message": message}) as response:
+        for event in events_of(response):
+            found.append(event.data)
+            if event.name == "approval_required" and decision is not None:
+                url = f"/sessions/{id}/approvals/{event.data['id']}"
+                body = {"decision": decision, "reason": reason}
+                assert client.post(url, json=body).json() == body
+                assert client.post(url, json=body).status_code == 409  # answered already
+    return found
+
+
+def test_a_client_allows_refuses_and_allows_for_good(tmp_path: Path) -> None:
+    with serving(tmp_path, agent_for=asking) as client:
+        id = created(client, tmp_path)
+        first = turn(client, id, "$ echo first; touch made", "once")
+        question = next(each for each in first if each["type"] == "approval_required")
+        assert (question["command"], question["kind"]) == ("echo first; touch made", None)
+        assert (tmp_path / "made").exists()
+        second = turn(client, id, "$ touch other", "no", "not here")
+        result = next(each for each in second if each["type"] == "tool_result")
+        assert result["error_type"] == "refused"
+        assert result["error"] == "The user did not allow this call: not here"
+        assert not (tmp_path / "other").exists()
+        turn(client, id, "$ echo again", "kind")
+        third = turn(client, id, "$ echo again", None)
+        assert "approval_required" not in {each["type"] for each in third}
+        assert (
+            client.post(f"/sessions/{id}/approvals/c1", json={"decision": "once"}).status_code
+            == 409
+        )
+        assert client.post("/sessions/x/approvals/c1", json={"decision": "once"}).status_code == 404
+        assert (
+            client.post(f"/sessions/{id}/approvals/c1", json={"decision": "?"}).status_code == 422
+        )
+
+
+def test_without_a_stream_what_needs_approval_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, agent_for=asking) as client:
+        said = chat(client, "$ touch made").json()["response"]
+    assert "there is no stream of events" in said
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_question_that_nobody_answers_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_runner, "APPROVAL_TIMEOUT", 0.2)
+    with serving(tmp_path, agent_for=asking) as client:
+        events = turn(client, created(client, tmp_path), "$ touch made", None)
+    assert "nobody answered within 0.2 s" in str(events)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_client_that_leaves_with_a_question_open_cancels_the_turn(tmp_path: Path) -> None:
+    with serving(tmp_path, agent_for=asking) as client:
+        id = created(client, tmp_path)
+        body = {"message": "$ touch made"}
+        with client.stream("POST", f"/sessions/{id}/messages", json=body) as response:
+            for event in events_of(response):
+                if event.name == "approval_required":
+                    break
+        until(lambda: stored(tmp_path, id)[-1].role == "tool")
+        until(lambda: chat(client, "hello").status_code == 200)
+    assert not (tmp_path / "made").exists()
