@@ -1,4 +1,4 @@
-"""Read the user's lines in a chat: from a terminal, with editing and a history, or from a pipe."""
+"""Read the user's lines in a chat from a terminal, with editing and a history."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class LineCleared(Exception):
 class LineReader:
     """Read the lines that the user enters in a chat.
 
-    On a terminal, lines can be edited, and the arrow keys recall earlier lines. A line that ends with
-    a backslash continues on the next line. Lines from a pipe are not changed, and no prompt is shown.
+    Lines can be edited, and the arrow keys recall earlier lines. A line that ends with a backslash
+    continues on the next line.
 
     Parameters
     ----------
@@ -33,8 +33,6 @@ class LineReader:
         self.interactive = sys.stdin.isatty()
         self._history_path = history_path
         self._readline = _load_readline() if self.interactive else None
-        if not self.interactive and hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")
         if self._readline is not None and history_path is not None:
             with suppress(OSError, ValueError):
                 self._readline.read_history_file(str(history_path))
@@ -46,7 +44,7 @@ class LineReader:
         Parameters
         ----------
         prompt : str
-            Prompt to show on a terminal.
+            Prompt to show.
 
         Returns
         -------
@@ -63,11 +61,6 @@ class LineReader:
         KeyboardInterrupt
             If the user pressed Ctrl+C and the line was empty.
         """
-        if not self.interactive:
-            line = sys.stdin.readline()
-            if not line:
-                raise EOFError
-            return line.rstrip("\r\n")
         lines: list[str] = []
         try:
             while True:

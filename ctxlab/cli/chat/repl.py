@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ctxlab.cli.chat.event_printer import EventPrinter
 from ctxlab.cli.chat.prompt import LineCleared, LineReader
+from ctxlab.cli.chat.single_turn import answer_once, print_events
 from ctxlab.cli.chat.slash_commands import parse_slash_command, run_slash_command
 from ctxlab.cli.output import print_note
 from ctxlab.errors import CtxlabError
@@ -36,8 +37,7 @@ _DOUBLE_PRESS_SECONDS = 1.0
 class ChatRepl:
     """A conversation between a user and an agent on the command line.
 
-    On a terminal, an error of ctxlab is printed as one sentence, and the chat continues. If the lines
-    come from a pipe, an error ends the chat.
+    An error of ctxlab is printed as one sentence, and the chat continues.
 
     Parameters
     ----------
@@ -117,14 +117,35 @@ class ChatRepl:
                     if self._ending or waited > _DOUBLE_PRESS_SECONDS:
                         raise
 
+    def answer(self, text: str, *, as_json: bool = False) -> int:
+        """Answer a single message.
+
+        Parameters
+        ----------
+        text : str
+            Message of the user. It is never a slash command.
+        as_json : bool, default False
+            True to print each event as a line of JSON.
+
+        Returns
+        -------
+        int
+            Exit code of the program.
+        """
+        with self._show_log_records(), self._exit_on_signals():
+            if self.agent_session is None:
+                self.agent_session = self._start_session(self.title)
+            if as_json:
+                return print_events(self.agent_session, text)
+            return answer_once(self.agent_session, text, self._printer)
+
     def _read_line(self) -> str | None:
         while True:
             self._printer.flush_log_lines()
             try:
                 return self._reader.read_line()
             except EOFError:
-                if self.interactive:
-                    print(file=sys.stderr)
+                print(file=sys.stderr)
                 return None
             except LineCleared:
                 continue
@@ -137,11 +158,9 @@ class ChatRepl:
                 return run_slash_command(self, *command)
             self._run_turn(line)
         except CtxlabError as error:
-            if not self.interactive:
-                raise
             print_note(str(error))
         except KeyboardInterrupt:
-            if self._ending or not self.interactive:
+            if self._ending:
                 raise
             self._cancelled_at = time.monotonic()
             print("Cancelled", file=sys.stderr)

@@ -14,7 +14,7 @@ import typer
 
 from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
-from ctxlab.cli.options import flag, option, with_options
+from ctxlab.cli.options import argument, flag, option, with_options
 from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import SpecError
 
@@ -29,6 +29,9 @@ _NO_TERMINAL = "nobody can be asked, because the input is a pipe; --approval aut
 @with_options()
 def command(
     options: AgentOptions,
+    question: str | None = argument(
+        "QUESTION", "Ask one question, print the answer, and end. Text from a pipe follows it."
+    ),
     workspace: Path = option(
         "--workspace DIR",
         "Folder in which the agent works and sessions are stored.",
@@ -38,6 +41,7 @@ def command(
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
     ),
+    json: bool = flag("--json", "Print each event of a single answer as a line of JSON."),
 ) -> None:
     """Chat with an agent about a folder. Sessions are stored in the folder and can be resumed.
 
@@ -46,7 +50,9 @@ def command(
     ctxlab chat --model gpt-5-mini
     ctxlab chat --session 3f2a  resume a session
     ctxlab chat --new --approval read-only -l 32k -s 'observation_mask(keep=10) | panic'
-    echo "What is in this folder?" | ctxlab chat   print only the answer
+    ctxlab chat "What is in this folder?"       one answer, then end
+    git diff | ctxlab chat "Review this."       the question and the text are one message
+    ctxlab chat --json --session 3f2a "And?"    events as lines of JSON
 
     If the folder has sessions, you are asked which one to resume. A resumed session uses its earlier
     model, strategy and limit, unless an option names others. ctxlab config shows the settings that hold
@@ -58,6 +64,10 @@ def command(
     and commands are refused. Commands do not inherit environment variables that look like keys, tokens
     or passwords, but they can read every file that you can read.
 
+    All of standard input is one message, and only the answer is written to standard output. The exit
+    code is 0 after an answer, 2 after an error, 3 if the agent reached the maximum number of model
+    calls, and 130 after Ctrl+C.
+
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C ends the chat.
 
@@ -68,6 +78,7 @@ def command(
     from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.cli.chat.repl import ChatRepl
+    from ctxlab.cli.chat.single_turn import read_message
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
 
@@ -77,12 +88,20 @@ def command(
         raise SpecError("expected --new or --session, got both; use only one of them")
     folder = resolve_workspace(workspace)
     reader = LineReader(folder / ".ctxlab" / "chat_history")
+    once = question is not None or not reader.interactive
+    if json and not once:
+        raise SpecError(
+            "--json: expected a question, got none; pass it as an argument or in a pipe"
+        )
+    text = read_message(question) if once else ""
     with ExitStack() as stack:
         settings = options.resolve()
         client = settings.make_client()
         store = SqliteStore(folder, client=client, model=settings.summary_model)
         stack.enter_context(closing(store))
-        resumed = None if new else _pick_session(store, session, reader)
+        resumed = None
+        if session is not None or not (new or once):
+            resumed = _pick_session(store, session, reader)
         settings = options.resolve(resumed)
         agent = settings.make_agent(folder, client, _NO_TERMINAL)
         if reader.interactive and agent.approver is not None:
@@ -106,27 +125,31 @@ def command(
 
         chat = ChatRepl(store, agent, begin, reader, agent_session)
         try:
-            if chat.interactive:
+            if once:
+                code = chat.answer(text, as_json=json)
+            else:
                 client.warm_up()  # in the background, while the user types the first line
                 _print_greeting(chat.session, agent.model)
-            chat.run()
+                code = 0
+                chat.run()
         finally:
             if chat.agent_session is not None:
                 chat.agent_session.close()
                 # A new session stays empty if every request failed.
                 if resumed is None and not chat.agent_session.session.messages:
                     store.delete(chat.agent_session.id)
-                elif chat.interactive:
+                elif not once:
                     reader.save_history()
                     print_note(_resume_hint(store, chat.agent_session.id, workspace))
+        if code:
+            raise typer.Exit(code)
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
     """Return the session whose id begins with ``wanted``. If it is not given, the user picks one.
 
-    Return None to start a new session: the user chose this, there is no session to pick, or the
-    input comes from a pipe.
-    Ctrl+D ends the command.
+    Return None to start a new session: the user chose this, or there is no session to pick. Ctrl+D ends
+    the command.
     """
     from ctxlab.cli.chat.session_picker import choose_session, session_choices_table
     from ctxlab.cli.render.format import render_to_text
@@ -134,8 +157,6 @@ def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -
 
     if wanted is not None:
         return find_session(store, wanted)
-    if not reader.interactive:
-        return None
     known = [session for session in store.sessions() if not session.system]
     if not known:
         return None

@@ -70,6 +70,25 @@ def chat(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
     return call
 
 
+class Typed(io.StringIO):
+    """Lines that a user types: an input that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def typed(run: Run, monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Chat:
+    """Return a function that runs the command with lines that a user types, in a new session."""
+
+    def call(text: str, *options: object) -> Said:
+        monkeypatch.setattr("sys.stdin", Typed(text))
+        said = run("chat", "-m", MODEL, "--approval", "auto", "--new", *options)
+        return said._replace(err=said.err.replace("> ", ""))
+
+    return call
+
+
 def stored(workspace: Path) -> list[Session]:
     return SqliteStore(workspace).sessions()
 
@@ -106,11 +125,11 @@ def test_tools_work_in_the_folder_and_are_told_on_standard_error(
     assert find_violations(messages(workspace), "openai") == []
 
 
-def test_every_line_is_a_turn_of_one_session(
-    chat: Chat, served: Callable[..., Talker], workspace: Path
+def test_every_typed_line_is_a_turn_of_one_session(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
     server = served(lambda call: f"Answer {call.number}.")
-    said = chat("one\n\ntwo\r\nthree")
+    said = typed("one\n\ntwo\nthree")
     assert said.out == "Answer 0.\nAnswer 1.\nAnswer 2.\n"
     assert [m.content for m in server.calls[2].messages if m.role == "user"] == [
         "one",
@@ -119,6 +138,70 @@ def test_every_line_is_a_turn_of_one_session(
     ]
     (session,) = stored(workspace)
     assert session.messages == 7
+
+
+@pytest.mark.parametrize(
+    ("question", "piped", "message"),
+    [
+        (None, "/help\n\nline 2\nline 3\n", "/help\n\nline 2\nline 3"),
+        ("Review this.", "-old\n+new\n", "Review this.\n\n-old\n+new"),
+        ("Only this.", "", "Only this."),
+        ("/context", "", "/context"),
+    ],
+)
+def test_a_question_and_all_of_the_input_are_one_message(
+    question: str | None,
+    piped: str,
+    message: str,
+    chat: Chat,
+    served: Callable[..., Talker],
+    workspace: Path,
+) -> None:
+    server = served("Fine.")
+    said = chat(piped, *([] if question is None else [question]))
+    assert said == (0, "Fine.\n", "")
+    assert server.calls[0].messages[-1].content == message
+    assert len(server.calls) == len(stored(workspace)) == 1
+
+
+def test_without_a_question_and_input_there_is_an_error_and_no_session(
+    chat: Chat, workspace: Path
+) -> None:
+    for said in (chat(""), chat(" \n"), chat("", "--json")):
+        assert (said.code, said.out) == (2, "")
+        assert "expected a message" in said.err
+    assert not (workspace / ".ctxlab").exists()
+
+
+def test_json_prints_each_event_as_a_line(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served([calling("run_command", command="exit 3"), "It failed."])
+    said = chat("", "--json", "Try it.")
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    (session,) = stored(workspace)
+    assert rows[0] == {"type": "session", "id": session.id, "model": MODEL}
+    kinds = [row["type"] for row in rows[1:] if row["type"] != "text"]
+    assert kinds == ["tool_call", "tool_result", "done"]
+    result = next(row for row in rows if row["type"] == "tool_result")
+    assert (result["ok"], result["error_type"]) == (False, "command_failed")
+    assert rows[-1]["text"] == "It failed."
+    served(Refusal(401, says="No key."))
+    failed = chat("", "--json", "Again.")
+    assert failed.code == 2
+    assert json.loads(failed.out.splitlines()[-1])["type"] == "error"
+
+
+def test_what_needs_approval_is_refused_in_a_pipe(
+    run: Run, served: Callable[..., Talker], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = served([calling("run_command", command="touch made"), "I could not."])
+    monkeypatch.setattr("sys.stdin", io.StringIO("go\n"))
+    said = run("chat", "-m", MODEL)
+    assert said.out == "I could not.\n"
+    assert "refused" in said.err
+    assert "--approval auto" in server.calls[1].messages[-1].text
+    assert not (workspace / "made").exists()
 
 
 def test_a_session_goes_on_where_it_is_named_and_else_another_begins(
@@ -168,6 +251,7 @@ def test_a_model_is_named_by_option_or_environment_or_it_is_said(
     assert "CTXLAB_MODEL" in said.err
     assert not (workspace / ".ctxlab").exists()
     monkeypatch.setenv("CTXLAB_MODEL", MODEL)
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n"))
     assert run("chat").out == "Yes.\n"
     id = stored(workspace)[0].id
     monkeypatch.setenv("CTXLAB_MODEL", "")
@@ -181,7 +265,7 @@ def test_a_refusal_is_one_sentence_and_what_was_asked_stays(
     chat: Chat, served: Callable[..., Talker], workspace: Path, status: int
 ) -> None:
     server = served(Refusal(status, says="Wrong, says the provider."))
-    said = chat("hi\nmore\n")
+    said = chat("hi\n")
     assert (said.code, said.out) == (2, "")
     assert said.err.count("\n") == 1
     assert said.err.startswith("ctxlab: ")
@@ -231,16 +315,16 @@ def test_the_limit_of_iterations_gives_the_partial_answer(
     served(calling("list_files").replace(content="Looking."))
     said = chat("hi\n", "--max-iterations", "2")
     assert said.out == "Looking.\n\n[Tool call limit reached]\n"
-    assert said.code == 0
+    assert said.code == 3
     assert said.err.count("list_files") == 2
     assert said.err.endswith(
         "stopped after 2 calls to the model; to allow more, set a larger --max-iterations\n"
     )
 
 
-def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> None:
+def test_the_context_is_shown_by_part_with_the_tool_definitions(typed: Chat) -> None:
     """Seed 002, criterion 5: ``/context`` shows tool definition token usage."""
-    said = chat("/context\n", "-l", "16k", "--reserve", "2k")
+    said = typed("/context\n", "-l", "16k", "--reserve", "2k")
     assert said.code == 0
     sizes = {
         found[1]: int(found[2].replace(",", ""))
@@ -252,7 +336,7 @@ def test_the_context_is_shown_by_part_with_the_tool_definitions(chat: Chat) -> N
     assert sizes["reserve"] == 2000
     assert sum(sizes.values()) == 16_000
     assert "\x1b" not in said.out
-    without = chat("/context\n", "-l", "16k", "--no-tools")
+    without = typed("/context\n", "-l", "16k", "--no-tools")
     assert "tools              0" in without.out
 
 
@@ -263,11 +347,11 @@ def test_what_is_refused_before_it_is_said_leaves_no_session(chat: Chat, workspa
 
 
 def test_a_slash_command_is_obeyed_and_not_said(
-    chat: Chat, served: Callable[..., Talker], workspace: Path
+    typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
     """Seed 003, toc: in a chat, /toc, /turn and /title."""
     server = served("Done.")
-    said = chat("Fix the parser\n/toc\n/turn 1\n/title Parser work\n/title\n/help\n/quit\nnever\n")
+    said = typed("Fix the parser\n/toc\n/turn 1\n/title Parser work\n/title\n/help\n/quit\nnever\n")
     assert said.code == 0
     assert len(server.calls) == 1
     assert "1. Fix the parser\n" in said.out
@@ -280,10 +364,10 @@ def test_a_slash_command_is_obeyed_and_not_said(
 
 
 def test_adjacent_turns_are_shown_without_the_lines_of_each_other(
-    chat: Chat, served: Callable[..., Talker]
+    typed: Chat, served: Callable[..., Talker]
 ) -> None:
     served("Done.")
-    said = chat("Alpha\nBeta\nGamma\n/turn 1-2\n")
+    said = typed("Alpha\nBeta\nGamma\n/turn 1-2\n")
     assert [line for line in said.out.splitlines() if re.match(r"(… )?\d\. ", line)] == [
         "1. Alpha",
         "2. Beta",
@@ -291,9 +375,9 @@ def test_adjacent_turns_are_shown_without_the_lines_of_each_other(
     ]
 
 
-def test_a_step_is_shown_by_its_label(chat: Chat, served: Callable[..., Talker]) -> None:
+def test_a_step_is_shown_by_its_label(typed: Chat, served: Callable[..., Talker]) -> None:
     served("Done.")
-    said = chat("Alpha\nBeta\n/turn 2.1\n/turn 2.2\n")
+    said = typed("Alpha\nBeta\n/turn 2.1\n/turn 2.2\n")
     assert [line for line in said.out.splitlines() if re.match(r"(… )?\d\.\d ", line)] == [
         "… 1.1 Alpha",
         "2.1 Beta",
@@ -303,41 +387,42 @@ def test_a_step_is_shown_by_its_label(chat: Chat, served: Callable[..., Talker])
 
 @pytest.mark.parametrize("leaving", ["/quit", "/exit", "/Q now"])
 def test_a_slash_command_ends_the_chat(
-    chat: Chat, served: Callable[..., Talker], leaving: str
+    typed: Chat, served: Callable[..., Talker], leaving: str
 ) -> None:
     server = served("Never.")
-    assert chat(f"{leaving}\nnever\n") == (0, "", "")
+    said = typed(f"{leaving}\nnever\n")
+    assert (said.code, said.out) == (0, "")
     assert server.calls == []
 
 
-def test_a_slash_command_that_is_none_says_what_there_is(chat: Chat) -> None:
-    said = chat("/contxt\n")
-    assert said.code == 2
+def test_a_slash_command_that_is_none_says_what_there_is(typed: Chat) -> None:
+    said = typed("/contxt\n")
+    assert said.code == 0
     assert "did you mean /context" in said.err
-    assert "/title" in chat("/zzz\n").err
+    assert "/title" in typed("/zzz\n").err
 
 
 def test_a_path_and_what_begins_with_a_space_are_said(
-    chat: Chat, served: Callable[..., Talker]
+    typed: Chat, served: Callable[..., Talker]
 ) -> None:
     server = served("I see.")
-    chat("/etc/hosts is what?\n /help\n")
+    typed("/etc/hosts is what?\n /help\n")
     said = [m.content for m in server.calls[-1].messages if m.role == "user"]
     assert said == ["/etc/hosts is what?", "/help"]
 
 
-def test_before_anything_was_said_nothing_is_stored(chat: Chat, workspace: Path) -> None:
-    said = chat("/toc\n/title\n/title To come\n/title\n/context\n\n   \n")
+def test_before_anything_was_said_nothing_is_stored(typed: Chat, workspace: Path) -> None:
+    said = typed("/toc\n/title\n/title To come\n/title\n/context\n\n   \n")
     assert said.code == 0
     assert "(no turns yet)\n(no title yet)\ntitle set: To come\nTo come\n" in said.out
     assert stored(workspace) == []
 
 
 def test_a_title_that_was_given_first_is_the_sessions(
-    chat: Chat, served: Callable[..., Talker], workspace: Path
+    typed: Chat, served: Callable[..., Talker], workspace: Path
 ) -> None:
     served("Yes.")
-    chat("/title Harbour\nhi\n")
+    typed("/title Harbour\nhi\n")
     assert stored(workspace)[0].title == "Harbour"
 
 
@@ -377,31 +462,31 @@ def test_what_is_ended_in_the_middle_has_stored_all_that_was_said(
     served: Callable[..., Talker], workspace: Path, how: signal.Signals
 ) -> None:
     """Seed 004, criterion 1: after a restart, prior sessions of the workspace are listed."""
-    served(["First.", calling("run_command", command="echo here > here; sleep 60")])
-    command = [*PROGRAM, "chat", "-m", MODEL]
+    served(calling("run_command", command="echo here > here; sleep 60"))
+    command = [*PROGRAM, "chat", "-m", MODEL, "--approval", "auto"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, cwd=workspace, env=os.environ, **pipes) as process:  # type: ignore[call-overload]
-        process.stdin.write(b"one\ntwo\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"First.\n"
+        process.stdin.write(b"one\n")
+        process.stdin.close()
         while not (workspace / "here").exists():
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(how)
-        _, err = process.communicate(timeout=60)
+        err = process.stderr.read()
+        process.wait(60)
     said = subprocess.run(
         [*PROGRAM, "sessions", "list", "--json"], capture_output=True, cwd=workspace, check=True
     )
     (row,) = json.loads(said.stdout)
     kept = messages(workspace)
     assert row["title"] == "one"
-    assert [m.role for m in kept][:5] == ["system", "user", "assistant", "user", "assistant"]
+    assert [m.role for m in kept][:3] == ["system", "user", "assistant"]
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert err.decode().splitlines()[-1] == "Cancelled"
         assert row["status"] == "closed"
         assert find_violations(kept, "openai") == []
-        assert "Cancelled" in kept[5].text
+        assert "Cancelled" in kept[3].text
 
 
 @pytest.mark.e2e

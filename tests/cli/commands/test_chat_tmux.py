@@ -453,3 +453,17 @@ def test_changes_and_commands_are_shown_and_need_the_users_approval(
     screen.press("C-c")
     screen.wait("Cancelled")
     assert not (workspace / "made.txt").exists()
+
+
+@pytest.mark.e2e
+def test_the_output_of_a_program_and_a_question_are_one_message(
+    workspace: Path, screen: Terminal, server: Talker
+) -> None:
+    git = "git -c user.name=a -c user.email=a@b -c init.defaultBranch=main"
+    screen.type(f"{git} init -q; echo one > a; git add a; {git} commit -qm a; echo two > a")
+    screen.type(f"git diff | {shlex.join(CHAT)} 'review this'")
+    screen.wait("Noted.")
+    asked = server.calls[-1].messages[-1].text
+    assert asked.startswith("review this\n\ndiff --git a/a b/a\n")
+    assert asked.endswith("-one\n+two")
+    assert len(server.calls) == 1

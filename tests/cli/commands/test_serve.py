@@ -228,7 +228,7 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
 def test_commands_of_the_agent_see_no_secret_but_those_that_are_named(
     command: str, kept: bool, workspace: Path
 ) -> None:
-    option = ("--keep-env", "GITHUB_TOKEN") if kept else ()
+    option = ("--approval", "auto", *(("--keep-env", "GITHUB_TOKEN") if kept else ()))
     call = ToolCall("c1", "run_command", '{"command": "env"}')
     with talking([Message("assistant", tool_calls=(call,)), "Done."]) as model:
         env = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
