@@ -603,6 +603,33 @@ class SessionStore(SessionLibrary):
         self._set_status(id, status)
         return self.get(id)
 
+    def set_model(self, id: str, model: str) -> Session:
+        """Store the name of the model with which a session goes on.
+
+        Parameters
+        ----------
+        id : str
+            Session id.
+        model : str
+            Name of the model.
+
+        Returns
+        -------
+        Session
+            The session with its new model.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        """
+        self._set_model(id, repair_surrogates(model))
+        return self.get(id)
+
+    @abstractmethod
+    def _set_model(self, id: str, model: str) -> None:
+        """Store the name of the model of a session."""
+
     @abstractmethod
     def _set_status(self, id: str, status: SessionStatus) -> None:
         """Set the status of a session. ``status`` is one of the three valid values."""

@@ -15,23 +15,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.chat.event_printer import EventPrinter
 from ctxlab.cli.chat.prompt import LineCleared, LineReader
 from ctxlab.cli.chat.single_turn import answer_once, print_events
 from ctxlab.cli.chat.slash_commands import parse_slash_command, run_slash_command
-from ctxlab.cli.output import print_note
+from ctxlab.cli.output import one_line, print_note
+from ctxlab.cli.render.transcript import strip_control_characters
 from ctxlab.errors import CtxlabError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
-    from ctxlab.agent.session import AgentSession
+    from ctxlab.cli.chat.connection import ChatConnection
     from ctxlab.sessions.base import Session, SessionStore
 
 _DOUBLE_PRESS_SECONDS = 1.0
+_MAX_SHOWN_LINES = 12  # lines of the last message, and of the last answer, of a resumed session
 
 
 class ChatRepl:
@@ -41,62 +44,38 @@ class ChatRepl:
 
     Parameters
     ----------
-    store : SessionStore
-        Store that contains the session.
-    agent : Agent
-        Agent that answers.
-    start_session : callable
-        Function that creates the session when the user sends the first message. It takes the title of
-        the session, which may be empty.
+    connection : ChatConnection
+        Agent and session of the chat.
     reader : LineReader
         Reader of the user's lines.
-    agent_session : AgentSession, optional
-        Session to continue. None starts a new session.
     """
 
-    def __init__(
-        self,
-        store: SessionStore,
-        agent: Agent,
-        start_session: Callable[[str], AgentSession],
-        reader: LineReader,
-        agent_session: AgentSession | None = None,
-    ) -> None:
-        self.store, self.agent, self.agent_session = store, agent, agent_session
-        self.title = ""
-        self._start_session = start_session
+    def __init__(self, connection: ChatConnection, reader: LineReader) -> None:
+        self.connection = connection
         self._reader = reader
         self._printer = EventPrinter()
         self._cancelled_at = -_DOUBLE_PRESS_SECONDS
         self._ending = False
 
     @property
-    def interactive(self) -> bool:
-        """True if the user's lines come from a terminal, False if they come from a pipe."""
-        return self._reader.interactive
+    def agent(self) -> Agent:
+        """Agent that answers."""
+        return self.connection.agent
+
+    @property
+    def store(self) -> SessionStore:
+        """Store that contains the session."""
+        return self.connection.store
 
     @property
     def session(self) -> Session | None:
         """Description of the session, read from the store; None before the first message."""
-        return None if self.agent_session is None else self.store.get(self.agent_session.id)
+        return self.connection.session
 
-    def set_title(self, title: str) -> str:
-        """Set the title of the session. Before the first message, keep it in memory.
-
-        Parameters
-        ----------
-        title : str
-            New title.
-
-        Returns
-        -------
-        str
-            Title that was set. The first message creates the session and stores the title.
-        """
-        if self.agent_session is None:
-            self.title = title
-            return title
-        return self.store.retitle(self.agent_session.id, title).title
+    @property
+    def interactive(self) -> bool:
+        """True if the user's lines come from a terminal, False if they come from a pipe."""
+        return self._reader.interactive
 
     def run(self) -> None:
         """Read and answer lines until there are no more lines or the user leaves the chat.
@@ -133,11 +112,12 @@ class ChatRepl:
             Exit code of the program.
         """
         with self._show_log_records(), self._exit_on_signals():
-            if self.agent_session is None:
-                self.agent_session = self._start_session(self.title)
-            if as_json:
-                return print_events(self.agent_session, text)
-            return answer_once(self.agent_session, text, self._printer)
+            session = self.connection.start()
+            return (
+                print_events(session, text)
+                if as_json
+                else answer_once(session, text, self._printer)
+            )
 
     def _read_line(self) -> str | None:
         while True:
@@ -167,12 +147,11 @@ class ChatRepl:
         return True
 
     def _run_turn(self, text: str) -> None:
-        if self.agent_session is None:
-            self.agent_session = self._start_session(self.title)
+        session = self.connection.start()
         self._printer.start_turn()
         try:
             # Ctrl+C can be pressed between two events, so the stream must be closed explicitly.
-            with closing(self.agent_session.stream(text.strip())) as events:
+            with closing(session.stream(text.strip())) as events:
                 for event in events:
                     self._printer.print_event(event)
         finally:
@@ -206,3 +185,41 @@ class ChatRepl:
         finally:
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
+
+
+def greeting(connection: ChatConnection) -> str:
+    """Return a line about the session of a chat, and the last exchange of a session that goes on.
+
+    Parameters
+    ----------
+    connection : ChatConnection
+        Agent and session of the chat.
+
+    Returns
+    -------
+    str
+        Text to show before the first prompt.
+    """
+    session, model = connection.session, one_line(connection.agent.model)
+    if session is None:
+        return f"new session; model {model}; /help lists commands"
+    named = one_line(session.title) or session.id
+    messages = pluralize(session.messages, "message")
+    said = f"resumed {named} ({messages}); model {model}; /help lists commands"
+    return "\n".join([said, *_last_exchange(connection.store, session.id)])
+
+
+def _last_exchange(store: SessionStore, id: str) -> list[str]:
+    """Return the lines of the last message of the user and of the answer, as far as they fit."""
+    from ctxlab.sessions.table_of_contents import get_turn
+
+    if not (turns := store.count_turns(id)):
+        return []
+    last = get_turn(store, id, turns, limit=0).interaction
+    lines = []
+    for sign, text in (("> ", last.prompt), ("", last.response)):
+        kept = strip_control_characters(text.strip()).splitlines()
+        more = len(kept) - _MAX_SHOWN_LINES
+        shown = [f"{sign}{line}" for line in kept[:_MAX_SHOWN_LINES]]
+        lines += shown + ([f"… ({pluralize(more, 'more line')})"] if more > 0 else [])
+    return lines

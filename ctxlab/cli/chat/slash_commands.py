@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import astuple
+
+from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.output import one_line, print_result
 from ctxlab.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from ctxlab.cli.chat.repl import ChatRepl
+    from ctxlab.sessions.base import Session
 
 _MAX_TOC_STEPS = 10  # steps of a turn that /toc lists
 _COMMAND_PATTERN = re.compile(r"/(\w[\w-]*)?(?:\s+(.*))?", re.DOTALL)
@@ -129,10 +134,10 @@ def _title(chat: ChatRepl, argument: str) -> str:
     from ctxlab.sessions.titles import single_line
 
     if argument:
-        return f"title set: {one_line(chat.set_title(single_line(argument)))}"
+        return f"title set: {one_line(chat.connection.set_title(single_line(argument)))}"
     session = chat.session
     if session is None:
-        return one_line(chat.title) or "(no title yet)"
+        return one_line(chat.connection.title) or "(no title yet)"
     older = [
         f"  {format_time(each.changed_at)}  {f'turn {each.turn}' if each.turn else '–':<9} "
         f"{one_line(each.title)}"
@@ -140,6 +145,81 @@ def _title(chat: ChatRepl, argument: str) -> str:
         if each.title != session.title
     ]
     return "\n".join([one_line(session.title) or "(no title yet)", *older])
+
+
+def _new(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.cli.chat.repl import greeting
+
+    chat.connection.open(None)
+    return greeting(chat.connection)
+
+
+def _sessions(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.cli.chat.session_picker import session_choices_table
+    from ctxlab.cli.render.format import render_to_text
+
+    known = _known_sessions(chat)
+    return render_to_text(session_choices_table(known)) if known else "(no sessions yet)"
+
+
+def _resume(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.cli.chat.repl import greeting
+    from ctxlab.cli.chat.session_picker import parse_session_choice
+
+    chosen = parse_session_choice(_known_sessions(chat), argument) if argument else None
+    if chosen is None:
+        return f"{_sessions(chat, '')}\nto resume one: /resume NUMBER or ID"
+    chat.connection.open(chosen)
+    return greeting(chat.connection)
+
+
+def _model(chat: ChatRepl, argument: str) -> str:
+    if argument:
+        chat.connection.change_model(argument)
+    budget = chat.agent.manager.budget
+    return f"model {one_line(chat.agent.model)}, {budget.limit:,} tokens"
+
+
+def _cost(chat: ChatRepl, argument: str) -> str:
+    from ctxlab.messages.types import Usage
+
+    session, replies, usage, usd, unpriced = chat.session, 0, Usage(), 0.0, 0
+    for message in () if session is None else chat.store.read_messages(session.id):
+        if message.role != "assistant" or message.usage is None:
+            continue
+        replies += 1
+        pairs = zip(astuple(usage), astuple(message.usage), strict=True)
+        usage = Usage(*(first + second for first, second in pairs))
+        cost = message.extra.get("usd")
+        unpriced += not isinstance(cost, (int, float))
+        usd += cost if isinstance(cost, (int, float)) else 0.0
+    said = f"{pluralize(replies, 'reply', 'replies')}, ${usd:,.4f}"
+    if unpriced:
+        said += f" without {pluralize(unpriced, 'reply', 'replies')} of unknown price"
+    calls = chat.agent.manager.model_calls
+    lines = [
+        said,
+        f"input    {usage.total_input:>10,} tokens, {usage.cache_read:,} of them from the cache",
+        f"output   {usage.output:>10,} tokens",
+    ]
+    if calls:
+        spent = sum(call.usd for call in calls if math.isfinite(call.usd))
+        made = pluralize(len(calls), "call")
+        lines.append(f"strategy {made} since this session was opened, ${spent:,.4f}, not included")
+    return "\n".join(lines)
+
+
+def _plan(chat: ChatRepl, argument: str) -> str:
+    plan = chat.agent.plan
+    if plan is None or not plan.steps:
+        return "(no plan)"
+    marks = ["→" if place == plan.current else " " for place in range(len(plan.steps))]
+    steps = zip(marks, plan.steps, strict=True)
+    return "\n".join(f"{mark} {n}. {one_line(step)}" for n, (mark, step) in enumerate(steps, 1))
+
+
+def _known_sessions(chat: ChatRepl) -> list[Session]:
+    return [each for each in chat.store.sessions() if not each.system]
 
 
 def _quit(chat: ChatRepl, argument: str) -> None:
@@ -151,6 +231,12 @@ SLASH_COMMANDS: dict[str, tuple[Callable[[ChatRepl, str], str | None], str]] = {
     "toc": (_toc, "list the turns and steps so far, one line each"),
     "turn": (_turn, "show turns in full: /turn 3, /turn 3-5; or one step: /turn 3.2"),
     "title": (_title, "show the current and earlier titles; /title NEW sets a new title"),
+    "new": (_new, "leave this session, which stays stored, and begin a new one"),
+    "sessions": (_sessions, "list the sessions of the folder"),
+    "resume": (_resume, "continue another session: /resume 2, /resume 3f2a"),
+    "model": (_model, "show the model; /model NAME continues with another one"),
+    "cost": (_cost, "show the tokens and the cost of this session"),
+    "plan": (_plan, "show the agent's plan"),
     "help": (_help, "show this list"),
     "quit": (_quit, "leave the chat, like Ctrl+D; the session is stored"),
 }

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ctxlab._utils.humanize import pluralize
 from ctxlab.cli.agent_options import AgentOptions, resolve_workspace
 from ctxlab.cli.options import argument, flag, option, with_options
-from ctxlab.cli.output import one_line, print_note
+from ctxlab.cli.output import print_note
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from ctxlab.agent.loop import Agent
+    from ctxlab.cli.agent_options import AgentSettings
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
 
@@ -74,10 +75,10 @@ def command(
     Sessions are stored in DIR/.ctxlab/sessions.db. ctxlab sessions lists and shows them. ctxlab eval
     can replay this file.
     """
-    from ctxlab.agent.session import AgentSession
     from ctxlab.cli.chat.approval_prompt import ApprovalPrompt
+    from ctxlab.cli.chat.connection import ChatConnection
     from ctxlab.cli.chat.prompt import LineReader
-    from ctxlab.cli.chat.repl import ChatRepl
+    from ctxlab.cli.chat.repl import ChatRepl, greeting
     from ctxlab.cli.chat.single_turn import read_message
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
     from ctxlab.sessions.sqlite.store import SqliteStore
@@ -102,45 +103,32 @@ def command(
         resumed = None
         if session is not None or not (new or once):
             resumed = _pick_session(store, session, reader)
-        settings = options.resolve(resumed)
-        agent = settings.make_agent(folder, client, _NO_TERMINAL)
-        if reader.interactive and agent.approver is not None:
-            agent.approver.ask = ApprovalPrompt(reader.ask).decide
-        if agent.processes is not None:
-            stack.callback(agent.processes.kill_all)
         summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
-        agent_session = None
-        if resumed is not None:
-            agent_session = AgentSession.resume(store, resumed.id, agent, summarizer=summaries)
 
-        def begin(title: str) -> AgentSession:
-            return AgentSession.start(
-                store,
-                agent,
-                title=title,
-                agent_name=settings.values["agent"],
-                summarizer=summaries,
-                meta=settings.stored,
-            )
+        def make_agent(settings: AgentSettings) -> Agent:
+            agent = settings.make_agent(folder, client, _NO_TERMINAL)
+            if reader.interactive and agent.approver is not None:
+                agent.approver.ask = ApprovalPrompt(reader.ask).decide
+            if agent.processes is not None:
+                stack.callback(agent.processes.kill_all)
+            return agent
 
-        chat = ChatRepl(store, agent, begin, reader, agent_session)
+        connection = ChatConnection(store, options.resolve, make_agent, summaries)
+        connection.open(resumed)
+        chat = ChatRepl(connection, reader)
+        code = 0
         try:
             if once:
                 code = chat.answer(text, as_json=json)
             else:
                 client.warm_up()  # in the background, while the user types the first line
-                _print_greeting(chat.session, agent.model)
-                code = 0
+                print_note(greeting(connection))
                 chat.run()
         finally:
-            if chat.agent_session is not None:
-                chat.agent_session.close()
-                # A new session stays empty if every request failed.
-                if resumed is None and not chat.agent_session.session.messages:
-                    store.delete(chat.agent_session.id)
-                elif not once:
-                    reader.save_history()
-                    print_note(_resume_hint(store, chat.agent_session.id, workspace))
+            id = connection.close()
+            if id is not None and not once:
+                reader.save_history()
+                print_note(_resume_hint(store, id, workspace))
         if code:
             raise typer.Exit(code)
 
@@ -165,15 +153,6 @@ def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -
         return choose_session(known, reader.ask, print_note)
     except EOFError:
         raise typer.Exit from None
-
-
-def _print_greeting(session: Session | None, model: str) -> None:
-    if session is None:
-        said = "new session"
-    else:
-        messages = pluralize(session.messages, "message")
-        said = f"resumed {one_line(session.title) or session.id} ({messages})"
-    print_note(f"{said}; model {one_line(model)}; /help lists commands")
 
 
 def _resume_hint(store: SessionStore, id: str, workspace: Path) -> str:

@@ -460,6 +460,11 @@ class JsonlStore(SessionStore):
             self._write_meta(id, replace(self._load_meta(id), status=status, updated=time.time()))
 
     @override
+    def _set_model(self, id: str, model: str) -> None:
+        with self._session_lock(id):
+            self._write_meta(id, replace(self._load_meta(id), model=model, updated=time.time()))
+
+    @override
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
         row = dump_json({"turn": turn, "line": repair_surrogates(summary)})
         with self._session_lock(id):

@@ -369,6 +369,11 @@ class SqliteStore(SessionStore):
                 session.update(status=status, owner=None, updated_at=_now_milliseconds())
 
     @override
+    def _set_model(self, id: str, model: str) -> None:
+        with self._writing_session(id) as session:
+            session.update(model=model, updated_at=_now_milliseconds())
+
+    @override
     def save_turn_summary(self, id: str, turn: int, summary: str) -> None:
         line = (id, turn, repair_surrogates(summary))
         with self._writing_session(id) as session:

@@ -411,6 +411,48 @@ def test_a_path_and_what_begins_with_a_space_are_said(
     assert said == ["/etc/hosts is what?", "/help"]
 
 
+def test_a_session_that_goes_on_shows_the_last_exchange(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served(["An older answer.", "The newest answer.\n" * 30])
+    typed("An older question\nThe newest question\n")
+    (session,) = stored(workspace)
+    said = typed(f"/resume {session.id[:6]}\n/new\n").out
+    assert "resumed An older question (5 messages)" in said
+    shown = said.partition("/help lists commands")[2]
+    assert shown.startswith("\n> The newest question\nThe newest answer.\n")
+    assert "… (18 more lines)" in shown
+    assert "An older answer." not in shown
+    assert "new session; model" in shown
+    assert len(stored(workspace)) == 1  # nothing was said in the new ones
+
+
+def test_a_chat_changes_its_session_and_its_model(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    server = served(lambda call: f"Answer {call.number}.")
+    typed("first\n/new\nsecond\n/resume 2\n/model openai/gpt-4o\nthird\n/sessions\n/model\n")
+    assert [call.model for call in server.calls] == ["gpt-4o-mini", "gpt-4o-mini", "gpt-4o"]
+    said = [m.content for m in server.calls[2].messages if m.role != "system"]
+    assert said == ["first", "Answer 0.", "third"]
+    sessions = {session.title: session for session in stored(workspace)}
+    assert sessions["first"].model == "openai/gpt-4o"
+    assert (sessions["first"].messages, sessions["second"].messages) == (5, 3)
+
+
+def test_the_cost_of_a_session_is_the_sum_of_its_replies(
+    typed: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    served(Answer("Yes.", cached=4))
+    said = typed("one\ntwo\n/cost\n/plan\n").out
+    replies = [m for m in messages(workspace) if m.role == "assistant"]
+    total = sum(m.usage.total_input for m in replies if m.usage)
+    usd = sum(m.extra["usd"] for m in replies)
+    assert f"2 replies, ${usd:,.4f}" in said
+    assert re.search(rf"input +{total:,} tokens, 8 of them from the cache", said)
+    assert "(no plan)" in said
+
+
 def test_before_anything_was_said_nothing_is_stored(typed: Chat, workspace: Path) -> None:
     said = typed("/toc\n/title\n/title To come\n/title\n/context\n\n   \n")
     assert said.code == 0

@@ -1,0 +1,160 @@
+"""Create the agent of a chat, and connect it to a session of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ctxlab.errors import SpecError
+
+if TYPE_CHECKING:
+    from ctxlab.agent.loop import Agent
+    from ctxlab.agent.session import AgentSession, TurnObserver
+    from ctxlab.cli.agent_options import AgentSettings
+    from ctxlab.sessions.base import Session, SessionStore
+
+
+class ChatConnection:
+    """The agent of a chat and its session. Both are replaced when the user changes the session.
+
+    A new session is stored with its first message, so that a chat in which nothing is said leaves none.
+
+    Parameters
+    ----------
+    store : SessionStore
+        Store of the sessions.
+    settings_for : callable
+        Function that gets the session to resume, or None, and returns the settings of the agent.
+    make_agent : callable
+        Function that creates an agent with such settings.
+    summarizer : TurnObserver
+        Object that is called after each turn.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore,
+        settings_for: Callable[[Session | None], AgentSettings],
+        make_agent: Callable[[AgentSettings], Agent],
+        summarizer: TurnObserver,
+    ) -> None:
+        self.store = store
+        self.agent_session: AgentSession | None = None
+        "session of the chat; None before the first message"
+        self.title = ""
+        "title of a session that is not stored yet"
+        self._settings_for, self._make_agent = settings_for, make_agent
+        self._summarizer = summarizer
+        self._started: list[str] = []
+        self.agent: Agent
+        "agent that answers"
+
+    @property
+    def session(self) -> Session | None:
+        """Description of the session, read from the store; None before the first message."""
+        return None if self.agent_session is None else self.store.get(self.agent_session.id)
+
+    def open(self, session: Session | None, model: str | None = None) -> None:
+        """Leave the current session, and connect a new agent to a session.
+
+        Parameters
+        ----------
+        session : Session or None
+            Session to resume; None for a new session.
+        model : str, optional
+            Model of the agent. By default, that of the settings or of the session.
+
+        Raises
+        ------
+        SpecError
+            If no model is set, or a setting is not valid. The current session then stays open.
+        """
+        from ctxlab.agent.session import AgentSession
+
+        settings = self._settings_for(session)
+        if model is not None:
+            settings.values["model"] = model
+        agent = self._make_agent(settings)
+        self.close()
+        self.agent, self._settings, self.agent_session = agent, settings, None
+        if session is not None:
+            if model is not None:
+                self.store.set_model(session.id, model)
+            self.agent_session = AgentSession.resume(
+                self.store, session.id, agent, summarizer=self._summarizer
+            )
+
+    def start(self) -> AgentSession:
+        """Return the session of the chat, and create it if there is none.
+
+        Returns
+        -------
+        AgentSession
+            Session of the agent.
+        """
+        from ctxlab.agent.session import AgentSession
+
+        if self.agent_session is None:
+            self.agent_session = AgentSession.start(
+                self.store,
+                self.agent,
+                title=self.title,
+                agent_name=self._settings.values["agent"],
+                summarizer=self._summarizer,
+                meta=self._settings.stored,
+            )
+            self._started.append(self.agent_session.id)
+        return self.agent_session
+
+    def set_title(self, title: str) -> str:
+        """Set the title of the session. Before the first message, keep it in memory.
+
+        Parameters
+        ----------
+        title : str
+            New title.
+
+        Returns
+        -------
+        str
+            Title that was set.
+        """
+        if self.agent_session is None:
+            self.title = title
+            return title
+        return self.store.retitle(self.agent_session.id, title).title
+
+    def change_model(self, model: str) -> None:
+        """Continue the conversation with another model.
+
+        Parameters
+        ----------
+        model : str
+            Name of the model.
+
+        Raises
+        ------
+        SpecError
+            If the name is empty.
+        """
+        if not model.strip():
+            raise SpecError("expected the name of a model, such as /model gpt-5-mini, got none")
+        self.open(self.session, model.strip())
+
+    def close(self) -> str | None:
+        """Close the session of the chat. A session that was started but has no message is deleted.
+
+        Returns
+        -------
+        str or None
+            Id of the session; None if there is none.
+        """
+        closed, self.agent_session, self.title = self.agent_session, None, ""
+        if closed is None:
+            return None
+        closed.close()
+        # A new session stays empty if every request failed.
+        if closed.id in self._started and not closed.session.messages:
+            self.store.delete(closed.id)
+            return None
+        return closed.id
