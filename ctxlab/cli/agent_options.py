@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
+    from ctxlab.agent.tools.tool import Tool
     from ctxlab.llm import LiteLLMClient
     from ctxlab.llm.base import Client
     from ctxlab.sessions.base import Session
@@ -135,7 +137,7 @@ class AgentSettings:
 
         return LiteLLMClient(retries=self.values["retries"], delay=self.values["retry_delay"])
 
-    def make_agent(self, folder: Path, client: Client) -> Agent:
+    def make_agent(self, folder: Path, client: Client, extra_tools: Iterable[Tool] = ()) -> Agent:
         """Create an agent that works in a folder.
 
         Parameters
@@ -144,6 +146,8 @@ class AgentSettings:
             Folder in which the agent's tools read and write files and run commands.
         client : Client
             Client that calls the model.
+        extra_tools : iterable of Tool, optional
+            Tools that the agent gets in addition to those for the folder.
 
         Returns
         -------
@@ -174,7 +178,7 @@ class AgentSettings:
         prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
         return Agent(
             values["model"],
-            tools=tools,
+            tools=(*tools, *extra_tools),
             client=client,
             strategy=strategy,
             system=(values["system_prompt"] or prompt).replace("{folder}", str(folder)),

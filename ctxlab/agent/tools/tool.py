@@ -46,6 +46,8 @@ class Tool:
     "function that is called with the arguments by name; it returns data or a ``ToolResult``"
     arguments_model: type[BaseModel] | None = field(default=None, repr=False, compare=False)
     "pydantic model that validates the arguments; None if only the argument names are checked"
+    read_only: bool = False
+    "True if the tool changes nothing, neither files nor other data"
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -66,7 +68,9 @@ class _UntitledJsonSchema(GenerateJsonSchema):
         return made
 
 
-def tool_from_function(function: Callable[..., Any], *, name: str | None = None) -> Tool:
+def tool_from_function(
+    function: Callable[..., Any], *, name: str | None = None, read_only: bool = False
+) -> Tool:
     """Build a tool from a function with type annotations.
 
     The JSON schema is built from the types and defaults of the parameters. The descriptions of the
@@ -81,6 +85,8 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         Function, method or other callable object, but not a class.
     name : str, optional
         Name of the tool; None uses the name of the function.
+    read_only : bool, optional
+        True if the function changes nothing, neither files nor other data.
 
     Returns
     -------
@@ -149,7 +155,7 @@ def tool_from_function(function: Callable[..., Any], *, name: str | None = None)
         reason = str(error).splitlines()[0]
         raise SpecError(f"cannot build a JSON schema for tool {called}: {reason}") from error
     about = (docstring.description or "").strip()
-    return Tool(called, about, schema, function, model)
+    return Tool(called, about, schema, function, model, read_only)
 
 
 def tools_by_name(tools: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:

@@ -260,10 +260,9 @@ def workspace_tools(
         return page.model_copy(update={"process_id": done.process_id, **error})
 
     longest = timeout
-    functions = [list_files, search_files, read_file]
-    if writable:
-        functions += [write_file, edit_file, run_command]
-    return tuple(map(tool_from_function, functions))
+    reading, writing = (list_files, search_files, read_file), (write_file, edit_file, run_command)
+    readers = [tool_from_function(each, read_only=True) for each in reading]
+    return (*readers, *map(tool_from_function, writing if writable else ()))
 
 
 def _errors_as_results(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import shlex
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from ctxlab.cli.output import one_line, print_note
 from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
+    from ctxlab.agent.tools.tool import Tool
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
 
@@ -34,6 +37,12 @@ def command(
     new: bool = flag("--new", "Start a new session without asking which one to resume."),
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
+    ),
+    mcp: list[str] | None = option(
+        "--mcp SERVER",
+        "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
+        "address, such as http://127.0.0.1:9000/mcp. Addresses get the token in CTXLAB_MCP_TOKEN. "
+        "May be repeated.",
     ),
 ) -> None:
     """Chat with an agent about a folder. Sessions are stored in the folder and can be resumed.
@@ -53,6 +62,10 @@ def command(
     asking for permission. To prevent changes, use --read-only or a copy of the folder. Commands do not
     inherit environment variables that look like keys, tokens or passwords, but they can read every
     file that you can read.
+
+    --mcp adds tools of MCP servers, such as a desktop, a browser or a database. A command runs in the
+    folder, without variables that look like secrets. It ends with the chat. With --read-only, only tools
+    are added that their server declares to be read-only.
 
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C ends the chat.
@@ -79,7 +92,7 @@ def command(
         stack.enter_context(closing(store))
         resumed = None if new else _pick_session(store, session, reader)
         settings = options.resolve(resumed)
-        agent = settings.make_agent(folder, client)
+        agent = settings.make_agent(folder, client, _start_mcp(mcp, folder, options, stack))
         if agent.processes is not None:
             stack.callback(agent.processes.kill_all)
         summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
@@ -112,6 +125,22 @@ def command(
                 elif chat.interactive:
                     reader.save_history()
                     print_note(_resume_hint(store, chat.agent_session.id, workspace))
+
+
+def _start_mcp(
+    servers: list[str] | None, folder: Path, options: AgentOptions, stack: ExitStack
+) -> Iterable[Tool]:
+    """Start MCP servers, which end with ``stack``, and return their tools."""
+    if not servers:
+        return ()
+    if options.no_tools:
+        raise SpecError("expected --mcp or --no-tools, got both; use only one of them")
+    from ctxlab.agent.tools.mcp_client import McpServers
+
+    token = os.environ.get("CTXLAB_MCP_TOKEN")
+    opened = McpServers(servers, cwd=folder, keep_env=options.keep_env or (), token=token)
+    tools = stack.enter_context(opened).tools
+    return [tool for tool in tools if tool.read_only or not options.read_only]
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:
