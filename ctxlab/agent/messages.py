@@ -14,7 +14,7 @@ from collections.abc import Container
 from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.agent.tools.result import CANCELLED, ToolResult
 from ctxlab.llm.base import Reply
-from ctxlab.messages.types import Message, ToolCall
+from ctxlab.messages.types import ContentPart, Message, ToolCall
 from ctxlab.strategies.tool_stubs import OUTCOME_KEY
 
 LIMIT_MARKER = "\n\n[Tool call limit reached]"
@@ -123,7 +123,12 @@ def result_message(call: ToolCall, result: ToolResult) -> Message:
         OUTCOME_KEY: result.outcome,
     }
     extra = {name: note for name, note in notes.items() if note is not None}
-    content = result.to_llm_content()
+    text = result.to_llm_content()
+    content: str | tuple[ContentPart, ...] = text
+    if result.images:
+        said = ({"type": "text", "text": text},) if text else ()
+        images = ({"type": "image_url", "image_url": {"url": url}} for url in result.images)
+        content = (*said, *images)
     return Message("tool", content, tool_call_id=call.id, time=time.time(), extra=extra)
 
 

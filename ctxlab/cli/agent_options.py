@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
+    from ctxlab.agent.tools.tool import Tool
     from ctxlab.llm import LiteLLMClient
     from ctxlab.llm.base import Client
     from ctxlab.sessions.base import Session
@@ -145,7 +147,11 @@ class AgentSettings:
         return LiteLLMClient(retries=self.values["retries"], delay=self.values["retry_delay"])
 
     def make_agent(
-        self, folder: Path, client: Client, refusal: str = "nobody can be asked"
+        self,
+        folder: Path,
+        client: Client,
+        refusal: str = "nobody can be asked",
+        extra_tools: Iterable[Tool] = (),
     ) -> Agent:
         """Create an agent that works in a folder.
 
@@ -157,6 +163,9 @@ class AgentSettings:
             Client that calls the model.
         refusal : str, optional
             Reason that the model is told if a call needs approval and nobody can be asked.
+        extra_tools : iterable of Tool, optional
+            Tools that the agent gets in addition to those for the folder. In a read-only session, only
+            those that change nothing.
 
         Returns
         -------
@@ -189,7 +198,7 @@ class AgentSettings:
         prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
         return Agent(
             values["model"],
-            tools=tools,
+            tools=(*tools, *(each for each in extra_tools if write or each.read_only)),
             client=client,
             strategy=strategy,
             system=(values["system_prompt"] or prompt).replace("{folder}", str(folder)),

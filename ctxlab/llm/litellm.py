@@ -33,6 +33,7 @@ from ctxlab.llm.reasoning import (
 from ctxlab.llm.redaction import find_secrets
 from ctxlab.llm.response_parsing import parse_embedding, parse_reply
 from ctxlab.llm.streaming import STREAM_OPTIONS, StreamChannel, parse_stream, stream_in_thread
+from ctxlab.llm.tool_images import move_tool_images
 from ctxlab.messages.types import Usage
 from ctxlab.tokens.models import find_model
 
@@ -192,7 +193,9 @@ class LiteLLMClient(CostAwareClient):
         stored = provider if find_reasoning_return(model, provider) else ""
         wanted = {
             "model": model,
-            "messages": messages_with_reasoning(request.messages, model, provider),
+            "messages": move_tool_images(
+                messages_with_reasoning(request.messages, model, provider), model, provider
+            ),
             "tools": list(request.tools) or None,
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,

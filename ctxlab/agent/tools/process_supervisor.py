@@ -11,6 +11,11 @@ shell has ended. If no process of the command is left when the shell ends, the p
 When the standard input of the supervisor ends, because the parent process closed it or was killed,
 the supervisor ends all processes of the command. On Linux, the supervisor adopts processes whose
 parent has ended, so it also finds daemons with their own process session.
+
+If REPORT is -1, the command is a server that talks to the caller through its standard input and
+output, such as an MCP server. The supervisor then writes no lines. When the standard input ends, the
+server has a second to end by itself. When the server has ended, the supervisor ends its remaining
+processes.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ _TERMINATE_GRACE = 0.5
 "seconds between SIGTERM and SIGKILL"
 _KILL_TIMEOUT = 5.0
 "seconds after which the supervisor no longer tries to kill a process, such as one blocked by disk I/O"
+_SERVER_GRACE = 1.0
+"seconds that a server has to end by itself after the end of its standard input"
 _POLL_INTERVAL = 1.0
 "seconds between two checks of whether the parent and the command's processes are still running"
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
@@ -41,14 +48,18 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     parent_pid : int
         Process id of the parent process. When the parent ends, the command is ended too.
     report_fd : int
-        File descriptor to which the program writes its lines (see the module docstring).
+        File descriptor to which the program writes its lines (see the module docstring); -1 if the
+        command is a server that uses the standard input and output of this program.
     psutil_folder : str
         Folder that contains the package psutil. It is added to the module search path, because the
         program runs without site packages.
     command : str
         Command for ``/bin/sh``.
     """
-    os.set_inheritable(report_fd, False)
+    is_server = report_fd == -1
+    stopping: list[int] = []
+    if not is_server:
+        os.set_inheritable(report_fd, False)
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -56,24 +67,54 @@ def supervise(parent_pid: int, report_fd: int, psutil_folder: str, command: str)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # only the end of standard input ends the supervisor
+    if is_server:  # the MCP SDK sends SIGTERM if it has waited too long
+        signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    shell = _start_shell(command)
-    os.write(report_fd, f"pid {shell}\n".encode())
+    shell = _start_shell(command, is_server)
+    _write_report(report_fd, f"pid {shell}\n")
     nothing = os.open(os.devnull, os.O_RDWR)
     for output in (1, 2):
         os.dup2(nothing, output)  # otherwise the supervisor would keep the output pipe open
 
+    polled = select.poll()
+    polled.register(woken, select.POLLIN)
+    polled.register(0, 0 if is_server else select.POLLIN)  # the end of input is always reported
     while _reap_children(shell, report_fd):
-        ready, _, _ = select.select([0, woken], [], [], _POLL_INTERVAL)
+        ready = [each for each, _ in polled.poll(_POLL_INTERVAL * 1000)]
         if woken in ready:
             with suppress(BlockingIOError):
                 os.read(woken, 4096)
-        if 0 in ready or os.getppid() != parent_pid:
-            return _terminate_all(shell, report_fd, psutil_folder)
-    return None
+        if is_server and not _is_running(shell):
+            break
+        if 0 in ready or stopping or os.getppid() != parent_pid:
+            asked = time.monotonic()
+            while is_server and not stopping and time.monotonic() - asked < _SERVER_GRACE:
+                _reap_children(shell, report_fd)
+                if not _is_running(shell):
+                    break
+                time.sleep(0.01)
+            break
+    else:
+        return
+    _terminate_all(shell, report_fd, psutil_folder)
 
 
-def _start_shell(command: str) -> int:
+def _is_running(pid: int) -> bool:
+    """Return True if a child process exists. An ended process exists until it is reaped."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _write_report(report: int, line: str) -> None:
+    if report != -1:
+        with suppress(BrokenPipeError):
+            os.write(report, line.encode())
+
+
+def _start_shell(command: str, keep_stdin: bool) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -83,7 +124,8 @@ def _start_shell(command: str) -> int:
             with suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if not keep_stdin:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv("/bin/sh", ["sh", "-c", command])
     except BaseException as error:
         os.write(2, f"cannot start the shell: {error}\n".encode())
@@ -106,8 +148,7 @@ def _reap_children(shell: int, report: int) -> bool:
     left = left or _signal_group(shell, 0)
     if told:
         alone = "" if left else "alone 1\n"
-        with suppress(BrokenPipeError):
-            os.write(report, f"{alone}{told}".encode())
+        _write_report(report, alone + told)
     return left
 
 

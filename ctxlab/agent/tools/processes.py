@@ -27,7 +27,7 @@ from typing import Any
 from ctxlab.agent.tools.environment import names_to_keep, without_secrets
 from ctxlab.errors import CtxlabError
 
-_SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
+SUPERVISOR_SCRIPT = Path(__file__).with_name("process_supervisor.py")
 _MARKER_VARIABLE = "CTXLAB_COMMAND"
 _SILENCE_SECONDS, _DRAIN_SECONDS = 0.1, 0.5
 "reading of output after the end of the shell: seconds of silence that end it; maximum seconds"
@@ -289,7 +289,7 @@ class _ChildProcess:
             arguments = [str(os.getpid()), str(reporting), folder, self.command]
             marker = os.urandom(8).hex()
             supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR_SCRIPT), *arguments],
+                [sys.executable, "-I", "-S", str(SUPERVISOR_SCRIPT), *arguments],
                 stdin=held, stdout=written, stderr=written, pass_fds=(reporting,),
                 cwd=self.cwd, env={**self.environ, _MARKER_VARIABLE: marker}, start_new_session=True,
             )  # fmt: skip

@@ -57,6 +57,9 @@ class ToolResult(BaseModel):
     outcome: dict[str, Any] | None = Field(
         default=None, description="Short form for a stub: summary, count and files"
     )
+    images: list[str] | None = Field(
+        default=None, description="Images for the model, as data URLs (PNG, JPEG, WebP or GIF)"
+    )
 
     def to_llm_content(self) -> str:
         """Return the content of the tool message that the model receives.
@@ -64,7 +67,7 @@ class ToolResult(BaseModel):
         If ``data`` is a string, it is returned as it is. Other data is written as JSON. An error
         without data is written as JSON, with its type. Content of more than ``MAX_RESULT_CHARS``
         characters is cut, and a note is added at its end. Lone surrogates, which cannot be encoded as
-        UTF-8, are replaced.
+        UTF-8, are replaced. Images are not part of this text.
 
         Returns
         -------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from ctxlab.errors import SpecError
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
+    from ctxlab.agent.tools.tool import Tool
     from ctxlab.cli.agent_options import AgentSettings
     from ctxlab.cli.chat.prompt import LineReader
     from ctxlab.sessions.base import Session, SessionStore
@@ -41,6 +44,12 @@ def command(
     new: bool = flag("--new", "Start a new session without asking which one to resume."),
     session: str | None = option(
         "--session ID", "Resume the session whose id is ID or begins with ID."
+    ),
+    mcp: list[str] | None = option(
+        "--mcp SERVER",
+        "Give the agent the tools of an MCP server: a command, such as 'ctxlab serve desktop', or an "
+        "address, such as http://127.0.0.1:9000/mcp. Addresses get the token in CTXLAB_MCP_TOKEN. "
+        "May be repeated.",
     ),
     json: bool = flag("--json", "Print each event of a single answer as a line of JSON."),
 ) -> None:
@@ -68,6 +77,10 @@ def command(
     All of standard input is one message, and only the answer is written to standard output. The exit
     code is 0 after an answer, 2 after an error, 3 if the agent reached the maximum number of model
     calls, and 130 after Ctrl+C.
+
+    --mcp adds tools of MCP servers, such as a desktop, a browser or a database. A command runs in the
+    folder, without variables that look like secrets. It ends with the chat. With --approval read-only,
+    only tools are added that their server declares to be read-only.
 
     Ctrl+C stops an answer and the commands that it runs. At a prompt with text, Ctrl+C discards the
     text. At an empty prompt, Ctrl+C ends the chat.
@@ -105,8 +118,10 @@ def command(
             resumed = _pick_session(store, session, reader)
         summaries = stack.enter_context(BackgroundSummarizer(store, client, settings.summary_model))
 
+        tools = _start_mcp(mcp, folder, options, stack)
+
         def make_agent(settings: AgentSettings) -> Agent:
-            agent = settings.make_agent(folder, client, _NO_TERMINAL)
+            agent = settings.make_agent(folder, client, _NO_TERMINAL, tools)
             if reader.interactive and agent.approver is not None:
                 agent.approver.ask = ApprovalPrompt(reader.ask).decide
             if agent.processes is not None:
@@ -131,6 +146,21 @@ def command(
                 print_note(_resume_hint(store, id, workspace))
         if code:
             raise typer.Exit(code)
+
+
+def _start_mcp(
+    servers: list[str] | None, folder: Path, options: AgentOptions, stack: ExitStack
+) -> Sequence[Tool]:
+    """Start MCP servers, which end with ``stack``, and return their tools."""
+    if not servers:
+        return ()
+    if options.no_tools:
+        raise SpecError("expected --mcp or --no-tools, got both; use only one of them")
+    from ctxlab.agent.tools.mcp_client import McpServers
+
+    token = os.environ.get("CTXLAB_MCP_TOKEN")
+    opened = McpServers(servers, cwd=folder, keep_env=options.keep_env or (), token=token)
+    return tuple(stack.enter_context(opened).tools)
 
 
 def _pick_session(store: SessionStore, wanted: str | None, reader: LineReader) -> Session | None:

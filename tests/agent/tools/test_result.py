@@ -56,7 +56,12 @@ def test_a_failure_gives_the_model_its_error_and_the_kind_of_it() -> None:
         "ok": False, "error": "gone", "error_type": "timeout", "tool_name": "run",
         "duration_ms": 5, "process_id": "p1",
     }  # fmt: skip
-    assert result.model_dump() == {**result.to_dict(), "data": None, "outcome": None}
+    assert result.model_dump() == {
+        **result.to_dict(),
+        "data": None,
+        "outcome": None,
+        "images": None,
+    }
 
 
 def test_the_kinds_of_errors_are_those_of_the_design() -> None:

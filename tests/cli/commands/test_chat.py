@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -541,3 +542,35 @@ def test_what_is_no_utf_8_is_said_as_far_as_it_can_be(
     )
     assert (done.returncode, done.stdout) == (0, b"Yes.\n")
     assert server.calls[0].messages[-1].content == "gr\ufffd\ufffde"
+
+
+MCP_SERVER = f"{sys.executable} {Path(__file__).parents[2] / 'helpers' / 'mcp_server.py'}"
+
+
+def test_tools_of_an_mcp_server_are_called_and_their_images_are_sent(
+    chat: Chat, served: Callable[..., Talker], workspace: Path
+) -> None:
+    provider = served([calling("test_server__picture"), "It is red."])
+    said = chat("What does it show?", "--mcp", MCP_SERVER, "--strategy", "full()")
+    assert said.out == "It is red.\n"
+    tool, user = provider.calls[1].body["messages"][-2:]
+    assert (tool["role"], user["role"]) == ("tool", "user")
+    assert "a red square" in tool["content"]
+    assert user["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert [m.role for m in messages(workspace)][1:] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_read_only_chat_gets_only_read_only_tools_of_an_mcp_server(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    provider = served("Hello.")
+    chat("Hi", "--mcp", MCP_SERVER, "--approval", "read-only")
+    names = [tool["function"]["name"] for tool in provider.calls[0].body["tools"]]
+    assert [name for name in names if name.startswith("test_server")] == ["test_server__add"]
+
+
+def test_an_mcp_server_that_cannot_be_started_is_one_sentence(chat: Chat) -> None:
+    said = chat("Hi", "--mcp", "no-such-program")
+    assert said.code == 2
+    assert "cannot connect to MCP server 'no-such-program'" in said.err
+    assert "Traceback" not in said.err
