@@ -31,6 +31,7 @@ from ctxlab.agent.events import (
     collect_result,
 )
 from ctxlab.agent.manager import ContextManager
+from ctxlab.agent.memory import SessionMemory, memory_tools
 from ctxlab.agent.messages import LIMIT_MARKER, message_from_reply, partial_answer, result_message
 from ctxlab.agent.plan import plan_tool
 from ctxlab.agent.tools.result import ToolResult, cancelled_result
@@ -163,6 +164,9 @@ class Agent:
         Object that ends the child processes of the tools when a turn is interrupted.
     enable_planning : bool, optional
         If True, the agent gets the tool ``update_plan`` to write down its plan.
+    enable_memory : bool, optional
+        If True, the agent gets the tools ``session_contents``, ``search_sessions`` and ``get_turn``,
+        which read this and earlier sessions of the store of its ``AgentSession``.
 
     Raises
     ------
@@ -186,6 +190,7 @@ class Agent:
         temperature: float | None = None,
         processes: SupportsKillAll | None = None,
         enable_planning: bool = False,
+        enable_memory: bool = False,
     ) -> None:
         if max_iterations < 1:
             raise SpecError(f"Expected max_iterations of 1 or more, got {max_iterations}")
@@ -205,6 +210,10 @@ class Agent:
         if enable_planning:
             planning = plan_tool(lambda: self.plan, self.set_plan)
             self.tools = tools_by_name([*self.tools.values(), planning])
+        self.memory: SessionMemory | None = None
+        "sessions that the memory tools read; None if none is attached"
+        if enable_memory:
+            self.tools = tools_by_name([*self.tools.values(), *memory_tools(lambda: self.memory)])
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
         for kind, definition, function in (

@@ -25,6 +25,7 @@ _SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
 Answer briefly, in the language of the user, as plain text."""
 _TOOLS_HINT = " Look with your tools before you guess; paths are relative to that folder."
+_MEMORY_HINT = " What you no longer see, and earlier sessions in that folder, can be searched."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,9 @@ class AgentOptions:
     )
     read_only: bool = flag("--read-only", "Give the agent no tools to write files or run commands.")
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
+    no_memory: bool = flag(
+        "--no-memory", "Give the agent no tools to search and read this and earlier sessions."
+    )
     keep_env: list[str] | None = option(
         "--keep-env NAME",
         "Pass this environment variable to the commands that the agent runs. Without this option, "
@@ -175,7 +179,8 @@ class AgentSettings:
         processes = ProcessManager(keep_env=options.keep_env or ())
         write = not options.read_only
         tools = () if options.no_tools else workspace_tools(folder, processes, writable=write)
-        prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
+        memory = not (options.no_tools or options.no_memory)
+        prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "") + (_MEMORY_HINT if memory else "")
         return Agent(
             values["model"],
             tools=(*tools, *extra_tools),
@@ -188,6 +193,7 @@ class AgentSettings:
             max_tool_failures=values["max_tool_failures"],
             processes=processes,
             enable_planning=bool(tools),
+            enable_memory=memory,
         )
 
 
