@@ -35,7 +35,7 @@ HELP_TEXTS = (
     "ctxlab.serve.http.schemas",
     "ctxlab.serve.http.sse",
     "ctxlab.serve.desktop.tools",  # published as descriptions of the tools
-    "ctxlab.serve.mcp.tools",  # published as descriptions of the tools
+    "ctxlab.sessions.navigation.tools",  # published as descriptions of the tools
 )
 
 

@@ -33,6 +33,7 @@ from ctxlab.agent.events import (
     collect_result,
 )
 from ctxlab.agent.manager import ContextManager
+from ctxlab.agent.memory import SessionMemory, memory_tools
 from ctxlab.agent.messages import LIMIT_MARKER, message_from_reply, partial_answer, result_message
 from ctxlab.agent.plan import plan_tool
 from ctxlab.agent.tools.result import ToolResult, cancelled_result
@@ -167,6 +168,9 @@ class Agent:
         If True, the agent gets the tool ``update_plan`` to write down its plan.
     approver : Approver, optional
         Object that asks the user before a tool changes something. None allows all calls.
+    enable_memory : bool, optional
+        If True, the agent gets the tools ``session_contents``, ``search_sessions`` and ``get_turn``,
+        which read this and earlier sessions of the store of its ``AgentSession``.
 
     Raises
     ------
@@ -191,6 +195,7 @@ class Agent:
         processes: SupportsKillAll | None = None,
         enable_planning: bool = False,
         approver: Approver | None = None,
+        enable_memory: bool = False,
     ) -> None:
         if max_iterations < 1:
             raise SpecError(f"Expected max_iterations of 1 or more, got {max_iterations}")
@@ -212,6 +217,10 @@ class Agent:
         if enable_planning:
             planning = plan_tool(lambda: self.plan, self.set_plan)
             self.tools = tools_by_name([*self.tools.values(), planning])
+        self.memory: SessionMemory | None = None
+        "sessions that the memory tools read; None if none is attached"
+        if enable_memory:
+            self.tools = tools_by_name([*self.tools.values(), *memory_tools(lambda: self.memory)])
         kept = max_tokens if reserve is None else reserve
         self.manager = ContextManager(strategy, model, limit=limit, reserve=kept, client=client)
         for kind, definition, function in (

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ctxlab.agent.events import AgentEvent, TurnFinished, TurnResult, collect_result
 from ctxlab.agent.loop import Agent
+from ctxlab.agent.memory import SessionMemory
 from ctxlab.context.turns import TurnCounter, TurnLabel, set_turn_offset
 from ctxlab.errors import SessionConflict, SessionError, SpecError
 from ctxlab.messages.types import Message
@@ -80,6 +81,7 @@ class AgentSession:
         self.closed = False
         self._stored_count = session.messages
         agent.attach(self, plan=plan)
+        agent.memory = SessionMemory(store, self.id)
 
     def __repr__(self) -> str:
         """Show the id of the session and the agent."""

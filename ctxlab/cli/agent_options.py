@@ -25,6 +25,7 @@ _SYSTEM_PROMPT = """\
 You are an assistant at a command line, working in the folder {folder}. \
 Answer briefly, in the language of the user, as plain text."""
 _TOOLS_HINT = " Look with your tools before you guess; paths are relative to that folder."
+_MEMORY_HINT = " What you no longer see, and earlier sessions in that folder, can be searched."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,9 @@ class AgentOptions:
         autocompletion=complete_from(lambda: ("ask", "auto", "read-only")),
     )
     no_tools: bool = flag("--no-tools", "Give the agent no tools.")
+    no_memory: bool = flag(
+        "--no-memory", "Give the agent no tools to search and read this and earlier sessions."
+    )
     keep_env: list[str] | None = option(
         "--keep-env NAME",
         "Pass this environment variable to the commands that the agent runs. Without this option, "
@@ -195,7 +199,8 @@ class AgentSettings:
         approver = Approver(values["approval"], refusal=refusal)
         write = values["approval"] != "read-only"
         tools = () if options.no_tools else workspace_tools(folder, processes, writable=write)
-        prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "")
+        memory = not (options.no_tools or options.no_memory)
+        prompt = _SYSTEM_PROMPT + (_TOOLS_HINT if tools else "") + (_MEMORY_HINT if memory else "")
         return Agent(
             values["model"],
             tools=(*tools, *(each for each in extra_tools if write or each.read_only)),
@@ -209,6 +214,7 @@ class AgentSettings:
             processes=processes,
             enable_planning=bool(tools),
             approver=approver,
+            enable_memory=memory,
         )
 
 

@@ -13,7 +13,20 @@ from pydantic_core import ArgsKwargs
 
 from ctxlab._utils.jsonio import dump_json, repair_surrogates
 from ctxlab.errors import CtxlabError, DesktopError, SpecError, UnknownSession, UnknownTurn
-from ctxlab.serve.mcp.tools import TOOLS, SessionTools
+from ctxlab.sessions.navigation.tools import SessionTools
+
+TOOL_NAMES = (
+    *("current_session", "session_toc", "session_title_history", "search_session"),
+    *("search_all_sessions", "list_sessions", "get_turn", "get_turns", "get_interaction"),
+)
+"""Names of the session tools, which are methods of ``SessionTools``."""
+
+_METHODS = {name: getattr(SessionTools, name) for name in TOOL_NAMES}
+TOOLS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(it) for name, it in _METHODS.items()}
+"""Validators of the session tools' arguments, by name of the tool.
+
+``validate_python`` validates the arguments of a call and calls the tool. The first argument is the
+``SessionTools`` object."""
 
 _MAX_ECHO_CHARACTERS = 60
 """Maximum number of characters of an invalid value that an error message shows."""

@@ -47,7 +47,7 @@ _INSTRUCTIONS = (
 
 
 def make_server(library: SessionLibrary, *, current_session_id: str | None = None) -> Server[Any]:
-    """Create an MCP server with the tools of ``ctxlab.serve.mcp.tools``.
+    """Create an MCP server with the tools of ``ctxlab.sessions.navigation``.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def make_server(library: SessionLibrary, *, current_session_id: str | None = Non
 
     from ctxlab import __version__
     from ctxlab.serve.mcp import dispatch
-    from ctxlab.serve.mcp.tools import SessionTools
+    from ctxlab.sessions.navigation.tools import SessionTools
 
     tools = SessionTools(library, current_session_id or os.environ.get(SESSION_ENV_VAR))
     limiter: anyio.CapacityLimiter | None = None

@@ -304,7 +304,8 @@ def test_what_the_tools_may_do_can_be_bounded(
         return {tool["function"]["name"] for tool in server.calls[place].body.get("tools", ())}
 
     chat("hi\n", "--approval", "read-only")
-    assert offered(0) == {"list_files", "search_files", "read_file", "update_plan"}
+    memory = {"session_contents", "search_sessions", "get_turn"}
+    assert offered(0) == {"list_files", "search_files", "read_file", "update_plan"} | memory
     chat("hi\n", "--no-tools")
     assert offered(2) == set()
     assert not (workspace / "made").exists()
@@ -574,3 +575,25 @@ def test_an_mcp_server_that_cannot_be_started_is_one_sentence(chat: Chat) -> Non
     assert said.code == 2
     assert "cannot connect to MCP server 'no-such-program'" in said.err
     assert "Traceback" not in said.err
+
+
+def test_the_agent_finds_what_was_said_in_an_earlier_session(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    look = calling("search_sessions", query="harbour master")
+    provider = served(["Noted.", look, "Albatross."])
+    chat("The harbour master says albatross.")
+    chat("What does the harbour master say?", "--new")
+    assert "earlier sessions in that folder" in provider.calls[1].body["messages"][0]["content"]
+    assert "The harbour master says albatross." in provider.calls[2].body["messages"][-1]["content"]
+
+
+def test_without_memory_the_agent_has_no_tools_for_it(
+    chat: Chat, served: Callable[..., Talker]
+) -> None:
+    provider = served("Hello.")
+    chat("Hi", "--no-memory")
+    names = {tool["function"]["name"] for tool in provider.calls[0].body["tools"]}
+    assert "read_file" in names
+    assert not names & {"session_contents", "search_sessions", "get_turn"}
+    assert "earlier sessions" not in provider.calls[0].body["messages"][0]["content"]

@@ -219,6 +219,7 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
             assert asked(f"{address}/chat", body={"message": "When?"})[0] == 200
         offered = {tool["function"]["name"] for tool in model.calls[0].body.get("tools", ())}
         reading = {"list_files", "search_files", "read_file", "update_plan"}
+        reading |= {"session_contents", "search_sessions", "get_turn"}
         assert offered == (reading if option == "--approval=read-only" else set())
 
 

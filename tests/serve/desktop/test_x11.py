@@ -26,7 +26,7 @@ from screens import key_map, needs_x, terminal, until, window, x_server
 
 from ctxlab.serve.desktop.server import MAX_BODY_BYTES
 from ctxlab.serve.desktop.tools import TOOL_NAMES
-from ctxlab.serve.mcp.tools import TOOL_NAMES as SESSION_TOOL_NAMES
+from ctxlab.serve.mcp.dispatch import TOOL_NAMES as SESSION_TOOL_NAMES
 
 pytestmark = [pytest.mark.desktop, needs_x]
 

@@ -27,10 +27,10 @@ from navigating import (
 from ctxlab.errors import SessionError
 from ctxlab.messages.types import Message
 from ctxlab.serve.mcp import SESSION_ENV_VAR, make_server
-from ctxlab.serve.mcp.dispatch import TOOL_DEFINITIONS, call_tool
-from ctxlab.serve.mcp.tools import DEFAULT_MAX_CHARACTERS, TOOL_NAMES, SessionTools
+from ctxlab.serve.mcp.dispatch import TOOL_DEFINITIONS, TOOL_NAMES, call_tool
 from ctxlab.sessions.base import SessionStore
 from ctxlab.sessions.log_library import LogLibrary
+from ctxlab.sessions.navigation.tools import DEFAULT_MAX_CHARACTERS, SessionTools
 from ctxlab.sessions.sqlite.store import SqliteStore
 
 

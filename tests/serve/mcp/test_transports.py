@@ -42,7 +42,7 @@ from ctxlab.errors import SpecError
 from ctxlab.messages.types import Message
 from ctxlab.serve.auth import MAX_BODY_BYTES
 from ctxlab.serve.mcp import serve_http
-from ctxlab.serve.mcp.tools import TOOL_NAMES
+from ctxlab.serve.mcp.dispatch import TOOL_NAMES
 from ctxlab.sessions.open import open_library
 from ctxlab.sessions.sqlite.store import SqliteStore
 

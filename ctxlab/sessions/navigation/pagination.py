@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ctxlab.serve.mcp.schemas import RecordedMessage, RecordedTurn
+from ctxlab.sessions.navigation.results import RecordedMessage, RecordedTurn
 from ctxlab.sessions.table_of_contents import Interaction
 
 MAX_MESSAGES_PER_PAGE = 100

@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxlab.messages.types import Message
-from ctxlab.serve.mcp.pagination import MAX_MESSAGES_PER_PAGE, message_text, paginate_interaction
+from ctxlab.sessions.navigation.pagination import (
+    MAX_MESSAGES_PER_PAGE,
+    message_text,
+    paginate_interaction,
+)
 from ctxlab.sessions.table_of_contents import Interaction
 
 

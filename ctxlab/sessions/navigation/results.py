@@ -1,4 +1,4 @@
-"""Results of the MCP session tools, which are sent to clients as plain data and as text.
+"""Results of the session tools, which are sent to MCP clients as plain data, and to models as text.
 
 The field names follow the design cited below. The size of each result is limited. If a result is
 incomplete, a field such as ``next_offset`` says where to continue.

@@ -1,6 +1,7 @@
-"""MCP tools that read and search past sessions: the methods of ``SessionTools``.
+"""Tools that read and search past sessions: the methods of ``SessionTools``.
 
-The docstrings of these methods are the tool descriptions that models read. No tool changes a
+The MCP server offers these methods as they are, and their docstrings are the tool descriptions that
+models read. The memory of an agent (``ctxlab.agent.memory``) uses some of them. No tool changes a
 session.
 
 References
@@ -13,13 +14,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, SkipValidation, TypeAdapter
+from pydantic import Field, SkipValidation
 
 from ctxlab.errors import SessionError, SpecError, UnknownSession
-from ctxlab.serve.mcp.pagination import paginate_interaction
-from ctxlab.serve.mcp.schemas import (
+from ctxlab.sessions import table_of_contents as contents
+from ctxlab.sessions.base import Session, SessionLibrary, SessionStatus
+from ctxlab.sessions.common import check_session_id
+from ctxlab.sessions.navigation.pagination import paginate_interaction
+from ctxlab.sessions.navigation.results import (
     ContentsPage,
     Found,
     FoundPage,
@@ -32,20 +36,11 @@ from ctxlab.serve.mcp.schemas import (
     TurnAnswer,
     TurnsAnswer,
 )
-from ctxlab.sessions import table_of_contents as contents
-from ctxlab.sessions.base import Session, SessionLibrary, SessionStatus
-from ctxlab.sessions.common import check_session_id
 from ctxlab.sessions.table_of_contents import InteractionWithContext
 from ctxlab.sessions.text_search import query_words
 
 DEFAULT_MAX_CHARACTERS = 20_000
 """Default maximum number of characters of recorded text in a result."""
-
-TOOL_NAMES = (
-    *("current_session", "session_toc", "session_title_history", "search_session"),
-    *("search_all_sessions", "list_sessions", "get_turn", "get_turns", "get_interaction"),
-)
-"""Names of the tools, which are methods of ``SessionTools``."""
 
 _N_RECENT_TURNS = 5
 
@@ -67,7 +62,7 @@ _DateOrTime = Annotated[str | None, Field(max_length=40, description=_TIME_HELP)
 
 
 class SessionTools:
-    """MCP tools that read and search the sessions of a library.
+    """Tools that read and search the sessions of a library.
 
     Parameters
     ----------
@@ -89,7 +84,7 @@ class SessionTools:
         message of the user with everything that answers it. Then session_toc lists all turns, and
         get_turn returns a turn in full.
         """
-        session = self._resolve_session(None)
+        session = self.find(None)
         total = self.library.count_turns(session.id)
         first = max(1, total - _N_RECENT_TURNS + 1)
         newest = contents.get_contents(self.library, session.id, start=first, max_steps=0)
@@ -113,7 +108,7 @@ class SessionTools:
         returns a turn or a step in full. To see the newest turns of a long session, pass a start
         near total_turns. To leave out the steps, pass max_steps=0.
         """
-        session = self._resolve_session(session_id)
+        session = self.find(session_id)
         page = contents.get_contents(
             self.library, session.id, start=start, limit=limit, max_steps=max_steps
         )
@@ -127,7 +122,7 @@ class SessionTools:
         Use it to see how the topic of a long session changed, and to find the turn in which a topic
         began.
         """
-        session = self._resolve_session(session_id)
+        session = self.find(session_id)
         titles = [TitleHistoryEntry.from_change(each) for each in session.titles]
         return TitleHistory(session.id, session.title, titles)
 
@@ -145,7 +140,7 @@ class SessionTools:
         the turn or the label of a result returns the whole turn or only the step. A query with fewer
         words finds more messages.
         """
-        return self._search(query, self._resolve_session(session_id).id, limit, offset)
+        return self._search(query, self.find(session_id).id, limit, offset)
 
     def search_all_sessions(
         self, *, query: _Query, limit: _Limit = 20, offset: _Offset = 0
@@ -197,7 +192,7 @@ class SessionTools:
         that answers it; turn="3.2" returns only the second step of it. A long turn is cut off; to
         continue, call get_turn again with next_offset as offset.
         """
-        session = self._resolve_session(session_id)
+        session = self.find(session_id)
         found = contents.get_turn(self.library, session.id, turn)
         return self._turn_result(session, found, offset, max_characters)
 
@@ -219,7 +214,7 @@ class SessionTools:
         last = start + 9 if end is None else end
         if last < start:
             raise SpecError(f"expected end to be {start} (the value of start) or more, got {last}")
-        session = self._resolve_session(session_id)
+        session = self.find(session_id)
         total = self.library.count_turns(session.id)
         shown, left, following, rest = list[RecordedTurn](), max_characters, start, None
         while left > 0 and rest is None and following <= max(start, min(last, total)):
@@ -250,13 +245,31 @@ class SessionTools:
         cut off; to continue, call get_interaction again with next_offset as offset.
         """
         if id := interaction_id.rpartition(":")[0]:
-            self._resolve_session(id)
+            self.find(id)
         found = contents.get_interaction(self.library, interaction_id)
-        session = self._resolve_session(found.interaction.session_id)
+        session = self.find(found.interaction.session_id)
         return self._turn_result(session, found, offset, max_characters)
 
-    def _resolve_session(self, session_id: str | None) -> Session:
-        """Return the session with the given id; the current session if the id is None or empty."""
+    def find(self, session_id: str | None) -> Session:
+        """Return the session with the given id; the current session if the id is None or empty.
+
+        Parameters
+        ----------
+        session_id : str or None
+            Id of a session.
+
+        Returns
+        -------
+        Session
+            Metadata of the session.
+
+        Raises
+        ------
+        UnknownSession
+            If no session has this id.
+        SpecError
+            If no id is given and no session is stored.
+        """
         if chosen := session_id or self.current_session_id:
             try:
                 check_session_id(chosen)
@@ -298,11 +311,3 @@ def _parse_time(text: str | None) -> float | None:
     except (ValueError, OverflowError):
         form = "2026-11-22 or 2026-11-22T10:30Z"
         raise SpecError(f"expected a date or time such as {form}, got {text!r}") from None
-
-
-_METHODS = {name: getattr(SessionTools, name) for name in TOOL_NAMES}
-TOOLS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(it) for name, it in _METHODS.items()}
-"""Validators of the tools' arguments, by name of the tool.
-
-``validate_python`` validates the arguments of a call and calls the tool. The first argument is the
-``SessionTools`` object."""
