@@ -52,7 +52,8 @@ _MAX_NAME, _MAX_SERVER_NAME, _MAX_TOOLS = 64, 24, 1_000
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-_MAX_LOG_LINE = 1_000
+_MAX_LOG_LINE, _LOG_TIMEOUT = 1_000, 1.0
+"maximum characters of a line of standard error; seconds to read the rest after the server has ended"
 
 _LOG = logging.getLogger("ctxlab.mcp")
 
@@ -153,6 +154,7 @@ class _Server:
         self._cwd, self._keep_env, self._token = cwd, keep_env, token
         self._start_timeout, self._call_timeout = start_timeout, call_timeout
         self._connection: _Connection | None = None
+        self._last_line = ""
         self._lock = threading.Lock()
         if not self.address or "\0" in self.address:
             raise SpecError(f"Expected a command or an address of an MCP server, got {address!r}")
@@ -205,6 +207,8 @@ class _Server:
             ) from error
         except Exception as error:
             said = f"cannot connect to MCP server {self.label}: {_describe(error)}"
+            if self._last_line:
+                said += f"; its last line was {self._last_line!r}"
             raise CtxlabError(f"{said}; check the command or the address") from error
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -296,8 +300,12 @@ class _Server:
             cwd=self._cwd,
             encoding_error_handler="replace",
         )
-        with _stderr_to_log(self.label) as errors:
+        with _LineReader(self._log_line) as errors:
             yield stdio_client(server, errlog=errors)
+
+    def _log_line(self, line: str) -> None:
+        self._last_line = line.strip() or self._last_line
+        _LOG.info("%s: %s", self.label, line)
 
 
 class _Connection:
@@ -392,27 +400,29 @@ class _WatchedStream:
         return await self._stream.__aexit__(*error)
 
 
-class _stderr_to_log:  # noqa: N801
-    """Context manager with a file whose lines are written to the logger, in a thread."""
+class _LineReader:
+    """Context manager with a file whose lines a thread passes to a function."""
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
 
     def __enter__(self) -> TextIO:
         read, write = os.pipe()
         self._file = os.fdopen(write, "w")
-        threading.Thread(
-            target=self._copy, args=(read,), name="ctxlab-mcp-log", daemon=True
-        ).start()
+        self._thread = threading.Thread(
+            target=self._read, args=(read,), name="ctxlab-mcp-log", daemon=True
+        )
+        self._thread.start()
         return self._file
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        self._thread.join(_LOG_TIMEOUT)
 
-    def _copy(self, read: int) -> None:
+    def _read(self, read: int) -> None:
         with os.fdopen(read, errors="replace") as lines:
             while line := lines.readline(_MAX_LOG_LINE):
-                _LOG.info("%s: %s", self._label, line.rstrip("\n"))
+                self._on_line(line.rstrip("\n"))
 
 
 def _make_tools(servers: Sequence[_Server]) -> tuple[Tool, ...]:
