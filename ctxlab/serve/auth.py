@@ -12,7 +12,7 @@ import hmac
 import json
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, TypeAlias
@@ -139,7 +139,8 @@ class AuthMiddleware:
     A request that fails a check is not passed to ``app``. It is answered with one of these
     statuses:
 
-    - 401: The token is missing or wrong. Tokens are compared in constant time.
+    - 401: The token is missing or wrong. Tokens are compared in constant time. Only requests for
+      ``public_paths`` need no token.
     - 403: The ``Origin`` header shows that a web page of another site sent the request.
     - 408: The body was not complete after ``body_timeout`` seconds.
     - 413: The body has more than ``max_body`` bytes. This is checked even if the request does not
@@ -164,6 +165,9 @@ class AuthMiddleware:
         Maximum size of a request body, in bytes.
     body_timeout : float, default 30.0
         Time limit for receiving a request body, in seconds.
+    public_paths : collection of str, optional
+        Paths that clients may read without the token, with GET or HEAD. They must not contain data of
+        users.
 
     Attributes
     ----------
@@ -177,20 +181,23 @@ class AuthMiddleware:
         token: str | None = None,
         max_body: int = MAX_BODY_BYTES,
         body_timeout: float = BODY_TIMEOUT,
+        public_paths: Collection[str] = (),
     ) -> None:
         self.app = app
         self.token = check_or_generate_token(token)
         self.body_timeout = body_timeout
         self.max_body = max_body
+        self.public_paths = public_paths
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Check one ASGI request, then reject it or pass it to the application."""
         body: _Receive | None = receive
         try:
             if scope["type"] != "lifespan":
-                self._check_token(scope["headers"])
-                if ON_AUTHENTICATED_KEY in scope:
-                    scope[ON_AUTHENTICATED_KEY]()
+                if not self._is_public(scope):
+                    self._check_token(scope["headers"])
+                    if ON_AUTHENTICATED_KEY in scope:
+                        scope[ON_AUTHENTICATED_KEY]()
                 _check_origin(scope["headers"])
             if scope["type"] == "http":
                 body = await self._receive_body(scope["headers"], receive)
@@ -202,6 +209,10 @@ class AuthMiddleware:
         else:
             if body is not None:
                 await self.app(scope, body, send)
+
+    def _is_public(self, scope: _Scope) -> bool:
+        is_reading = scope["type"] == "http" and scope.get("method") in ("GET", "HEAD")
+        return is_reading and scope.get("path") in self.public_paths
 
     def _check_token(self, headers: _Headers) -> None:
         sent = _header_values(headers, b"authorization")

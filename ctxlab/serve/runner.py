@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
+from urllib.parse import quote
 
 from ctxlab._utils.signals import sigterm_as_keyboard_interrupt
 from ctxlab.errors import DataMissing, SpecError
@@ -113,6 +114,32 @@ def server_url(host: str, port: int) -> str:
     """
     host = host.strip("[]")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def page_url(server_url: str, token: str) -> str:
+    """Return the URL of the page with the token.
+
+    The token is in the fragment, which a browser sends neither to the server nor as a referrer.
+
+    Parameters
+    ----------
+    server_url : str
+        URL of the server, without a path.
+    token : str
+        Token of the server.
+
+    Returns
+    -------
+    str
+        URL to open in a browser. If the server listens on all addresses, it is that of this machine.
+
+    Examples
+    --------
+    >>> page_url("http://0.0.0.0:9879", "a/b")
+    'http://127.0.0.1:9879/#token=a%2Fb'
+    """
+    local = server_url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    return f"{local}/#token={quote(token, safe='')}"
 
 
 def _bind_socket(host: str, port: int) -> socket.socket:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from typing import Any
@@ -120,6 +120,8 @@ class Interaction:
     "number of messages of the turn or step before this page"
     messages: list[dict[str, Any]]
     "messages of this page, in OpenAI's format"
+    labels: list[str] = field(default_factory=list)
+    "label of the step of each message of this page, such as ``3.2``"
 
 
 @dataclass(frozen=True)
@@ -475,7 +477,20 @@ def _build_interaction(
         first_message=position,
         start=start,
         messages=[m.to_dict() for place, m in enumerate(messages) if start <= place < stop],
+        labels=[
+            text
+            for place, text in enumerate(_step_labels(label, messages))
+            if start <= place < stop
+        ],
     )
+
+
+def _step_labels(label: TurnLabel, messages: Sequence[Message]) -> list[str]:
+    """Return the label of the step of each message of a turn or of a step."""
+    if label.step:
+        return [str(label)] * len(messages)
+    counter = TurnCounter(label.turn - 1)
+    return [str(counter.add(message)) for message in messages]
 
 
 def _has_role(messages: Iterable[Message], role: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def _describe() -> None:
     ctxlab serve mcp --http              over HTTP; prints the URL and the token
     CTXLAB_TOKEN=… ctxlab serve mcp --http --host 0.0.0.0
     ctxlab serve http --workspace . --model gpt-5-mini
+    ctxlab serve http --open             opens a page to read the sessions
 
     Over HTTP, every request needs the header "Authorization: Bearer TOKEN". Requests without the token
     are answered with 401. The token comes from --token or CTXLAB_TOKEN. If neither is set, a random
@@ -121,17 +123,22 @@ def http(
     host: str | None = _HOST,
     port: int | None = _PORT,
     token: str | None = _TOKEN,
+    open_page: bool = flag("--open", "Open the page with the sessions in the browser."),
 ) -> None:
-    """Serve chats and sessions of workspaces over HTTP. /openapi.json describes the API.
+    """Serve chats and sessions of workspaces over HTTP, and a page to read them in a browser.
 
-    If no model is set, clients can read sessions but not continue them.
+    Open the printed address in a browser: the page shows sessions with their contents, and searches
+    them. /openapi.json describes the API for other programs. If no model is set, clients can read
+    sessions but not continue them.
 
     Before the agent changes a file or runs a command, the stream of events asks the client (event
     approval_required), which answers at /sessions/{id}/approvals/{call}. Everyone who has the token can
     allow it with your permissions. Use --approval read-only or --no-tools to prevent that.
     """
     from ctxlab.agent.tools.environment import names_to_keep
+    from ctxlab.cli.browser import open_in_browser
     from ctxlab.serve import http as server
+    from ctxlab.serve.runner import page_url
     from ctxlab.sessions.sqlite.store import SqliteStore
     from ctxlab.strategies import parse_strategy
 
@@ -156,12 +163,30 @@ def http(
         store_for=lambda folder: SqliteStore(folder, client=client, model=summary_model),
         token=chosen_token,
     )
-    server.serve(
-        made,
-        host or server.DEFAULT_HOST,
-        server.DEFAULT_PORT if port is None else port,
-        on_listening=_address_printer(f"serving {', '.join(map(str, folders))}", chosen_token),
-    )
+    print_address = _address_printer(f"serving {', '.join(map(str, folders))}", chosen_token)
+    with ExitStack() as opened:
+
+        def no_browser() -> None:
+            print_note("no browser was found; open the page yourself")
+
+        def on_listening(address: str, token: str) -> None:
+            print_address(address, token)
+            page = page_url(address, token)
+            if chosen_token is None:
+                print_note(f"open the page with the sessions: {page}")
+            else:
+                print_note(
+                    f"open the page with the sessions: {page_url(address, '')} and your token"
+                )
+            if open_page:
+                opened.enter_context(open_in_browser(page, no_browser))
+
+        server.serve(
+            made,
+            host or server.DEFAULT_HOST,
+            server.DEFAULT_PORT if port is None else port,
+            on_listening=on_listening,
+        )
 
 
 @app.command("desktop", short_help="Let agents see and use a desktop over MCP.")

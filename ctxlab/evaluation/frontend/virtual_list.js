@@ -6,16 +6,21 @@ const ROW_HEIGHT = 26;
 const MARGIN = 8;
 
 // options: rows, label, drawRow (returns the content of a row), onSelect (called with a row).
-// Returns {node, select}. Arrow keys move, Enter selects.
+// Returns {node, select, redraw, setRows}. Arrow keys move, Enter selects.
 export function virtualList({ rows, label, drawRow, onSelect }) {
   let chosen = -1;
   const name = `list-${Math.random().toString(36).slice(2)}`;
   const space = element("div", { class: "list-space", role: "presentation" });
-  space.style.height = `${rows.length * ROW_HEIGHT}px`;
   const node = element("div", {
     class: "list", role: "listbox", tabindex: 0, "aria-label": label, onscroll: () => draw(), onkeydown: (event) => move(event),
   }, space);
-  node.style.height = `min(22rem, ${rows.length * ROW_HEIGHT + 2}px)`;
+
+  function setRows(next) {
+    rows = next;
+    space.style.height = `${rows.length * ROW_HEIGHT}px`;
+    node.style.height = `min(22rem, ${rows.length * ROW_HEIGHT + 2}px)`;
+    draw();
+  }
 
   function draw() {
     const first = Math.max(0, Math.floor(node.scrollTop / ROW_HEIGHT) - MARGIN);
@@ -52,6 +57,6 @@ export function virtualList({ rows, label, drawRow, onSelect }) {
     if (event.key === "Enter") onSelect(rows[chosen]);
   }
 
-  draw();
-  return { node, select, redraw: draw };
+  setRows(rows);
+  return { node, select, redraw: draw, setRows };
 }

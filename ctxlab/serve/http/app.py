@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 from ctxlab import __version__
 from ctxlab.serve.auth import AuthMiddleware
 from ctxlab.serve.http.errors import Problem, add_problem_handlers
+from ctxlab.serve.http.page import PAGE_PATHS, SecurityHeaders, add_page
 from ctxlab.serve.http.routes import make_router
 from ctxlab.serve.http.service import ChatService
 from ctxlab.serve.http.sse import TurnEvent
@@ -70,7 +71,15 @@ def build_app(service: ChatService, *, token: str, max_body: int, body_timeout: 
     app.state.service, app.state.token = service, token
     app.include_router(make_router(service))
     add_problem_handlers(app)
-    app.add_middleware(AuthMiddleware, token=token, max_body=max_body, body_timeout=body_timeout)
+    add_page(app)
+    app.add_middleware(
+        AuthMiddleware,
+        token=token,
+        max_body=max_body,
+        body_timeout=body_timeout,
+        public_paths=PAGE_PATHS,
+    )
+    app.add_middleware(SecurityHeaders)  # added last, so that refused requests have them, too
     app.openapi = cache(partial(_openapi_document, app))  # type: ignore[method-assign]
     return app
 

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from ctxlab.errors import UnknownSession
 from ctxlab.serve.http.errors import problem_responses
 from ctxlab.serve.http.schemas import (
     ApprovalAnswer,
@@ -25,17 +26,24 @@ from ctxlab.serve.http.schemas import (
     FirstMessage,
     FirstTurn,
     Found,
+    FoundInSession,
     Health,
     Limit,
     MaxSteps,
     MessageRequest,
     Offset,
+    SearchAllAnswer,
     SearchAnswer,
     SearchQuery,
     SessionAnswer,
+    SessionEntry,
     SessionId,
     SessionRequest,
+    SessionsAnswer,
+    SessionWithTitles,
     StatusFilter,
+    TitleEntry,
+    TitleQuery,
     TurnOrStep,
     WorkspacePath,
 )
@@ -46,6 +54,7 @@ from ctxlab.serve.http.sse import (
     wait_for_outcome_or_disconnect,
 )
 from ctxlab.sessions import table_of_contents as contents
+from ctxlab.sessions.base import SessionStore
 
 _COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 500)
 _TOTAL_COUNT: dict[str, Any] = {
@@ -64,6 +73,14 @@ async def _require_json(request: Request) -> None:
 def _prefix_active_file(message: str, file: str | None) -> str:
     """Add the path of the open file to the beginning of a message, unless the path is None."""
     return message if file is None else f"[file: {' '.join(file.split())}] {message}"
+
+
+def _count_turns(store: SessionStore, id: str) -> int | None:
+    """Return the number of turns of a session; None if the session was deleted in the meantime."""
+    try:
+        return store.count_turns(id)
+    except UnknownSession:
+        return None
 
 
 def make_router(service: ChatService) -> APIRouter:
@@ -190,6 +207,48 @@ def make_router(service: ChatService) -> APIRouter:
     async def end(id: SessionId) -> SessionAnswer:
         workspace = await asyncio.to_thread(service.find_workspace, id)
         return SessionAnswer.from_session(await service.close_session(workspace, id))
+
+    @router.get(
+        "/api/v1/sessions",
+        tags=["contents"],
+        summary="List the sessions of all workspaces, most recently updated first",
+    )
+    def all_sessions(
+        q: TitleQuery = "", status: StatusFilter = None, limit: Limit = 50, offset: Offset = 0
+    ) -> SessionsAnswer:
+        known = service.list_sessions(q, status)
+        page = [
+            SessionEntry.from_session(each, str(workspace.path), total_turns)
+            for workspace, each in known[offset : offset + limit]
+            if (total_turns := _count_turns(workspace.store, each.id)) is not None
+        ]
+        return SessionsAnswer(total_sessions=len(known), sessions=page)
+
+    @router.get(
+        "/api/v1/search",
+        tags=["contents"],
+        summary="Search all sessions for messages that contain all words of a query",
+    )
+    def search_all(q: SearchQuery, limit: Limit = 20, offset: Offset = 0) -> SearchAllAnswer:
+        hits = service.search_sessions(q, limit + 1, offset)
+        results = [FoundInSession.from_hit(hit, session_name=title) for hit, title in hits[:limit]]
+        more = offset + limit if len(hits) > limit else None
+        return SearchAllAnswer(query=q, results=results, next_offset=more)
+
+    @router.get(
+        "/api/v1/sessions/{id}",
+        tags=["contents"],
+        summary="Get a session with its title history, without its messages",
+        responses=problem_responses(404),
+    )
+    def one_session(id: SessionId) -> SessionWithTitles:
+        workspace = service.find_workspace(id)
+        session = workspace.store.get(id)
+        total_turns = workspace.store.count_turns(id)
+        titles = [TitleEntry.from_change(each) for each in session.titles]
+        return SessionWithTitles.from_session(
+            session, str(workspace.path), total_turns, title_history=titles
+        )
 
     @router.get(
         "/api/v1/sessions/{id}/toc",

@@ -10,7 +10,7 @@ Management" (``POST /chat``: ``session_id``, ``active_file``) and "Workspace-Sco
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -20,6 +20,7 @@ from pydantic.config import JsonDict
 from ctxlab.agent.approval import Decision
 from ctxlab.sessions.base import Session, SessionStatus
 from ctxlab.sessions.text_search import SearchHit
+from ctxlab.sessions.titles import TitleChange
 
 _ID_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 _EXAMPLE_ID = "6f9ac3de-0c5f-4b0e-9f5e-0b8a1d3c7e21"
@@ -46,6 +47,9 @@ SearchQuery = Annotated[
     ),
 ]
 _STATUS_HELP = "Status of the sessions to list. By default, all except archived sessions."
+TitleQuery = Annotated[
+    str, Query(description="Words that the title must contain.", max_length=1000)
+]
 StatusFilter = Annotated[SessionStatus | None, Query(description=_STATUS_HELP)]
 Limit = Annotated[int, Query(description="Maximum number of results.", ge=1, le=1000)]
 Offset = Annotated[int, Query(description="Number of results to skip.", ge=0, le=_MAX_INT)]
@@ -216,19 +220,22 @@ class Found(BaseModel):
 
     turn: int = Field(description="Number of the turn with the message, counted from 1.")
     label: str = Field(description="Label of the step with the message, such as 3.2.")
+    position: int = Field(description="Position of the message in the session, counted from 0.")
     role: str
     snippet: str = Field(description="Text around the first match.")
     score: float = Field(description="Relevance within this search; higher is better.")
     created: datetime | None = None
 
     @classmethod
-    def from_hit(cls, hit: SearchHit) -> Found:
+    def from_hit(cls, hit: SearchHit, **more: Any) -> Self:
         """Create the response for a search hit.
 
         Parameters
         ----------
         hit : SearchHit
             Search hit of the session store.
+        **more : object
+            Fields of the subclass.
 
         Returns
         -------
@@ -236,7 +243,7 @@ class Found(BaseModel):
             Response with the fields of the hit.
         """
         created = None if hit.time is None else utc_datetime(hit.time)
-        return cls(**vars(hit), created=created)
+        return cls(**vars(hit), created=created, **more)
 
 
 class SearchAnswer(BaseModel):
@@ -245,3 +252,105 @@ class SearchAnswer(BaseModel):
     session_id: str
     query: str
     results: list[Found]
+
+
+class FoundInSession(Found):
+    """A message found by a search of all sessions."""
+
+    session_id: str
+    session_name: str = Field(description="Title of the session.")
+
+
+class SearchAllAnswer(BaseModel):
+    """Messages of all sessions that contain all words of a query, most relevant first."""
+
+    query: str
+    results: list[FoundInSession]
+    next_offset: int | None = Field(
+        description="Offset of the next results; null if none are left."
+    )
+
+
+class TitleEntry(BaseModel):
+    """A title of a session, and the interaction in which it was set."""
+
+    title: str
+    changed_at: datetime
+    turn: int = Field(description="Number of the turn; 0 if a user set the title.")
+    interaction_id: str = Field(description="Id of the interaction; empty if a user set the title.")
+
+    @classmethod
+    def from_change(cls, change: TitleChange) -> TitleEntry:
+        """Create the response for an entry of a title history.
+
+        Parameters
+        ----------
+        change : TitleChange
+            Entry of the title history, as stored.
+
+        Returns
+        -------
+        TitleEntry
+            Response with the fields of the entry.
+        """
+        return cls(**{**vars(change), "changed_at": utc_datetime(change.changed_at)})
+
+
+class SessionEntry(BaseModel):
+    """A session in a list of the sessions of all workspaces."""
+
+    session_id: str
+    session_name: str = Field(description="Title of the session; empty if it has none.")
+    workspace: str = Field(description="Path of the workspace.")
+    model: str | None
+    status: SessionStatus
+    created: datetime
+    updated: datetime
+    total_messages: int
+    total_turns: int
+
+    @classmethod
+    def from_session(cls, session: Session, workspace: str, total_turns: int, **more: Any) -> Self:
+        """Create the response for a session.
+
+        Parameters
+        ----------
+        session : Session
+            Metadata of the session, as stored.
+        workspace : str
+            Path of the workspace.
+        total_turns : int
+            Number of turns of the session.
+        **more : object
+            Fields of the subclass.
+
+        Returns
+        -------
+        SessionEntry
+            Response with the metadata of the session.
+        """
+        return cls(
+            session_id=session.id,
+            session_name=session.title,
+            workspace=workspace,
+            model=session.model,
+            status=session.status,
+            created=utc_datetime(session.created),
+            updated=utc_datetime(session.updated),
+            total_messages=session.messages,
+            total_turns=total_turns,
+            **more,
+        )
+
+
+class SessionWithTitles(SessionEntry):
+    """A session with its title history."""
+
+    title_history: list[TitleEntry] = Field(description="Titles of the session, newest first.")
+
+
+class SessionsAnswer(BaseModel):
+    """Sessions of all workspaces, most recently updated first."""
+
+    total_sessions: int = Field(description="Number of sessions, regardless of limit and offset.")
+    sessions: list[SessionEntry]

@@ -14,20 +14,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from ctxlab.errors import CtxlabError, SpecError, UnknownSession
+from ctxlab.errors import CtxlabError, SessionError, SpecError, UnknownSession
 from ctxlab.serve.http.turn_runner import TurnRunner
-from ctxlab.sessions.base import Session, SessionStore
+from ctxlab.sessions.base import Session, SessionStatus, SessionStore
 from ctxlab.sessions.file_router import FileRouter
 
 if TYPE_CHECKING:
     from ctxlab.agent.loop import Agent
     from ctxlab.agent.session import AgentSession
     from ctxlab.sessions.background_summaries import BackgroundSummarizer
+    from ctxlab.sessions.text_search import SearchHit
 
 _SHUTTING_DOWN = "the server is shutting down; try again when it has restarted"
 _CANCEL_TIMEOUT = 5.0
@@ -281,6 +283,70 @@ class ChatService:
                 workspace.store.get(session_id)
                 return workspace
         raise UnknownSession(session_id)
+
+    def list_sessions(
+        self, title_words: str | None, status: SessionStatus | None
+    ) -> list[tuple[Workspace, Session]]:
+        """Return the sessions of all workspaces with their workspaces, most recently updated first.
+
+        Sessions that programs use internally are left out.
+
+        Parameters
+        ----------
+        title_words : str or None
+            Words that the title must contain.
+        status : {'active', 'closed', 'archived'} or None
+            Status of the sessions. If None, archived sessions are left out.
+
+        Returns
+        -------
+        list of tuple of (Workspace, Session)
+            The sessions and their workspaces.
+        """
+        found = [
+            (workspace, session)
+            for workspace in self.workspaces.values()
+            for session in workspace.store.sessions(title_words, status=status)
+            if not session.system
+        ]
+        return sorted(found, key=lambda each: each[1].updated, reverse=True)
+
+    def search_sessions(self, query: str, limit: int, offset: int) -> list[tuple[SearchHit, str]]:
+        """Search the sessions of all workspaces for messages that contain all words of a query.
+
+        Scores of different stores cannot be compared. So the best hit of each workspace comes first,
+        then the second hit of each, and so on.
+
+        Parameters
+        ----------
+        query : str
+            Words to find.
+        limit : int
+            Maximum number of hits.
+        offset : int
+            Number of hits to skip.
+
+        Returns
+        -------
+        list of tuple of (SearchHit, str)
+            The hits and the titles of their sessions.
+        """
+        stores = [workspace.store for workspace in self.workspaces.values()]
+        if len(stores) == 1:
+            hits = [(hit, stores[0]) for hit in stores[0].search(query, limit=limit, offset=offset)]
+        else:
+            per_store = [
+                [(hit, store) for hit in store.search(query, limit=offset + limit)]
+                for store in stores
+            ]
+            ranked = chain.from_iterable(zip_longest(*per_store))
+            hits = [hit for hit in ranked if hit is not None][offset : offset + limit]
+        titles = dict.fromkeys((hit.session_id for hit, _ in hits), "")
+        for hit, store in hits:
+            if not titles[hit.session_id]:
+                with suppress(SessionError):  # it was deleted in the meantime
+                    titles[hit.session_id] = store.get(hit.session_id).title
+        return [(hit, titles[hit.session_id]) for hit, _ in hits]
 
     def choose_workspace(self, workspace_path: str | None, session_id: str | None) -> Workspace:
         """Return the workspace that receives a message.

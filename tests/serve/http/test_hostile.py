@@ -297,6 +297,12 @@ def every_route(workspace: Path) -> list[tuple[str, str, Any]]:
         ("GET", "/api/v1/sessions/x/toc", None),
         ("GET", "/api/v1/sessions/x/turns/1", None),
         ("GET", "/api/v1/sessions/x/search?q=a", None),
+        ("GET", "/api/v1/sessions", None),
+        ("GET", "/api/v1/sessions/x", None),
+        ("GET", "/api/v1/search?q=a", None),
+        ("POST", "/", None),
+        ("GET", "/page/", None),
+        ("GET", "/page/page.html", None),
         ("GET", "/no/such/address", None),
     ]
 

@@ -68,6 +68,7 @@ OPERATIONS = (
     *("GET /health", "POST /chat", "GET /workspaces/{path}/sessions", "POST /sessions"),
     *("POST /sessions/{id}/messages", "DELETE /sessions/{id}", "GET /api/v1/sessions/{id}/toc"),
     *("GET /api/v1/sessions/{id}/turns/{turn}", "GET /api/v1/sessions/{id}/search"),
+    *("GET /api/v1/sessions", "GET /api/v1/sessions/{id}", "GET /api/v1/search"),
 )
 
 
@@ -97,7 +98,7 @@ def test_what_breaks_the_document_is_refused_as_it_says(api: Any, label: str) ->
 def test_what_names_a_session_that_is_there_is_done(
     api: Any, label: str, workspace: Path, session: str
 ) -> None:
-    known = {"id": session, "path": str(workspace), "turn": 2}
+    known = {"id": session, "path": str(workspace), "turn": "2"}
     said = {"workspacePath": str(workspace), "workspace": None, "sessionId": session}
 
     def check(case: schemathesis.Case) -> None:

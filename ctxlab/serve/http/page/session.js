@@ -1,0 +1,195 @@
+// One session: its title with the title history, its contents with the search at the side, and the conversation.
+
+import { ApiError, get, sessionPath } from "./api.js";
+import { conversation } from "./conversation.js";
+import { element, fromLog, visibleText } from "./dom.js";
+import { counted, timeText } from "./message.js";
+import { hitList, searchField, wordsOfSearch } from "./search.js";
+import { keys } from "./sessions.js";
+import { titleList, turnLink, withTitleHistory } from "./title_history.js";
+import { virtualList } from "./virtual_list.js";
+
+const PAGE = 100;
+const FEW_TURNS = 60;
+const REFRESH = 5000;
+
+// place is {label, position}; both may be undefined. onError shows an error instead of the session.
+export async function sessionView(id, place, onError) {
+  let session = await get(sessionPath(id));
+  const stopped = new AbortController();
+  const contents = contentsList(id, session.total_turns, stopped.signal, (label) => { location.hash = turnLink(id, label); closeSide(); });
+  const talk = conversation({
+    id, totalTurns: session.total_turns, onError,
+    onTurn: (turn) => {
+      contents.select(turn);
+      const [, shown] = location.hash.match(/\/turn\/(\d+)/) ?? [];
+      if (Number(shown) !== turn) history.replaceState(null, "", turnLink(id, turn));
+    },
+  });
+  const found = element("div", { class: "results", hidden: true });
+  const search = searchField({
+    label: "Search this session", onSearch: showHits, onEnter: (words) => { showHits(words); focusFirstHit(); },
+  });
+  const titles = element("details", { class: "all-titles" });
+  const heading = element("div", { class: "heading" });
+  const toggle = element("button", { type: "button", class: "side-toggle", "aria-expanded": "false", "aria-controls": "side", onclick: () => (side.classList.contains("open") ? closeSide() : openSide()) }, "Contents");
+  const side = element("aside", { id: "side", class: "side", "aria-label": "Contents and search" },
+    search.node, found,
+    element("nav", { class: "contents", "aria-label": "Contents" }, contents.node), titles);
+  const node = element("div", { class: "session-view" },
+    element("header", {}, element("a", { class: "back", href: "#/" }, "← Sessions"), heading, toggle),
+    side, talk.node,
+    element("footer", { class: "small" }, keys([["j k", "next, previous turn"], ["/", "search"], ["Enter", "open"], ["Esc", "back"]])));
+  let searching = null;
+  let query = "";
+
+  function describe() {
+    const name = session.session_name || "Untitled session";
+    document.title = `${visibleText(name)} – ctxlab`;
+    heading.replaceChildren(
+      withTitleHistory(id, name, element("h1", {}, fromLog(name))),
+      element("p", { class: "small" }, timeText(session.updated), ` · ${counted(session.total_turns, "turn")}, ${counted(session.total_messages, "message")} · `,
+        session.model ? fromLog(session.model) : "no model", ` · ${session.status} · `, fromLog(session.workspace)));
+    titles.replaceChildren(element("summary", {}, `Title history (${session.title_history.length})`), titleList(id, session.title_history));
+  }
+
+  function showHits(words) {
+    if (words === query) return;
+    query = words;
+    searching?.abort();
+    searching = new AbortController();
+    found.hidden = !words;
+    side.classList.toggle("searching", Boolean(words));
+    found.replaceChildren(words ? hitList({ path: `${sessionPath(id)}/search`, query: words, sessionId: id, signal: searching.signal }) : "");
+    if (!words) contents.redraw();
+  }
+
+  function focusFirstHit() {
+    const first = found.querySelector("a");
+    if (first) first.focus();
+    else if (query) setTimeout(() => found.querySelector("a")?.focus(), 300);
+  }
+
+  function openSide() {
+    side.classList.add("open");
+    toggle.setAttribute("aria-expanded", "true");
+    contents.redraw();
+  }
+
+  function closeSide() {
+    const wasOpen = side.classList.contains("open");
+    side.classList.remove("open");
+    toggle.setAttribute("aria-expanded", "false");
+    return wasOpen;
+  }
+
+  async function refresh() {
+    if (document.visibilityState !== "visible") return;
+    try {
+      const now = await get(sessionPath(id), {}, stopped.signal);
+      if (now.updated === session.updated && now.total_messages === session.total_messages && now.session_name === session.session_name) return;
+      const hasMore = now.total_messages !== session.total_messages;
+      session = now;
+      describe();
+      if (!hasMore) return;
+      contents.grow(now.total_turns);
+      await talk.grow(now.total_turns);
+    } catch (error) {
+      if (error instanceof ApiError && error.status) onError(error);
+    }
+  }
+
+  const timer = setInterval(refresh, REFRESH);
+  const resized = new ResizeObserver(() => { contents.redraw(); talk.redraw(); });
+  resized.observe(side);
+  resized.observe(talk.node);
+  describe();
+
+  async function show({ label, position }) {
+    if (!session.total_turns) {
+      talk.node.replaceChildren(element("p", { class: "quiet" }, "This session has no messages yet."));
+      return;
+    }
+    closeSide();
+    await talk.show(label ?? session.total_turns, position, position === undefined ? [] : wordsOfSearch());
+  }
+
+  requestAnimationFrame(() => { contents.redraw(); show(place); });
+  return {
+    id, node, search: search.input, show, main: talk.node,
+    stop: () => { clearInterval(timer); resized.disconnect(); searching?.abort(); stopped.abort(); talk.stop(); },
+    openSearch: openSide,
+    step: (by) => {
+      const turn = Math.min(session.total_turns, Math.max(1, talk.current() + by));
+      if (turn !== talk.current()) location.hash = turnLink(id, turn);
+    },
+    escape: () => {
+      if (search.input.value) {
+        search.input.value = "";
+        showHits("");
+        return true;
+      }
+      return closeSide();
+    },
+  };
+}
+
+// The contents as a list of turns. Steps are listed below each turn of a short session, else below the chosen turn.
+function contentsList(id, totalTurns, signal, onChoose) {
+  const entries = new Map(), asked = new Set();
+  let chosen = 0, rows = [];
+  const list = virtualList({ rows, label: "Contents", drawRow, onSelect: (row) => onChoose(row.label) });
+  list.node.classList.add("contents-list");
+
+  function makeRows() {
+    rows = [];
+    for (let turn = 1; turn <= totalTurns; turn++) {
+      const entry = entries.get(turn);
+      rows.push({ turn, label: String(turn) });
+      if (!entry || entry.total_steps < 2 || !(turn === chosen || totalTurns <= FEW_TURNS)) continue;
+      for (const step of entry.steps) rows.push({ turn, label: step.label, step });
+      const left = entry.total_steps - entry.steps.length;
+      if (left) rows.push({ turn, label: String(turn), more: `… ${counted(left, "more step")}` });
+    }
+    list.setRows(rows);
+  }
+
+  function drawRow(row) {
+    if (row.more) return element("span", { class: "text step-text" }, row.more);
+    if (row.step) return [element("span", { class: "place step-place" }, row.label), element("span", { class: "text" }, fromLog(row.step.headline))];
+    const entry = entries.get(row.turn);
+    if (!entry) load(Math.floor((row.turn - 1) / PAGE));
+    return [element("span", { class: "place" }, row.label), element("span", { class: "text turn-text" }, entry ? fromLog(entry.summary) : "…"),
+      entry?.total_steps > 1 && totalTurns > FEW_TURNS && row.turn !== chosen ? element("span", { class: "small" }, counted(entry.total_steps, "step")) : null];
+  }
+
+  async function load(page) {
+    if (asked.has(page)) return;
+    asked.add(page);
+    try {
+      const answer = await get(`${sessionPath(id)}/toc`, { start: page * PAGE + 1, limit: PAGE, max_steps: 100 }, signal);
+      for (const entry of answer.entries) entries.set(entry.turn, entry);
+      makeRows();
+      mark();
+    } catch (error) {
+      asked.delete(page);
+      if (!(error instanceof ApiError) && error.name !== "AbortError") throw error;
+    }
+  }
+
+  function mark() {
+    list.select(rows.findIndex((row) => row.turn === chosen));
+  }
+
+  makeRows();
+  return {
+    node: list.node, redraw: list.redraw,
+    select: (turn) => { chosen = turn; makeRows(); mark(); },
+    grow: (turns) => {
+      asked.delete(Math.floor((totalTurns - 1) / PAGE));
+      entries.delete(totalTurns);
+      totalTurns = turns;
+      makeRows();
+    },
+  };
+}
