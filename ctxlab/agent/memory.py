@@ -47,6 +47,19 @@ class SessionMemory:
         Id of the agent's own session.
     page_chars : int, optional
         Maximum number of characters of a result.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ctxlab.messages.types import Message
+    >>> from ctxlab.sessions.sqlite.store import SqliteStore
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = SqliteStore(folder)
+    ...     for id, text in (("a", "The port is 8080."), ("b", "Which port?")):
+    ...         _ = store.create(id=id), store.append(id, Message("user", text))
+    ...     print(SessionMemory(store, "b").search("port").data.splitlines()[-1])
+    ...     store.close()
+    > The port is 8080.
     """
 
     def __init__(

@@ -86,6 +86,14 @@ class McpServers:
         encryption to another computer.
     CtxlabError
         If the package ``mcp`` is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> command = f"{sys.executable} -m ctxlab serve mcp"
+    >>> with tempfile.TemporaryDirectory() as folder, McpServers([command], cwd=folder) as servers:
+    ...     print(servers.tools[0].name, servers.tools[0].read_only)
+    ctxlab-sessions__current_session True
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class TestFailures:
     def test_a_command_that_does_not_exist_is_an_error_in_a_sentence(self) -> None:
         with (
             pytest.raises(
-                CtxlabError, match=r"server 'no-such-program': .*no-such-program: not found'; check"
+                CtxlabError, match=r"'no-such-program': .*no-such-program: not found'; ch"
             ),
             McpServers(["no-such-program"]),
         ):

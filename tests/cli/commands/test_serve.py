@@ -219,8 +219,21 @@ def test_what_the_tools_may_do_by_http_can_be_bounded(workspace: Path, option: s
             assert asked(f"{address}/chat", body={"message": "When?"})[0] == 200
         offered = {tool["function"]["name"] for tool in model.calls[0].body.get("tools", ())}
         reading = {"list_files", "search_files", "read_file", "update_plan"}
-        reading |= {"session_contents", "search_sessions", "get_turn"}
-        assert offered == (reading if option == "--approval=read-only" else set())
+        memory = {"session_contents", "search_sessions", "get_turn"}
+        assert offered == (reading | memory if option == "--approval=read-only" else set())
+
+
+@pytest.mark.e2e
+def test_an_agent_served_by_http_finds_what_an_earlier_session_contains(workspace: Path) -> None:
+    look = ToolCall("c1", "search_sessions", '{"query": "harbour master"}')
+    with talking(["Noted.", Message("assistant", tool_calls=(look,)), "Albatross."]) as model:
+        env = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), model.address)
+        env |= {"CTXLAB_MODEL": "openai/gpt-4o-mini", "OPENAI_API_KEY": "sk-test"}
+        with serving("http", "--port", "0", cwd=workspace, **env) as address:
+            asked(f"{address}/chat", body={"message": "The harbour master says albatross."})
+            asked(f"{address}/chat", body={"message": "What does he say?", "file": "other.txt"})
+    found = model.calls[2].body["messages"][-1]["content"]
+    assert "The harbour master says albatross." in found
 
 
 @pytest.mark.e2e
