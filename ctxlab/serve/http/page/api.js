@@ -64,7 +64,10 @@ export async function get(path, query = {}, signal = undefined) {
     setToken(null);
     onRefused();
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {};
+  });
   if (!response.ok) throw new ApiError(response.status, answer.detail ?? `The server answered with status ${response.status}.`);
   return answer;
 }
